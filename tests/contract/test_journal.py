@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.core import claim, errors, lifecycle, ports
+from drakit.core import claim, device, errors, lifecycle, ports
 from drakit.journal import journal as real
-from drakit.node import stale_entries
 from fakes import journal as fake
 from fakes import journal_samples as samples
 
@@ -151,8 +150,13 @@ def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
 
 
 @pytest.mark.parametrize("state", list(lifecycle.State))
-def test_a_forgotten_claim_is_absent_whatever_its_state(journal: stale_entries.Journal, state: lifecycle.State) -> None:
+def test_a_forgotten_claim_is_absent_whatever_its_state(journal: ports.Journal, state: lifecycle.State) -> None:
     bring_to(journal, state)
+    before = journal.entries()
+    for other in {*lifecycle.State} - {state}:
+        journal.forget(samples.uid(1), state=other)
+    assert journal.entries() == before
+    journal.forget(samples.uid(1), state=state)
     journal.forget(samples.uid(1))
     assert (journal.entry(samples.uid(1)), journal.entries()) == (None, ())
     journal.begin(samples.entry(1))
@@ -198,6 +202,21 @@ def test_a_share_of_admin_access_stands_for_nobody(journal: ports.Journal) -> No
     assert not journal.holdings("node-1", ["nic-0"])
     journal.begin(samples.entry(2, other))
     assert [item.share_id for item in journal.holdings("node-1", ["nic-0"])] == [other.share_id]
+
+
+def test_held_devices_are_those_of_a_boot_without_admin_access(journal: ports.Journal) -> None:
+    whole = dataclasses.replace(samples.rich_grant(), admin_access=False)
+    pooled = dataclasses.replace(samples.grant("fast"), pool="node-1/fast", device=device.Device(name="gpu-1", pool="fast"))
+    journal.begin(samples.entry(1, whole, samples.grant("watcher", "gpu-2", admin_access=True)))
+    journal.begin(samples.entry(2, pooled))
+    journal.begin(dataclasses.replace(samples.entry(3), boot_id="boot-0"))
+    journal.begin_unprepare(samples.uid(2))
+    assert journal.held_devices(samples.BOOT) == (
+        (whole.device, "node-1", samples.ref(1)),
+        (pooled.device, "node-1/fast", samples.ref(2)),
+    )
+    assert [claim for _, _, claim in journal.held_devices("boot-0")] == [samples.ref(3)]
+    assert journal.held_devices("boot-9") == ()
 
 
 def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_first(journal: ports.Journal) -> None:

@@ -255,6 +255,10 @@ def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pod
     assert bench.pods.host_state("nic0") is None
 
 
+def test_the_alias_of_an_interface_is_read_by_itself(host: pod_interfaces.HostInterfaces) -> None:
+    assert (host.alias("nic0"), host.alias("nic9")) == ("of the admin", "")
+
+
 def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
     for _ in range(2):

@@ -51,16 +51,18 @@ def test_they_are_written_for_that_interface_alone(pod: netns.Namespace, before:
 IPV4 = sorted(name for name in interface_sysctls._RAISED_BY_ALL if name.startswith("ipv4."))
 
 
+@pytest.mark.parametrize("own", [0, 1], ids=["right already", "to be written"])
 @pytest.mark.parametrize("name", IPV4)
-def test_a_value_that_is_right_already_stays_when_all_is_lowered(name: str) -> None:
+def test_the_interface_has_its_value_and_others_keep_theirs_when_all_is_lowered(name: str, own: int) -> None:
     leaf = name.removeprefix("ipv4.")
     with netns.namespace() as made:
         folder = "/proc/sys/net/ipv4/conf"
-        made.run("sh", "-c", f"echo 0 > {folder}/default/{leaf}; echo 1 > {folder}/all/{leaf}")
+        made.run("sh", "-c", f"echo {own} > {folder}/default/{leaf}; echo 1 > {folder}/all/{leaf}")
         made.make_nic("net1", mac="02:00:00:00:00:31")
         descriptor = os.open(made.path, os.O_RDONLY)
         try:
             interface_sysctls.write(descriptor, "net1", {name: 0})
         finally:
             os.close(descriptor)
-        assert [made.run("cat", f"{folder}/{place}/{leaf}").strip() for place in ("net1", "all")] == ["0", "0"]
+        places = ("net1", "all", "net1-wire", "default")
+        assert [made.run("cat", f"{folder}/{place}/{leaf}").strip() for place in places] == ["0", "0", "1", "1"]

@@ -91,9 +91,9 @@ class SteppingJournal(journal.MemoryJournal):
         super().begin_unprepare(uid)
         self._step("after begin_unprepare")
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
         self._step("before forget")
-        super().forget(uid)
+        super().forget(uid, state=state)
         self._step("after forget")
 
     def finish_unprepare(self, uid: names.ClaimUid) -> None:
@@ -144,7 +144,7 @@ class CrashNode:
         """A new process of the driver."""
         self.driver = self.driver_type(self.hardware)
         self.offered = offered = inventory_cache.InventoryCache(
-            self.driver, lambda: held_devices.held(self.journal.entries(), POOL, self.boot_id)
+            self.driver, lambda: held_devices.held(self.journal.held_devices(self.boot_id), POOL)
         )
         offered.refresh()
         self.engine = started = engine.Engine(

@@ -64,6 +64,10 @@ class MemoryJournal:
             if not grant.share_id or grant.share_id in shares or grant.share_id == first.get(grant.device.name)
         )
 
+    def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
+        entries = [entry for entry in self.entries() if entry.boot_id == boot_id]
+        return tuple((grant.device, grant.pool, entry.claim) for entry in entries for grant in entry.grants if not grant.admin_access)
+
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         grants = [grant for entry in self.entries() for grant in entry.grants]
         return tuple(grant.intent for grant in grants if (grant.pool, grant.device.name) == (pool, device))
@@ -95,9 +99,16 @@ class MemoryJournal:
             del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 
-    def forget(self, uid: names.ClaimUid) -> None:
+    def rebuilt_by_hand(self) -> bool:
+        self._lost = None
+        return True
+
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
         with self._lock:
-            self._entries.pop(uid, None)
+            entry = self._entries.get(uid)
+            if entry is None or state not in (None, entry.state):
+                return
+            del self._entries[uid]
             self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
 
     def notes(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:

@@ -10,13 +10,12 @@ import secrets
 import signal
 import sys
 import threading
-from collections.abc import Iterable
 from concurrent import futures
 from typing import Any
 
 import grpc
 
-from drakit._proto import dra_v1_pb2, dra_v1_pb2_grpc, dra_v1beta1_pb2, dra_v1beta1_pb2_grpc
+from drakit._proto import dra_v1_pb2, dra_v1_pb2_grpc
 from drakit._proto import pluginregistration_v1_pb2 as registration_pb2
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_grpc
 
@@ -29,12 +28,12 @@ class Registration(registration_grpc.RegistrationServicer):
         self.folder, self.fault = folder, fault
 
     def GetInfo(self, request: Any, context: Any) -> Any:  # noqa: N802
-        versions = {"no versions": [], "semantic versions": ["1.0.0"], "v1beta1 first": ["v1beta1.DRAPlugin", "v1.DRAPlugin"]}
+        versions = {"no versions": [], "semantic versions": ["1.0.0"]}
         return registration_pb2.PluginInfo(
             type="DevicePlugin" if self.fault == "wrong type" else "DRAPlugin",
             name=NAME,
             endpoint=str(self.folder / ("other.sock" if self.fault == "wrong endpoint" else "dra.sock")),
-            supported_versions=versions.get(self.fault, ["v1.DRAPlugin", "v1beta1.DRAPlugin"]),
+            supported_versions=versions.get(self.fault, ["v1.DRAPlugin"]),
         )
 
     def NotifyRegistrationStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -43,11 +42,11 @@ class Registration(registration_grpc.RegistrationServicer):
         return registration_pb2.RegistrationStatusResponse()
 
 
-class Driver:
-    """The two calls, in either version's messages."""
+class Driver(dra_v1_pb2_grpc.DRAPluginServicer):
+    """The two calls."""
 
-    def __init__(self, folder: pathlib.Path, fault: str, wire: Any) -> None:
-        self.folder, self.fault, self.wire = folder, fault, wire
+    def __init__(self, folder: pathlib.Path, fault: str) -> None:
+        self.folder, self.fault = folder, fault
         self.store = folder / "prepared.json"
         if fault == "forgets" or not self.store.exists():
             self.store.write_text("{}")
@@ -59,7 +58,7 @@ class Driver:
             known = json.loads((self.folder / "claims.json").read_text())
             if self.fault == "call fails for one claim" and any(claim.uid not in known for claim in request.claims):
                 context.abort(grpc.StatusCode.NOT_FOUND, "get resource claims: not found")
-            response = self.wire.NodePrepareResourcesResponse()
+            response = dra_v1_pb2.NodePrepareResourcesResponse()
             for claim in request.claims:
                 self.answer(response.claims[claim.uid], claim, known)
             self.spoil(response, [claim.uid for claim in request.claims])
@@ -115,7 +114,7 @@ class Driver:
     def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802
         with self.lock:
             kept = json.loads(self.store.read_text())
-            response = self.wire.NodeUnprepareResourcesResponse()
+            response = dra_v1_pb2.NodeUnprepareResourcesResponse()
             for claim in request.claims:
                 response.claims[claim.uid].SetInParent()
                 if kept.pop(claim.uid, None) is None and self.fault in ("unknown claims fail unprepare", "forgets"):
@@ -128,13 +127,8 @@ class Driver:
 def serve(folder: pathlib.Path, fault: str) -> None:
     """Serve until SIGTERM."""
     server = grpc.server(futures.ThreadPoolExecutor(WORKERS))
-    services: Iterable[tuple[Any, Any, Any]] = (
-        (dra_v1_pb2, dra_v1_pb2_grpc.DRAPluginServicer, dra_v1_pb2_grpc.add_DRAPluginServicer_to_server),
-        (dra_v1beta1_pb2, dra_v1beta1_pb2_grpc.DRAPluginServicer, dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server),
-    )
-    for wire, base, add in services:
-        if fault != "v1beta1 is not served" or wire is dra_v1_pb2:
-            add(type("Served", (Driver, base), {})(folder, fault, wire), server)
+    if fault != "v1 is not served":
+        dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(Driver(folder, fault), server)
     server.add_insecure_port(f"unix:{folder / 'dra.sock'}")
     server.start()
     registrar = grpc.server(futures.ThreadPoolExecutor(1))

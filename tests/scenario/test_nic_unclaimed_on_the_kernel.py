@@ -88,3 +88,17 @@ def test_a_share_that_a_pod_uses_is_released_by_its_name(world: nic_attach.World
         assert done["released"]
         assert set(pod.space.links()) == {"lo"}
     assert listed(commands, world) == []
+
+
+@pytest.mark.parametrize("setting", ['nic.exclude=["*"]', 'nic.include=["other*"]'])
+def test_traffic_control_is_found_on_an_interface_that_is_no_longer_offered(
+    world: nic_attach.World, commands: forked_cli.Commands, setting: str
+) -> None:
+    index = world.node.links()["nic0"]["ifindex"]
+    world.node.ip("link", "add", f"drb{index}", "type", "ifb")
+    world.node.ip("link", "set", f"drb{index}", "alias", f"drakit ingress of {index} by nic.drakit.dev, foreign hook")
+    (row,) = listed(commands, world, "--set", setting)
+    assert (row["kind"], row["name"]) == ("traffic control", "nic0")
+    (row,) = listed(commands, world, "nic0", "--yes", "--set", setting)
+    assert row["released"]
+    assert f"drb{index}" not in world.node.links()

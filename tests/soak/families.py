@@ -87,7 +87,7 @@ class GpuFamily:
     def hardware(self) -> Any:
         hardware = mock_gpus.MockGpus(self._choice)
         return [
-            {"gpu": gpu.minor, "instance": instance, "compute": hardware.compute_instances(gpu.uuid, instance.id)}
+            {"gpu": gpu.minor, "instance": instance.id, "profile": instance.profile_id, "place": instance.placement}
             for gpu in hardware.gpus()
             for instance in hardware.gpu_instances(gpu.uuid)
         ]

@@ -103,6 +103,10 @@ class Entry:
     boot_id: str = ""
 
 
+HeldDevice = tuple[devices.Device, str, claims.ClaimRef]
+"""The device of a grant as it was granted, the name of its pool, and the claim."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Holding:
     """A grant in the journal, with the claim, device and amounts that the check against double use needs."""

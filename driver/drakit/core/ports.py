@@ -58,6 +58,9 @@ class Journal(Protocol):
         access, which never blocks and would hide the others.
         """
 
+    def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
+        """Return the device of each grant of a boot without admin access, oldest claim first. Nothing else of the claims is read."""
+
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         """Return the intents of a device's grants, oldest claim first. The cost grows only with that device's grants."""
 
@@ -75,6 +78,9 @@ class Journal(Protocol):
 
     def finish_unprepare(self, uid: names.ClaimUid) -> None:
         """Delete an unpreparing claim."""
+
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
+        """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that."""
 
 
 class Notebook(Protocol):

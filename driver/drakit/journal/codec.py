@@ -187,11 +187,17 @@ def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
     return lifecycle.Holding(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
         state=state(claim.state, path),
-        device=_device(row, in_grant),
+        device=_device(row.device, row.snapshot, in_grant),
         share_id=_share_id(row),
         admin_access=bool(row.admin_access),
         consumed_capacity=_consumed(row, in_grant),
     )
+
+
+def held_device(uid: str, namespace: str, name: str, position: int, pool: str, device: str, snapshot: str) -> lifecycle.HeldDevice:
+    """Return the device of a grant, its pool and its claim. Raise UnreadableError."""
+    held = _device(device, snapshot, f"claim {uid}: grants[{position}]")
+    return held, held.pool_on(pool), claims.ClaimRef(uid=names.ClaimUid(uid), namespace=namespace, name=name)
 
 
 def intent(uid: str, position: int, text: str) -> records.Record:
@@ -214,7 +220,7 @@ def state(text: str, path: str) -> lifecycle.State:
 
 
 def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
-    device = _device(row, path)
+    device = _device(row.device, row.snapshot, path)
     return lifecycle.GrantEntry(
         request=row.request,
         pool=device.pool_on(row.pool),
@@ -230,13 +236,13 @@ def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
     )
 
 
-def _device(row: GrantRow, path: str) -> devices.Device:
+def _device(name: str, snapshot: str, path: str) -> devices.Device:
     try:
-        device = _snapshot(row.snapshot)
+        device = _snapshot(snapshot)
     except UnreadableError as error:
         raise UnreadableError(f"{path}.{error}") from error
-    if device.name != row.device:
-        raise UnreadableError(f"{path}.device: {row.device!r} is not the snapshot's {device.name!r}")
+    if device.name != name:
+        raise UnreadableError(f"{path}.device: {name!r} is not the snapshot's {device.name!r}")
     return device
 
 

@@ -45,6 +45,7 @@ class Damage:
     readable: tuple[store.Rows, ...] = ()
     lost: tuple[names.ClaimUid, ...] = ()
     salvage: store.Salvage = dataclasses.field(default_factory=store.Salvage)
+    is_served: bool = False
 
 
 def examine(
@@ -156,7 +157,7 @@ def _decode(database: sqlite3.Connection, reason: str, *, is_suspect: bool = Fal
     if not reason:
         return None
     readable = tuple(reading.readable.values())
-    return Damage(reason=reason, readable=readable, lost=tuple(reading.lost), salvage=salvage)
+    return Damage(reason=reason, readable=readable, lost=tuple(reading.lost), salvage=salvage, is_served=reading.is_served)
 
 
 class _Reading:
@@ -167,6 +168,7 @@ class _Reading:
         self.readable: dict[str, store.Rows] = {}
         self.lost: list[names.ClaimUid] = []
         self._is_suspect = is_suspect
+        self.is_served = False
 
     def read(self, database: sqlite3.Connection) -> None:
         """Read all claims. Raise sqlite3.Error, and then keep those that were read before."""
@@ -192,6 +194,7 @@ class _Reading:
         try:
             for key, text in database.execute("SELECT key, value FROM meta"):
                 digests.check_text("meta", key, text)
+            self.is_served = quarantine.served(database) is True
             former = quarantine.read(database)
             self.lost += former.lost if former is not None else ()
         except codec.UnreadableError as error:

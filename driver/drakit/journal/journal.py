@@ -94,6 +94,11 @@ class Journal:
         with self._reader() as database:
             return tuple(codec.holding(*row) for row in store.holders(database, pool, devices, shares))
 
+    def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
+        """Return the device of each grant that was made in a boot, without admin access, oldest claim first. Raise JournalError."""
+        with self._reader() as database:
+            return tuple(codec.held_device(*row) for row in store.held_devices(database, boot_id))
+
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
         """Return the intents of one device's grants, oldest claim first. Raise JournalError."""
         with self._reader() as database:
@@ -176,18 +181,18 @@ class Journal:
             self.quarantine = quarantine.read(database)
         return None if self.quarantine is None else self.quarantine.lost
 
-    def is_served(self) -> bool:
-        """Return whether a driver that asks the API server for its claims has opened the journal: only it can know that none is missing.
-
-        Raise JournalError.
-        """
-        with self._reader() as database:
-            return quarantine.served(database) is True
-
     def rebuilt(self) -> None:
         """Record that the claims of a lost journal are restored, and end the quarantine. Raise JournalError."""
         self._commit(quarantine.clear)
         self.quarantine = None
+
+    def rebuilt_by_hand(self) -> bool:
+        """Record that all claims with CDI files are restored, and return whether the quarantine has ended. Raise JournalError.
+
+        It does not end where a driver that asks the API server has opened the journal: only that can know that no other claim is missing.
+        """
+        self._commit(quarantine.clear_by_hand)
+        return self.lost_claims() is None
 
     def released(self, uids: Collection[names.ClaimUid]) -> None:
         """Record that these claims hold nothing any more, and remove them from the quarantine record. Raise JournalError."""
@@ -197,9 +202,9 @@ class Journal:
 
         self._commit(remove)
 
-    def forget(self, uid: names.ClaimUid) -> None:
-        """Delete an entry in any state, without its hardware: another claim or a running pod may use that. Raise JournalError."""
-        self._commit(lambda database: store.forget(database, uid))
+    def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
+        """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that. Raise JournalError."""
+        self._commit(lambda database: store.forget(database, uid, state))
 
     def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:
         try:

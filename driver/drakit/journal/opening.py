@@ -101,8 +101,6 @@ def _doubt(path: pathlib.Path, evidence: examination.Evidence, last_change: int 
         return quarantines.NEW if evidence.checks_new else ""
     with contextlib.closing(sqlite.connect(path)) as database:
         is_marked = schema.meta(database, _MARKED_KEY) == boot_id
-        if evidence.checks_new and quarantines.served(database) is False:
-            return quarantines.NEW
     return quarantines.UNMARKED if is_marked and last_change is None else ""
 
 
@@ -128,12 +126,15 @@ def _open(
             store.remove_other_boots(database, boot_id)
             if schema.has_progress(database):
                 store.add_digests(database)
+            served = quarantines.served(database)
+            if evidence is not None and evidence.checks_new and served is False:
+                doubt = quarantines.NEW
             if doubt and quarantines.read(database) is None:
                 kept = len(store.uids(database))
                 schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantines.Quarantine(path=path, reason=doubt, kept=kept)))
             if evidence is not None:
                 schema.set_meta(database, _MARKED_KEY, boot_id)
-                if evidence.checks_new or not last_boot_id:
+                if evidence.checks_new or (served is None and not last_boot_id):
                     quarantines.set_served(database, is_served=evidence.checks_new)
             quarantine, changes = quarantines.read(database), schema.changes(database)
         if evidence is not None:
@@ -206,6 +207,8 @@ def _write_successor(
             schema.upgrade(database, migrations)
             digest = sum(store.insert(database, claim, grants) for claim, grants in damage.readable)
             store.restore(database, damage.salvage)
+            if damage.is_served:
+                quarantines.set_served(database, is_served=True)
             schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))
             if schema.has_progress(database):
                 schema.count_change(database, digest=digest, at_least=last_change)

@@ -9,14 +9,12 @@ from drakit.core import names
 from drakit.journal import codec, schema
 
 KEY = "quarantine"
+_SERVED_KEY = "served"
+"""Whether a driver that asks the API server for its claims has opened the journal: "1", or "0" where only commands have."""
 NEW = "it is new"
 UNMARKED = "the mark of its last change is missing"
 DOUBTS = frozenset({NEW, UNMARKED})
 """The reasons of an unverified journal. Only the API server may know the claims of a new one."""
-
-
-_SERVED_KEY = "served"
-"""Whether a driver that asks the API server for its claims has opened the journal: "1", or "0" where only commands have."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,3 +73,9 @@ def set_served(database: sqlite3.Connection, *, is_served: bool) -> None:
 def clear(database: sqlite3.Connection) -> None:
     """Delete the quarantine record. Inside the caller's transaction."""
     database.execute("DELETE FROM meta WHERE key = ?", (KEY,))
+
+
+def clear_by_hand(database: sqlite3.Connection) -> None:
+    """Delete the quarantine record, unless a driver that asks the API server has opened the journal."""
+    if served(database) is not True:
+        clear(database)

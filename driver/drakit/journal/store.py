@@ -27,6 +27,9 @@ SELECT c.uid, c.namespace, c.name, c.state, c.boot_id,
        g.snapshot, g.consumed, g.parameters, g.config_source, g.intent, g.record, g.edits"""
 _SELECT = f"{_COLUMNS} FROM claims AS c LEFT JOIN grants AS g ON g.claim = c.seq"
 _SELECT_ONE = f"{_SELECT} WHERE c.uid = ? ORDER BY g.position"
+_SELECT_HELD_DEVICES = """
+SELECT c.uid, c.namespace, c.name, g.position, g.pool, g.device, g.snapshot FROM claims AS c JOIN grants AS g ON g.claim = c.seq
+WHERE c.boot_id = ? AND NOT g.admin_access ORDER BY c.seq, g.position"""
 _SELECT_ALL = f"{_SELECT} ORDER BY c.seq, g.position"
 # Edits are most of a row: a claim for a GPU has dozens of mounts.
 _SELECT_ALL_WITHOUT_EDITS = _SELECT_ALL.replace("g.edits", "NULL")
@@ -65,6 +68,11 @@ def claim_rows(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | No
 def all_rows(connection: sqlite3.Connection, *, edits: bool = True) -> Iterator[Rows]:
     """Yield the rows of every claim, oldest first; without ``edits`` those are None."""
     return _grouped(connection.execute(_SELECT_ALL if edits else _SELECT_ALL_WITHOUT_EDITS))
+
+
+def held_devices(connection: sqlite3.Connection, boot_id: str) -> Iterator[tuple[str, str, str, int, str, str, str]]:
+    """Yield claim (UID, namespace, name), position, pool, device and snapshot of each grant of a boot without admin access, oldest claim first."""
+    return connection.execute(_SELECT_HELD_DEVICES, (boot_id,))
 
 
 def digests_of(connection: sqlite3.Connection) -> Mapping[str, tuple[int, int]]:
@@ -181,10 +189,13 @@ def finish_unprepare(connection: sqlite3.Connection, uid: names.ClaimUid) -> Non
     connection.execute("DELETE FROM claims WHERE seq = ?", (seq,))
 
 
-def forget(connection: sqlite3.Connection, uid: names.ClaimUid) -> None:
-    """Delete a claim in any state, if it is there. A trigger keeps the sum of digests."""
-    connection.execute("DELETE FROM grants WHERE claim = (SELECT seq FROM claims WHERE uid = ?)", (uid,))
-    connection.execute("DELETE FROM claims WHERE uid = ?", (uid,))
+def forget(connection: sqlite3.Connection, uid: names.ClaimUid, state: lifecycle.State | None = None) -> None:
+    """Delete a claim if it is there, and in this state where one is given. A trigger keeps the sum of digests."""
+    row = connection.execute("SELECT seq, state FROM claims WHERE uid = ?", (uid,)).fetchone()
+    if row is None or (state is not None and row[1] != state.value):
+        return
+    connection.execute("DELETE FROM grants WHERE claim = ?", row[:1])
+    connection.execute("DELETE FROM claims WHERE seq = ?", row[:1])
 
 
 class _Moving(NamedTuple):

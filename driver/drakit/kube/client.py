@@ -5,6 +5,7 @@ Objects are plain JSON, because the models of the official client drop unknown f
 """
 
 import contextlib
+import http
 import http.client
 import io
 import json
@@ -23,10 +24,13 @@ from urllib3 import connection as connections
 
 from drakit.core import errors, records
 from drakit.kube import access, transport
-from drakit.telemetry import secrets
+from drakit.telemetry import logs, secrets
+
+_log = logs.get_logger(__name__)
 
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 15.0
+LOGIN_SECONDS = 10.0
 LIST_ANSWER_MAX = 256 << 20
 OBJECT_ANSWER_MAX = 16 << 20
 """The largest size of one object in bytes: the answer to a write, or one event of a watch. The API server stores at most 3 MiB."""
@@ -43,10 +47,14 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
     No request is sent yet. ``seconds`` is the time limit of one request. Raise SettingsError for a missing or unusable configuration.
     """
     named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
-    contents = access.read_kubeconfigs(named) if named else {}
-    access.check_files(contents, context)
-    by_token = access.of_kubeconfig(contents, context) if named else access.in_cluster()
-    return Client(by_token or access.official(named, context), seconds)
+
+    def log_in() -> access.Access:
+        contents = access.read_kubeconfigs(named) if named else {}
+        access.check_files(contents, context)
+        by_token = access.of_kubeconfig(contents, context) if named else access.in_cluster()
+        return by_token or access.official(named, context)
+
+    return Client(log_in(), seconds, log_in=log_in)
 
 
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":
@@ -91,16 +99,28 @@ class LazyClient:
 
 
 class Client:
-    """A ``kube.transport.Transport`` over HTTPS; thread-safe."""
+    """A ``kube.transport.Transport`` over HTTPS; thread-safe.
 
-    def __init__(self, server_access: access.Access, seconds: float = REQUEST_SECONDS) -> None:
-        self._access = server_access
+    If the API server refuses the credentials, ``log_in`` reads the configuration again, and the request is sent once more: a token or a client
+    certificate may have been replaced, and a login program may have a new one.
+    """
+
+    def __init__(
+        self, server_access: access.Access, seconds: float = REQUEST_SECONDS, *, log_in: Callable[[], access.Access] | None = None
+    ) -> None:
         self._seconds = seconds
+        self._log_in = log_in
+        self._logging_in = threading.Lock()
+        self._logged_in_at = float("-inf")
+        self._use(server_access)
+
+    def _use(self, server_access: access.Access) -> None:
         base = server_access.server.rstrip("/")
-        self._pool = server_access.pools.connection_from_url(base)
-        self._pool.ConnectionCls = _HttpsConnection if isinstance(self._pool, urllib3.HTTPSConnectionPool) else _HttpConnection
+        pool = server_access.pools.connection_from_url(base)
+        pool.ConnectionCls = _HttpsConnection if isinstance(pool, urllib3.HTTPSConnectionPool) else _HttpConnection
         # A proxy over plain HTTP needs the whole URL in each request.
         self._base = base if server_access.is_proxied and base.startswith("http:") else urllib.parse.urlsplit(base).path
+        self._access, self._pool = server_access, pool
 
     @property
     def server(self) -> str:
@@ -149,15 +169,23 @@ class Client:
         self._access.pools.clear()
 
     def _send(
-        self, method: str, target: str, deadline: float, content: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        target: str,
+        deadline: float,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_repeated: bool = False,
     ) -> urllib3.BaseHTTPResponse:
         """Return the answer with an unread body. Raise ApiError for an error status, and the errors of urllib3."""
         seconds = max(deadline - time.monotonic(), 0.001)
-        answer = self._pool.urlopen(
+        used, pool = self._access, self._pool
+        answer = pool.urlopen(
             method,
             target,
             body=content,
-            headers={**(headers or {}), **self._identity_headers()},
+            headers={**(headers or {}), **_identity_headers(used)},
             timeout=urllib3.Timeout(total=seconds, connect=min(CONNECT_SECONDS, seconds)),
             retries=False,
             redirect=False,
@@ -166,17 +194,40 @@ class Client:
         if _OK <= answer.status < _MULTIPLE_CHOICES:
             return answer
         with contextlib.closing(answer):
+            if answer.status == http.HTTPStatus.UNAUTHORIZED and not is_repeated and self._is_logged_in_again(used):
+                return self._send(method, target, deadline, content, headers, is_repeated=True)
             raise _refusal(answer.status, answer.reason or "", _read(answer, _ERROR_BODY_MAX, is_cut=True))
 
-    def _identity_headers(self) -> dict[str, str]:
-        """Return the headers of the client and its credentials. Raise ValueError for credentials that are no valid header value."""
-        identity = self._access.identity()
-        for value in identity.values():
-            if not _HEADER_VALUE.fullmatch(value):
-                # The library would also reject the value, but its error message would contain the secret.
-                raise ValueError("the credentials have a character that HTTP cannot carry")
-            secrets.hide(value.rpartition(" ")[2])
-        return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **identity}
+    def _is_logged_in_again(self, refused: access.Access) -> bool:
+        """Return whether there are other credentials than the refused ones: another thread read them, or this one does, at most every ten seconds."""
+        with self._logging_in:
+            if self._access is not refused:
+                return True
+            if self._log_in is None or time.monotonic() - self._logged_in_at < LOGIN_SECONDS:
+                return False
+            try:
+                renewed = self._log_in()
+            except errors.SettingsError as error:
+                _log.warning("configuration not read again after a refusal", error=str(error))
+                return False
+            finally:
+                self._logged_in_at = time.monotonic()
+            if renewed.server != refused.server:
+                return False  # Another cluster may have other objects of the same names.
+            self._use(renewed)
+            refused.pools.clear()
+            return True
+
+
+def _identity_headers(used: access.Access) -> dict[str, str]:
+    """Return the headers of the client and its credentials. Raise ValueError for credentials that are no valid header value."""
+    identity = used.identity()
+    for value in identity.values():
+        if not _HEADER_VALUE.fullmatch(value):
+            # The library would also reject the value, but its error message would contain the secret.
+            raise ValueError("the credentials have a character that HTTP cannot carry")
+        secrets.hide(value.rpartition(" ")[2])
+    return {"User-Agent": _USER_AGENT, "Accept": transport.JSON_TYPE, **identity}
 
 
 class _TimedReader(io.RawIOBase):

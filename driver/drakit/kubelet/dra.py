@@ -1,7 +1,6 @@
 """The DRA services that a driver serves to the kubelet; they pass claims to the claim engine.
 
-Version v1beta1, for kubelets before 1.34, is version v1 without share ids: its messages are converted and answered by the v1 service. An error in the
-engine becomes an error of the claims in that call; the process and the other calls continue.
+An error in the engine becomes an error of the claims in that call; the process and the other calls continue.
 """
 
 import dataclasses
@@ -14,16 +13,14 @@ import grpc
 
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
-from drakit._proto import dra_v1beta1_pb2 as beta
-from drakit._proto import dra_v1beta1_pb2_grpc as beta_services
 from drakit.core import claim as claims
 from drakit.core import errors, names, ports
 from drakit.kubelet import codec, health, health_service, server
 from drakit.telemetry import logs
 
-SERVICE_V1, SERVICE_V1BETA1 = "v1.DRAPlugin", "v1beta1.DRAPlugin"
-ADVERTISED = (SERVICE_V1, SERVICE_V1BETA1, health_service.SERVICE_V1, health_service.SERVICE_V1ALPHA1)
-"""The names of the gRPC services. The kubelet uses the first DRA service that it knows, so the newest comes first; it ignores unknown names."""
+SERVICE_V1 = "v1.DRAPlugin"
+ADVERTISED = (SERVICE_V1, health_service.SERVICE_V1, health_service.SERVICE_V1ALPHA1)
+"""The names of the gRPC services. The kubelet ignores unknown names."""
 
 _log = logs.get_logger(__name__)
 _request_ids = itertools.count(1)
@@ -120,35 +117,10 @@ def _errors_as_answers(
         return {ref.uid: failed(f"internal error ({type(error).__name__}); see the driver's log") for ref in refs}
 
 
-class DraV1Beta1Service(beta_services.DRAPluginServicer):
-    """The DRA service v1beta1, which converts messages and forwards them to the v1 service."""
-
-    def __init__(self, v1: DraService) -> None:
-        self._v1 = v1
-
-    def register(self, grpc_server: grpc.Server) -> None:
-        """Add the service to a server."""
-        beta_services.add_DRAPluginServicer_to_server(self, grpc_server)
-
-    def NodePrepareResources(  # noqa: N802 - the wire's name
-        self, request: beta.NodePrepareResourcesRequest, context: grpc.ServicerContext
-    ) -> beta.NodePrepareResourcesResponse:
-        answer = self._v1.NodePrepareResources(codec.convert(wire.NodePrepareResourcesRequest, request), context)
-        return codec.convert(beta.NodePrepareResourcesResponse, answer)
-
-    def NodeUnprepareResources(  # noqa: N802 - the wire's name
-        self, request: beta.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
-    ) -> beta.NodeUnprepareResourcesResponse:
-        answer = self._v1.NodeUnprepareResources(codec.convert(wire.NodeUnprepareResourcesRequest, request), context)
-        return codec.convert(beta.NodeUnprepareResourcesResponse, answer)
-
-
 def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> server.Register:
     """Return a function that adds the DRA and health services to a gRPC server."""
-    v1 = DraService(engine)
     registered = (
-        v1,
-        DraV1Beta1Service(v1),
+        DraService(engine),
         health_service.HealthV1Service(board),
         health_service.HealthV1Alpha1Service(board),
     )

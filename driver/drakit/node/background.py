@@ -79,6 +79,7 @@ class BackgroundServices:
         self._kubelet = kubelet
         self._api = api
         self._failed = failed
+        self.releases = deferred_releases.DeferredReleases(local.engine, local.journal, clock)
         self._discovery_due = threading.Event()
         self._stop, self._stop_reporting = threading.Event(), threading.Event()
         self._worker_threads: list[threading.Thread] = []
@@ -87,7 +88,7 @@ class BackgroundServices:
         self._binding: binding.Binding | None = None
         self._started = False
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
-        self._displaced: frozenset[str] = frozenset()
+        self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
     def start(self) -> None:
         """Start the services. Raise the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
@@ -114,11 +115,10 @@ class BackgroundServices:
 
     def watch(self) -> None:
         """Start what needs a complete journal: loops that call verbs for its claims, and the author's watch, which may remove what no claim has."""
-        releases = deferred_releases.DeferredReleases(self._local.engine, self._local.journal, self._clock)
         refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
         self._worker_threads += [
             self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
-            self._spawn("deferred-releases", releases.run, self._stop),
+            self._spawn("deferred-releases", self.releases.run, self._stop),
             self._spawn("edits-refresh", refresher.run, self._stop),
         ]
         if drivers.watches(self._local.author):
@@ -126,16 +126,16 @@ class BackgroundServices:
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))
 
     def stop(self, *, idle: bool = True, seconds: float = JOIN_SECONDS) -> None:
-        """Stop the services, and wait ``seconds`` at most for their threads. Without ``idle`` a verb is still running, so the author is not stopped.
+        """Stop the services, and wait ``seconds`` at most for their threads. Safe to call twice and after a failed start.
 
-        Safe to call twice and after a failed start.
+        The author is not stopped while a verb runs, whoever called it, or where the caller is not ``idle`` and may still call one.
         """
         self._stop.set()
         self._local.context.stopping.set()
         self.wake()
         end = self._clock.monotonic() + seconds
         join(self._worker_threads, seconds)
-        if idle and (self._binding is None or self._binding.is_idle):
+        if idle and not self._local.verbs.claims() and (self._binding is None or self._binding.is_idle):
             self._stop_author()
         self._stop_reporting.set()
         if self._reporter is not None:
@@ -163,13 +163,14 @@ class BackgroundServices:
 
     def displaced(self, gone: Mapping[str, held_devices.Displaced]) -> None:
         """Log each newly displaced device, and send an Event to the users of the claims that hold it."""
-        for name in gone.keys() - self._displaced:
+        found = frozenset((name, entry.is_withheld) for name, entry in gone.items())
+        for name, is_withheld in found - self._displaced:
             entry = gone[name]
+            event = "device withheld under a claim" if is_withheld else "device changed under a claim"
             for claim in entry.claims:
-                _log.warning("device changed under a claim", claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
-                event = contexts.Event(reason=held_devices.EVENT_REASON, message=entry.message)
-                self._local.context.record_event(claim, event)
-        self._displaced = frozenset(gone)
+                _log.warning(event, claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
+                self._local.context.record_event(claim, entry.event)
+        self._displaced = found
 
     def wake(self) -> None:
         """Request a discovery now."""

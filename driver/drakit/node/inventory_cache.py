@@ -5,6 +5,7 @@ other offer, whatever the discovery says (``held_devices``).
 """
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -87,7 +88,8 @@ class InventoryCache:
             before, holdings = self._current, self._held()
             flat = before.found_flat if discovered == before.found and before.number else discovered.flat()
             found = before.found_devices if flat is before.found_flat else flat.by_name()
-            displaced = held_devices.displaced(found, flat.counter_sets, holdings, self._overlaps)
+            withheld = functools.partial(held_devices.withheld_by, self._author)
+            displaced = held_devices.displaced(found, flat.counter_sets, holdings, self._overlaps, withheld)
             if flat is not before.found_flat or displaced != before.displaced or not before.number:
                 self._current = self._discovery(discovered, flat, found, displaced, holdings)
 

@@ -133,7 +133,7 @@ class LocalNode:
         )
 
     def _held(self) -> held_devices.Holdings:
-        return held_devices.held(self.journal.entries(edits=False), self.identity.pool, self.identity.boot_id)
+        return held_devices.held(self.journal.held_devices(self.identity.boot_id), self.identity.pool)
 
     @classmethod
     def open(
@@ -147,8 +147,8 @@ class LocalNode:
     ) -> Self:
         """Open the journal and the CDI directory and, unless the journal is lost, recover. Raise JournalError, CdiError, SettingsError.
 
-        While ``is_lost``, do not call the engine: first ``restorer`` restores the claims, then ``recover`` runs. With ``checks_new`` a new journal
-        counts as lost until the API server was asked for claims.
+        While ``is_lost``, a driver does not serve: first ``restorer`` restores the claims, then ``recover`` runs. A command may prepare and unprepare
+        other claims than the missing ones. With ``checks_new`` a new journal counts as lost until the API server was asked for claims.
         """
         local = cls(spec, folders, claim_source, meter, checks_new=checks_new)
         try:
@@ -184,7 +184,7 @@ class LocalNode:
         If none failed and no driver asks the API server, the journal is no longer lost. Raise ApiError when the list fails, JournalError.
         """
         with self.restorer.alone(recovery.Deadline().is_waiting):
-            failed = self.restorer.restore(listing, without_devices=True, ends_loss=not self.journal.is_served())
+            failed = self.restorer.restore(listing, without_devices=True, by_hand=True)
         if not self.is_lost:
             self.recover()
         return failed
@@ -199,9 +199,8 @@ class LocalNode:
         with self.restorer.alone(caller.is_waiting):
             answers = {ref.uid: self._release(ref, caller) for ref in refs}
             self.journal.released([uid for uid, error in answers.items() if not error])
-            if self.restorer.missing() or self.journal.is_served():
+            if self.restorer.missing() or not self.journal.rebuilt_by_hand():
                 return answers
-            self.journal.rebuilt()
         self.recover()
         return answers
 

@@ -348,8 +348,8 @@ class ObservedNode(Protocol):
     def device_health(self) -> dict[context.Health, int]:
         """Return the number of devices in each state of health, as reported to the kubelet."""
 
-    def unclaimed(self) -> Sequence[advanced.Leftover]:
-        """Return the hardware state that no claim has."""
+    def unclaimed(self) -> Sequence[advanced.Leftover] | None:
+        """Return the hardware state that no claim has; None while that is unknown, because a lost journal is not restored."""
 
     def oldest_verb_seconds(self) -> float:
         """Return for how long the oldest running verb has run, 0 where none runs."""
@@ -436,5 +436,8 @@ def _by_health(node: ObservedNode) -> Iterable[Reading]:
 
 
 def _by_mark(node: ObservedNode) -> Iterable[Reading]:
-    counts = collections.Counter(leftover.is_marked for leftover in node.unclaimed())
+    unclaimed = node.unclaimed()
+    if unclaimed is None:
+        return []
+    counts = collections.Counter(leftover.is_marked for leftover in unclaimed)
     return [({"marked": "true"}, counts[True]), ({"marked": "false"}, counts[False])]

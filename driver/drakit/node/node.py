@@ -55,7 +55,8 @@ class NodeDependencies:
     """The dependencies of a node: the API server's ports, the kubelet's registration folder, a clock and the discovery interval.
 
     ``instance`` is the UID of the driver's pod where two processes may serve at once (a rolling update). Devices are withdrawn when the driver has
-    not been registered for ``registration_grace`` seconds. ``failed`` is called when a background thread dies of a bug, beside ``Node.failed``.
+    not been registered for ``registration_grace`` seconds. A start waits ``verify_seconds`` at most for another process that restores claims.
+    ``failed`` is called when a background thread dies of a bug, beside ``Node.failed``.
     """
 
     claim_source: ports.ClaimSource
@@ -66,6 +67,7 @@ class NodeDependencies:
     form: publisher.FormChoice = publisher.FormChoice.AUTO
     instance: str = ""
     registration_grace: float = REGISTRATION_GRACE
+    verify_seconds: float = VERIFY_SECONDS
     api: background.ApiPorts | None = None
     meter: metrics.DriverMetrics | None = None
     failed: Callable[[], None] = lambda: None
@@ -128,7 +130,7 @@ class Node:
             self.background.start()
             if self.registrar.has_another():
                 self._first_discovery()
-            deadline = recovery.Deadline(VERIFY_SECONDS)
+            deadline = recovery.Deadline(self._dependencies.verify_seconds)
             if self.local.is_unverified and self._restoring.attempt(lambda: deadline.is_waiting() and not self._stop.is_set()):
                 self._restored()
             if not self.local.is_lost:
@@ -196,9 +198,9 @@ class Node:
         """Return the number of devices in each state of health, as reported to the kubelet."""
         return dict(self.health.counts())
 
-    def unclaimed(self) -> Sequence[advanced.Leftover]:
-        """Return the hardware state that no claim has, read at most once a minute; none while a lost journal is not restored."""
-        return () if self.local.is_lost else self._unclaimed()
+    def unclaimed(self) -> Sequence[advanced.Leftover] | None:
+        """Return the hardware state that no claim has, read at most once a minute; None while a lost journal is not restored."""
+        return None if self.local.is_lost else self._unclaimed()
 
     def oldest_verb_seconds(self) -> float:
         """Return for how long the oldest running verb has run, 0 where none runs."""
@@ -209,8 +211,8 @@ class Node:
         return len(self._recovery.pending)
 
     def note(self) -> str:
-        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are not recovered yet."""
-        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note())))
+        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are retried."""
+        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note(), self.background.releases.note())))
 
     @property
     def metrics_prefix(self) -> str:
@@ -246,7 +248,7 @@ class Node:
     def _node_state(self) -> restorer.NodeState:
         """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
         if self._as_published is None:
-            self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list())
+            self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list(), self.local.identity.pool)
         return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
 
     def _retry_recovery(self) -> None:
@@ -285,7 +287,7 @@ class Node:
             if reason:
                 _log.info("hardware ready")
             pool, offered = self.local.identity.pool, self.local.offered
-            changed = {name: entry.reason for name, entry in offered.displaced.items()}
+            changed = {name: entry.reason for name, entry in offered.displaced.items() if not entry.is_withheld}
             self.health.discovered({device.name: device.pool_on(pool) for device in offered.flat.devices}, changed)
             self.background.displaced(offered.displaced)
             if self._is_serving:

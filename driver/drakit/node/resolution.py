@@ -14,7 +14,7 @@ import dataclasses
 import threading
 import types
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from drakit.core import advanced, config, edits, errors, inventory, lifecycle, names, ports, records
 from drakit.core import claim as claims
@@ -96,12 +96,20 @@ class Resolver:
                     _check_device(grant, held, under[grant.device.name], self.program)
             _check_counters(own, others, offered, self.program)
 
-    def plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
-        """Return the grants with their intents. Raise the errors of the author's ``plan``."""
+    def plan(self, grants: Sequence[Grant], recall: Callable[[Grant], records.Record] | None = None) -> Sequence[Grant]:
+        """Return the grants with their intents. Raise the errors of the author's ``plan``.
+
+        ``recall`` returns the intent of a grant whose device is busy because its hardware exists already.
+        """
         self._local.planned = planned = []
         try:
             for grant in grants:
-                intent = self._author.plan(grant)
+                try:
+                    intent = self._author.plan(grant)
+                except errors.DeviceBusyError:
+                    if recall is None:
+                        raise
+                    intent = recall(grant)
                 if not isinstance(intent, Mapping):
                     raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
                 planned.append(dataclasses.replace(grant, intent=intent))

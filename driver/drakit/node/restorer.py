@@ -49,7 +49,7 @@ Files = Mapping[edits.CdiName, edits.Edits | None]
 _REFUSALS = (errors.ConfigError, errors.DeviceGoneError, errors.DeviceBusyError)
 
 
-class Journal(stale_entries.Journal, Protocol):
+class Journal(ports.Journal, Protocol):
     """The journal with its record of a loss (``journal.Journal``)."""
 
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
@@ -60,6 +60,9 @@ class Journal(stale_entries.Journal, Protocol):
 
     def rebuilt(self) -> None:
         """Record that all claims are restored."""
+
+    def rebuilt_by_hand(self) -> bool:
+        """Record that all claims with CDI files are restored, and return whether those are all: no driver asks the API server."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,11 +126,11 @@ class Restorer:
         return frozenset(entry.claim.uid for entry in self._journal.entries(edits=False) if not self._is_half(entry))
 
     def restore(
-        self, listing: ports.ClaimList, *, without_devices: bool = False, ends_loss: bool = True, state: NodeState = NO_STATE
+        self, listing: ports.ClaimList, *, without_devices: bool = False, by_hand: bool = False, state: NodeState = NO_STATE
     ) -> Mapping[names.ClaimUid, str]:
         """Restore every missing claim, and return those that failed, with the reason. If none failed, the journal is no longer lost.
 
-        ``without_devices`` drops devices that are gone. Without ``ends_loss`` the journal stays lost. The caller is ``alone``. Raise JournalError,
+        ``without_devices`` drops devices that are gone. Commands restore ``by_hand``. The caller is ``alone``. Raise JournalError,
         and ApiError when the list fails.
         """
         if self._journal.lost_claims() is None:
@@ -141,7 +144,9 @@ class Restorer:
         failed = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
         for uid in only_listed.intersection(failed) if without_devices else ():
             self._give_up(by_uid[uid].ref, failed.pop(uid))
-        if not failed and ends_loss:
+        if not failed and by_hand:
+            self._journal.rebuilt_by_hand()
+        elif not failed:
             self._stale.finish()
             self._journal.rebuilt()
             log = _log.warning if missing or only_listed or not self._parts.is_unverified else _log.info
@@ -151,7 +156,7 @@ class Restorer:
     def _give_up(self, ref: claims.ClaimRef, error: str) -> None:
         """Drop what a failed attempt journaled, without touching hardware: recovery would undo it, and a pod may be using it."""
         _log.error("claim not restored: its hardware may be left", claim=str(ref), claim_uid=ref.uid, error=error)
-        self._journal.forget(ref.uid)
+        self._journal.forget(ref.uid, state=lifecycle.State.PREPARING)
 
     def _only_listed(self, listed: claims.Listed, tracked: frozenset[names.ClaimUid] | None) -> frozenset[names.ClaimUid]:
         """Return the claims in use on this node that only the API server has: those with a device of the node's own pools."""
@@ -258,13 +263,8 @@ class Restorer:
         return [self._recalled(grant, files) if self._file_of(grant) in files else next(planned) for grant in grants]
 
     def _plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
-        """Plan the intents of grants without CDI files, or recall them where their hardware exists already."""
-        try:
-            return self._resolver.plan(grants)
-        except errors.DeviceBusyError:
-            if not isinstance(self._author, advanced.IntentRecovery):
-                raise
-            return [dataclasses.replace(grant, intent=self._author.recall(grant)) for grant in grants]
+        """Plan the intents of grants without CDI files, or recall those whose hardware exists already."""
+        return self._resolver.plan(grants, self._author.recall if isinstance(self._author, advanced.IntentRecovery) else None)
 
     def _as_published(self, grant: Grant) -> Grant:
         """Return the grant with its device as it was published and allocated."""

@@ -6,7 +6,6 @@ tell: they are written before a claim is prepared, and removed before its hardwa
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
@@ -48,17 +47,10 @@ def find(
     return Stale(ended=ended, replaced=replaced)
 
 
-class Journal(ports.Journal, Protocol):
-    """A journal that can remove an entry and leave its hardware (``journal.Journal``)."""
-
-    def forget(self, uid: names.ClaimUid) -> None:
-        """Delete an entry in any state, without its hardware. Raise JournalError."""
-
-
 class Remover:
     """Removes stale entries from a journal: at once where another claim needs the devices, else by an ordinary unprepare after the restoration."""
 
-    def __init__(self, journal: Journal, resolver: resolution.Resolver) -> None:
+    def __init__(self, journal: ports.Journal, resolver: resolution.Resolver) -> None:
         self._journal = journal
         self._resolver = resolver
         self._ended: dict[names.ClaimUid, lifecycle.Entry] = {}

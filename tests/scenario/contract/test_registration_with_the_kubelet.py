@@ -8,10 +8,6 @@ import threading
 import grpc
 import pytest
 
-from drakit._proto import dra_v1_pb2 as v1
-from drakit._proto import dra_v1_pb2_grpc as v1_services
-from drakit._proto import dra_v1beta1_pb2 as v1beta1
-from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit._proto import pluginregistration_v1_pb2 as registration_wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as registration_services
 from drakit.core import context as contexts
@@ -30,21 +26,7 @@ def test_registration_names_the_driver_its_socket_and_its_services(world: node_o
     with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
         result = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
     assert (result.type, result.name, result.endpoint) == ("DRAPlugin", node_on_cluster.NAME, str(driver.home / "dra.sock"))
-    assert list(result.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
-
-
-def test_both_versions_of_the_service_answer_alike_but_for_the_share(world: node_on_cluster.NodeOnCluster) -> None:
-    driver = world.serve()
-    world.run("p", node_on_cluster.pipe())
-    uid = world.quick_cluster.uid("p")
-    with grpc.insecure_channel(f"unix:{driver.home / 'dra.sock'}") as channel:
-        request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(namespace="default", uid=uid, name="p")])
-        [new] = v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[uid].devices
-        older = v1beta1.NodePrepareResourcesRequest(claims=[v1beta1.Claim(namespace="default", uid=uid, name="p")])
-        [old] = v1beta1_services.DRAPluginStub(channel).NodePrepareResources(older, timeout=10).claims[uid].devices
-    assert new.share_id
-    new.ClearField("share_id")
-    assert new.SerializeToString() == old.SerializeToString()
+    assert list(result.supported_versions) == ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
 
 
 def test_sockets_are_private_and_the_service_is_there_before_the_registration(world: node_on_cluster.NodeOnCluster) -> None:

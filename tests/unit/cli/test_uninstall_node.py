@@ -171,6 +171,19 @@ def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: comm
     assert files(used.folder / "node") == []
 
 
+def test_the_mark_of_a_journal_is_removed_although_its_folder_is_gone(used: command_line.CommandLine) -> None:
+    assert used.on_node("unprepare", OTHER_UID).status == 0
+    for one in daemons(used):
+        one.send(signal.SIGKILL)
+    shutil.rmtree(used.folder / "node" / "plugins")
+    for file in (used.folder / "node" / "cdi").glob("*.json"):
+        file.unlink()
+    assert [path.name for path in (used.folder / "node" / "cdi").iterdir()]
+    ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
+    assert ran.status == 0, ran.err
+    assert files(used.folder / "node") == []
+
+
 def test_a_folder_without_claims_is_removed_although_the_hardware_is_gone(shell: command_line.CommandLine) -> None:
     """As on a node from which NVIDIA's driver was removed first."""
     home = shell.folder / "node" / "plugins" / "gpu.drakit.dev"

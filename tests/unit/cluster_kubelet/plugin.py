@@ -55,20 +55,6 @@ class Plugin(dra_services.DRAPluginServicer, registration_services.RegistrationS
         self._lock = threading.Lock()
         self._servers: list[grpc.Server] = []
 
-    def add_v1beta1(self, server: grpc.Server) -> None:
-        """Serve the older version of the DRA service, which has the same messages but for share ids."""
-        handlers = {
-            "NodePrepareResources": grpc.unary_unary_rpc_method_handler(
-                self.NodePrepareResources, dra.NodePrepareResourcesRequest.FromString, dra.NodePrepareResourcesResponse.SerializeToString
-            ),
-            "NodeUnprepareResources": grpc.unary_unary_rpc_method_handler(
-                self.NodeUnprepareResources,
-                dra.NodeUnprepareResourcesRequest.FromString,
-                dra.NodeUnprepareResourcesResponse.SerializeToString,
-            ),
-        }
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", handlers),))
-
     def start(self) -> "Plugin":
         self.serve()
         self.register()

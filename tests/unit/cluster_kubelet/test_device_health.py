@@ -167,18 +167,6 @@ def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected:
         cluster.stop()
 
 
-def test_a_driver_that_speaks_only_v1beta1_is_called_so(cluster: QuickCluster) -> None:
-    plugin = cluster.new_plugin()
-    plugin.services = [plugin.add_v1beta1]
-    plugin.versions = ["v1beta1.DRAPlugin"]
-    plugin.start()
-    cluster.until(lambda: plugin.statuses, "registration")
-    run(cluster, "a")
-    cluster.delete("p")
-    cluster.gone(POD, "p")
-    assert plugin.uids("prepare") == plugin.uids("unprepare") == [cluster.uid("c")]
-
-
 def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:
     now = [100.0]
     table = healths.HealthTable(30.0, lambda: now[0])

@@ -133,6 +133,7 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
         "SeveralMpsDaemons": gpu_settings._MPS,
         "ShareNotAttached": attacher._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=attacher.GRACE),
         held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",
+        held_devices.WITHHELD_EVENT_REASON: f"pci-0000-0c-00-0: eth2 has an address of the host{held_devices._KEPT}",
         "DeviceStatusNotWritten": f"status.devices: {status._WHITE_SPACE}",
     }
     assert [event for event in shown if event not in seen.events and event[3] != texts.get(event[1])] == []

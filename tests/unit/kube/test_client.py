@@ -124,6 +124,63 @@ def test_a_request_carries_method_path_query_body_and_identity(server: Server, c
     assert headers["User-Agent"] == "drakit"
 
 
+def accepting(token: str) -> collections.abc.Callable[[Answering], None]:
+    def answer(request: Answering) -> None:
+        is_known = request.headers.get("Authorization") == f"Bearer {token}"
+        answer_with(*((200, b"{}") if is_known else (401, status(401, "Unauthorized", "Unauthorized"))))(request)
+
+    return answer
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("kind", ["token", "tokenFile", "exec"])
+def test_replaced_credentials_are_read_again_when_the_old_ones_are_refused(
+    server: Server, tmp_path: pathlib.Path, kind: str, method: str
+) -> None:
+    file, login = tmp_path / "token", {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never"}
+    script = f"""printf '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"%s"}}}}' "$(cat {file})\""""
+
+    def write(token: str) -> None:
+        file.write_text(token)
+        users: dict[str, dict[str, object]] = {
+            "token": {"token": token},
+            "tokenFile": {"tokenFile": str(file)},
+            "exec": {"exec": {**login, "args": ["-c", script]}},
+        }
+        write_kubeconfig(tmp_path, server.url, **users[kind])
+
+    write("first")
+    server.answer = accepting("first")
+    with contextlib.closing(client.connect(tmp_path / "config")) as connection:
+        connection.request(method, "/thing")
+        write("second")
+        server.answer = accepting("second")
+        connection.request(method, "/thing")
+        assert len(server.asked) == 3
+        server.answer = accepting("third")
+        assert refusal(connection).status == 401
+        assert len(server.asked) == 4, "a login program does not run for every refused request"
+
+
+def test_a_request_is_not_repeated_on_another_server(server: Server, tmp_path: pathlib.Path) -> None:
+    server.answer = accepting("another")
+    with contextlib.closing(client.connect(write_kubeconfig(tmp_path, server.url))) as connection:
+        (tmp_path / "token").write_text("another")
+        write_kubeconfig(tmp_path, server.url.replace("127.0.0.1", "localhost"), tokenFile=str(tmp_path / "token"))
+        assert refusal(connection).status == 401
+    assert len(server.asked) == 1
+
+
+def test_a_configuration_that_cannot_be_read_again_is_logged(
+    server: Server, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answer = accepting("another")
+    with contextlib.closing(client.connect(write_kubeconfig(tmp_path, server.url))) as connection:
+        (tmp_path / "config").write_text("[")
+        assert refusal(connection).status == 401
+    assert "configuration not read again after a refusal" in capsys.readouterr().err
+
+
 def test_a_refusal_keeps_status_reason_and_message(server: Server, connection: client.Client) -> None:
     server.answer = answer_with(409, status(409, "Conflict", "the object\nhas been modified"))
     error = refusal(connection)

@@ -15,8 +15,6 @@ from drakit._proto import dra_health_v1alpha1_pb2 as alpha_wire
 from drakit._proto import dra_health_v1alpha1_pb2_grpc as alpha_services
 from drakit._proto import dra_v1_pb2 as v1
 from drakit._proto import dra_v1_pb2_grpc as v1_services
-from drakit._proto import dra_v1beta1_pb2 as v1beta1
-from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit.core import claim as claims
 from drakit.core import context, names, ports
 from drakit.kubelet import dra, health, health_client, health_service, server
@@ -79,18 +77,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
 
 
 def test_what_is_advertised_is_what_is_served_the_newest_first() -> None:
-    assert dra.ADVERTISED == ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
-
-
-def test_v1beta1_answers_as_v1_but_without_share_ids(channel: grpc.Channel) -> None:
-    claim = v1beta1.Claim(uid=UID, name="c", namespace="ns")
-    stub = v1beta1_services.DRAPluginStub(channel)
-    answer = stub.NodePrepareResources(v1beta1.NodePrepareResourcesRequest(claims=[claim]), timeout=10)
-    [device] = answer.claims[UID].devices
-    expected = v1beta1.Device(request_names=["nic"], pool_name="node-1", device_name="eth1", cdi_device_ids=["v/c=a"])
-    assert device.SerializeToString() == expected.SerializeToString()
-    refused = stub.NodeUnprepareResources(v1beta1.NodeUnprepareResourcesRequest(claims=[claim]), timeout=10)
-    assert {uid: entry.error for uid, entry in refused.claims.items()} == {UID: "busy"}
+    assert dra.ADVERTISED == ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])

@@ -13,7 +13,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device, errors, inventory, names, records
 from drakit.core import driver as drivers
-from drakit.node import background, engine, local_node, node, timing
+from drakit.node import background, engine, local_node, metrics, node, recovery, timing
 from fakes import author, claim_source, claim_statuses, slice_store
 
 POOL = "node-1"
@@ -70,7 +70,8 @@ class RunningNode:
         self.listing = claim_statuses.FakeClaimList()
         self.node = self.new_node()
 
-    def new_node(self) -> node.Node:
+    def new_node(self, *, verify_seconds: float = node.VERIFY_SECONDS) -> node.Node:
+        self.metrics = metrics.Metrics()
         (self.folder / "r").mkdir(exist_ok=True)
         spec = local_node.DriverSpec(
             driver_name=author.FakeDriver.name, build=lambda _: self.driver, identity=engine.NodeIdentity(pool=POOL, boot_id="boot-1")
@@ -83,6 +84,8 @@ class RunningNode:
             clock=timing.SystemClock(),
             rescan_seconds=3600,
             api=telling,
+            meter=self.metrics.of(author.FakeDriver.name),
+            verify_seconds=verify_seconds,
         )
         return node.Node(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), outside, node_name=POOL)
 
@@ -132,6 +135,22 @@ def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(ru
     stopping.join(30)
     call.join(30)
     assert running.driver.calls == ["start", "prepare", "stop"]
+
+
+def test_the_author_is_not_stopped_while_a_verb_of_a_background_loop_runs(running: RunningNode) -> None:
+    running.node.start()
+    assert running.prepare().error == ""
+    running.driver.preparing.clear()
+    running.driver.gate.clear()
+    # The loops call the engine itself, not through the kubelet's calls.
+    verb = threading.Thread(target=running.node.local.engine.refresh_edits, args=(UID, recovery.Deadline()))
+    verb.start()
+    assert running.driver.preparing.wait(30)
+    running.node.stop()
+    stopped_under_verb = "stop" in running.driver.calls
+    running.driver.gate.set()
+    verb.join(30)
+    assert not stopped_under_verb
 
 
 def test_what_the_author_reports_in_stop_is_still_sent(running: RunningNode) -> None:
@@ -236,6 +255,17 @@ def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregister
     assert running.prepare().error == ""
 
 
+def test_while_a_lost_journal_is_not_restored_unclaimed_hardware_is_unknown_not_none(running: RunningNode) -> None:
+    lose_journal(running)
+    running.listing.failures = [errors.ApiError("away", status=503)] * 1000
+    running.node.start()
+    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert "drakit_unclaimed{" not in running.metrics.text().decode()
+    running.listing.failures = []
+    assert eventually(lambda: len(sockets(running)) == 2)
+    assert f'drakit_unclaimed{{driver="{author.FakeDriver.name}",marked="true"}} 0.0' in running.metrics.text().decode()
+
+
 def test_readiness_names_a_registration_socket_whose_real_path_is_too_long(running: RunningNode) -> None:
     """A kubelet that uses the path without symbolic links cannot connect, and says nothing to the driver."""
     real = running.folder / ("k" * 100)
@@ -278,6 +308,23 @@ def test_a_process_that_waits_for_another_s_restoration_serves_after_it(running:
         other.stop()
 
 
+def test_a_start_waits_for_another_process_for_a_while_and_goes_on_in_the_background(running: RunningNode) -> None:
+    assert running.node.local.is_unverified
+    with running.node.local.restorer.alone(lambda: True):
+        other = running.new_node(verify_seconds=0.1)
+        try:
+            other.start()
+            assert (sockets(running), other.local.is_unverified) == ([], True)
+        except BaseException:
+            other.stop()
+            raise
+    try:
+        assert eventually(lambda: len(sockets(running)) == 2)
+        assert not other.local.is_lost
+    finally:
+        other.stop()
+
+
 class Watching(Busy):
     """A busy driver whose ``watch`` waits for the stop, as one does that waits for events."""
 
@@ -295,3 +342,22 @@ def test_a_watch_runs_from_start_to_stop_and_ends_first(running: RunningNode) ->
     assert eventually(lambda: running.taints().get("chip-0", ()) != ())
     running.node.stop()
     assert running.driver.calls == ["start", "watch", "watch ends", "stop"]
+
+
+def test_loops_that_call_verbs_start_only_after_a_lost_journal_is_restored(running: RunningNode) -> None:
+    running.driver = Watching(author.Hardware())
+    running.node.stop()
+    running.node = running.new_node()
+    lose_journal(running)
+    running.driver.calls.clear()
+    running.listing.failures = [errors.ApiError("away", status=503)] * 1000
+    loops = {"orphaned-claims", "deferred-releases", "edits-refresh", "watch", "recovery"}
+    running.node.start()
+    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    while_lost = {thread.name for thread in threading.enumerate()}
+    assert running.node.local.is_lost
+    assert while_lost.isdisjoint(loops)
+    running.listing.failures = []
+    assert eventually(lambda: len(sockets(running)) == 2)
+    assert loops - {thread.name for thread in threading.enumerate()} == {"recovery"}
+    assert running.driver.calls[:2] == ["start", "prepare"], "the restorer is the first to call a verb"

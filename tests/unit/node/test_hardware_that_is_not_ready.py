@@ -27,6 +27,7 @@ class Unready(author.FakeDriver):
 
     broken: Exception | None = None
     unreachable = False
+    reason = "the kernel driver is not loaded"
     attempts = 0
 
     def discover(self) -> inventory.Inventory:
@@ -37,7 +38,7 @@ class Unready(author.FakeDriver):
     def unprepare(self, grant: drivers.Grant[author.Tuning]) -> None:
         self.attempts += 1
         if self.unreachable:
-            raise errors.ReleaseDeferredError("the kernel driver is not loaded")
+            raise errors.ReleaseDeferredError(self.reason)
         super().unprepare(grant)
 
 
@@ -160,6 +161,37 @@ def test_a_claim_whose_hardware_cannot_be_reached_ends_and_is_released_later(run
     attempts = driver.attempts
     assert releases.check(threading.Event()) == 0
     assert driver.attempts == attempts, "no unpreparing claim, no call"
+
+
+def test_a_release_that_keeps_failing_is_logged_once_and_noted(
+    running: Running, driver: Unready, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert running.prepare("chip-0") == ""
+    driver.unreachable = True
+    assert running.unprepare() == ""
+    releases, message = running.node.background.releases, "claim not released yet"
+    for _ in range(3):
+        assert releases.check(threading.Event()) == 0
+    assert running.node.note() == f"1 claim not released yet, retrying: {UID}"
+    assert capfd.readouterr().err.count(message) == 1
+    driver.reason = "the GPU fell off the bus"
+    releases.check(threading.Event())
+    assert capfd.readouterr().err.count(message) == 1, "another reason"
+    driver.unreachable = False
+    assert releases.check(threading.Event()) == 1
+    assert running.node.note() == ""
+
+
+def test_a_claim_that_the_kubelet_releases_first_is_not_noted_any_more(running: Running, driver: Unready) -> None:
+    assert running.prepare("chip-0") == ""
+    driver.unreachable = True
+    assert running.unprepare() == ""
+    releases = running.node.background.releases
+    releases.check(threading.Event())
+    driver.unreachable = False
+    assert running.unprepare() == ""
+    releases.check(threading.Event())
+    assert running.node.note() == ""
 
 
 def test_a_deferred_claim_still_holds_its_device(running: Running, driver: Unready) -> None:

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from drakit.core import claim as claims
+from drakit.core import context, inventory, quantity
 from drakit.core import device as devices
-from drakit.core import inventory, quantity
 from drakit.node import inventory_cache
 from fakes import author, crash_node
 
@@ -157,3 +157,30 @@ def test_the_unprepare_of_a_displaced_device_asks_for_a_discovery(node: crash_no
     assert not asked
     node.engine.unprepare([ref], node.caller)
     assert asked == ["again"]
+
+
+class Withholding(author.FakeDriver):
+    """Sees every chip, and offers none that the host uses."""
+
+    def withheld_devices(self) -> dict[str, str]:
+        return {name: f"{name} is used by the host" for name in CHIPS if f"used {name}" in self.hardware.present}
+
+
+def test_a_device_that_the_driver_only_withholds_is_tainted_and_nobody_is_told_to_delete_pods() -> None:
+    node = crash_node.CrashNode()
+    node.driver_type = Withholding
+    node.boot()
+    ref = prepared(node, "chip-0")
+    node.hardware.present.discard("chip-0")
+    node.hardware.present.add("used chip-0")
+    node.offered.refresh()
+    assert [device.taints for device in node.offered.flat.devices if device.name == "chip-0"] == [(TAINT,)]
+    entry = node.offered.displaced["chip-0"]
+    assert (entry.is_withheld, entry.reason, entry.claims) == (True, "chip-0 is used by the host", (ref,))
+    assert (entry.event.reason, entry.event.type) == ("DeviceWithheld", context.EventType.NORMAL)
+    assert "chip-0 is used by the host" in entry.event.message
+    assert "delete" not in entry.event.message
+    node.hardware.present.discard("used chip-0")
+    node.offered.refresh()
+    assert not node.offered.displaced["chip-0"].is_withheld
+    assert node.offered.displaced["chip-0"].event.reason == "DeviceChanged"

@@ -1,8 +1,10 @@
 """A journal and CDI files that are gone or older than the node: claims in use are restored, ended ones do not come back, and hardware is released."""
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
+import sqlite3
 from collections.abc import Callable, Collection
 
 import pytest
@@ -12,6 +14,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, names, quantity, records
 from drakit.core.slices import resource_slice
+from drakit.journal import files
 from drakit.node import engine, local_node, restorer
 from fakes import author, claim_source, claim_statuses, crash_node, journal_samples
 
@@ -34,7 +37,11 @@ def claim(number: int, device: str, *, is_reserved: bool = True) -> Claim:
 class Recalling(author.FakeDriver):
     """Plans only what does not exist, and recalls only from the attributes of a device that this driver published."""
 
-    hidden: frozenset[str] = frozenset()
+    def __init__(self, hardware: author.Hardware) -> None:
+        super().__init__(hardware)
+        self.hidden: frozenset[str] = frozenset()
+        self.recalled: list[str] = []
+        self.before_prepare: Callable[[names.ClaimUid], object] = lambda _: None
 
     def discover(self) -> inventory.Inventory:
         found = super().discover()
@@ -46,7 +53,12 @@ class Recalling(author.FakeDriver):
             raise errors.DeviceBusyError("it exists already")
         return intent
 
+    def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
+        self.before_prepare(grant.claim.uid)
+        return super().prepare(grant)
+
     def recall(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
+        self.recalled.append(grant.device.name)
         kind = grant.device.attributes.get("kind")
         return {**super().plan(grant), "borrowed": kind == "foreign"}
 
@@ -252,7 +264,7 @@ def test_commands_by_hand_neither_end_the_loss_nor_undo_what_the_driver_is_resto
         assert ("claim-1" in prepared(local), site.hardware.made["chip-0-left"]) == (True, made["chip-0-left"])
 
 
-def test_a_journal_made_by_hand_is_taken_as_it_is_by_commands_and_verified_by_the_driver(site: Site, used: Claim) -> None:
+def test_a_journal_made_by_hand_is_verified_by_the_driver_only(site: Site, used: Claim) -> None:
     other = claim(2, "chip-1")
     for _ in range(2):
         with site.open(checks_new=False) as by_hand:
@@ -265,6 +277,93 @@ def test_a_journal_made_by_hand_is_taken_as_it_is_by_commands_and_verified_by_th
         assert prepared(local) == {"claim-1", "claim-2"}
     with site.open() as local:
         assert not local.is_lost
+
+
+def test_a_driver_verifies_the_journal_of_a_command_that_is_still_running(site: Site, used: Claim) -> None:
+    with site.open(checks_new=False), site.open() as local:
+        assert local.is_unverified
+        assert site.restore(local, tracked=[used]) == {}
+        assert prepared(local) == {"claim-1"}
+
+
+@pytest.mark.parametrize("command", ["restore", "unprepare"])
+def test_a_command_does_not_end_the_loss_for_a_driver_that_starts_beside_it(site: Site, command: str) -> None:
+    kept, only_listed = claim(1, "chip-0"), claim(2, "chip-1")
+    with site.open() as local:
+        site.prepare(local, kept, only_listed)
+    shutil.rmtree(site.home)
+    for file in site.cdi.glob(f"*{only_listed.ref.uid}*"):
+        file.unlink()
+    with contextlib.ExitStack() as stack:
+        by_hand = stack.enter_context(site.open(checks_new=False))
+        driver = stack.enter_context(site.open())
+        if command == "restore":
+            assert by_hand.restore(GivenClaims(kept)) == {}
+        else:
+            site.source.remove(kept.ref)
+            site.known.remove(kept)
+            assert by_hand.unprepare([kept.ref], crash_node.Waiting()) == {kept.ref.uid: ""}
+        assert by_hand.is_lost
+        assert site.restore(driver, tracked=[only_listed]) == {}
+        assert "claim-2" in prepared(driver)
+
+
+def test_damage_that_a_command_finds_first_is_still_the_drivers_to_verify(site: Site) -> None:
+    half, other = claim(1, "chip-0"), claim(2, "chip-1")
+
+    def back_up(_: names.ClaimUid) -> None:
+        site.backup.mkdir()
+        with (
+            contextlib.closing(sqlite3.connect(site.home / files.DATABASE)) as now,
+            contextlib.closing(sqlite3.connect(site.backup / files.DATABASE)) as then,
+        ):
+            now.backup(then)
+
+    with site.open() as local:
+        assert isinstance(local.author, Recalling)
+        site.prepare(local, other)
+        local.author.before_prepare = back_up
+        site.prepare(local, half)
+    for path in site.home.glob(f"{files.DATABASE}*"):
+        path.unlink()
+    shutil.copy(site.backup / files.DATABASE, site.home / files.DATABASE)
+    for path in site.cdi.glob(f"*{half.ref.uid}*"):
+        path.unlink()
+    with site.open(checks_new=False) as by_hand:
+        assert by_hand.unprepare([other.ref], crash_node.Waiting()) == {other.ref.uid: ""}
+        assert (by_hand.is_lost, set(site.hardware.made)) == (True, {"chip-0"})
+
+
+def test_only_the_devices_that_exist_are_recalled(site: Site) -> None:
+    one = claim(1, "chip-0-left")
+    results = (dataclasses.replace(one.results[0], request="a"), dataclasses.replace(one.results[0], request="b", device="chip-1"))
+    both = dataclasses.replace(one, results=results)
+    site.known = [both]
+    site.hardware.made["chip-0-left"] = 1
+    shutil.rmtree(site.home)
+    with site.open() as local:
+        assert isinstance(local.author, Recalling)
+        assert site.restore(local, tracked=[both]) == {}
+        assert local.author.recalled == ["chip-0-left"]
+
+
+def test_a_claim_that_a_command_prepared_meanwhile_is_not_given_up(site: Site) -> None:
+    first, second = claim(1, "chip-0"), claim(2, "chip-1")
+    site.known = [first, second]
+    site.source.put(first)
+    site.source.put(second)
+    shutil.rmtree(site.home)
+    with site.open() as local, site.open(checks_new=False) as by_hand:
+        assert isinstance(local.author, Recalling)
+
+        def meanwhile(uid: names.ClaimUid) -> None:
+            if uid == first.ref.uid:
+                raise errors.HardwareError("probe", "broken")
+            assert by_hand.engine.prepare([first.ref], crash_node.Waiting())[first.ref.uid].error == ""
+
+        local.author.before_prepare = meanwhile
+        assert site.restore(local, tracked=[first, second], is_late=True) == {}
+        assert prepared(local) == {"claim-1", "claim-2"}
 
 
 def test_without_a_driver_commands_by_hand_end_the_loss(site: Site) -> None:
@@ -382,9 +481,10 @@ def test_attributes_of_published_devices_include_those_of_their_mixins() -> None
     stored = resource_slice.Published(
         name="s", uid="u", version="1", spec=resource_slice.SliceSpec(driver="d", node="n", pool=pool, page=page)
     )
-    assert resource_slice.published_devices([stored])["a"].attributes == {"kind": "half", "size": 2}
+    assert resource_slice.published_devices([stored], "n")["a"].attributes == {"kind": "half", "size": 2}
+    assert resource_slice.published_devices([stored], "another") == {}
     edited = dataclasses.replace(stored, spec=dataclasses.replace(stored.spec, page=dataclasses.replace(page, mixins=inventory.Mixins())))
-    assert resource_slice.published_devices([edited]) == {}, "a slice that somebody edited"
+    assert resource_slice.published_devices([edited], "n") == {}, "a slice that somebody edited"
 
 
 def test_a_cdi_file_of_this_boot_is_no_orphan_while_another_process_has_the_journal(site: Site) -> None:

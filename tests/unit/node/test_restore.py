@@ -498,3 +498,22 @@ def test_the_loop_gives_up_a_gone_device_after_the_grace() -> None:
     assert attempts[0] == 0
     assert attempts[-1] < restorer.DEVICE_GRACE
     assert lost.world.cdi.claims() == frozenset({lost.ref.uid})
+
+
+def test_after_a_long_outage_a_gone_device_has_its_whole_grace() -> None:
+    lost, clock = Lost(), manual_clock.ManualClock(last=10**6)
+    lost.delete(lost.refs[1])
+    lost.world.hardware.present.discard("chip-1")
+    lost.start()
+    lost.listing.failures = [errors.ApiError("away", status=503)] * 10
+    listed: list[float] = []
+
+    def failed() -> None:
+        if "chip-1" in runs.status:
+            listed.append(clock.moment)
+
+    runs = loop(lost, clock, failed)
+    assert runs.run(threading.Event())
+    assert listed[0] > restorer.DEVICE_GRACE
+    assert clock.moment - listed[0] >= restorer.DEVICE_GRACE
+    assert lost.world.cdi.claims() == frozenset({lost.ref.uid})

@@ -5,7 +5,7 @@ import types
 import pytest
 from google.protobuf import descriptor
 
-from drakit._proto import dra_health_v1_pb2, dra_health_v1alpha1_pb2, dra_v1_pb2, dra_v1beta1_pb2, pluginregistration_v1_pb2
+from drakit._proto import dra_health_v1_pb2, dra_health_v1alpha1_pb2, dra_v1_pb2, pluginregistration_v1_pb2
 
 DRA = "k8s.io.kubelet.pkg.apis.dra.v1"
 CLAIM = {1: "namespace", 2: "uid", 3: "name"}
@@ -49,11 +49,6 @@ def test_messages_of_dra_v1_have_the_kubelets_numbers() -> None:
     assert shape(dra_v1_pb2.DESCRIPTOR) == MESSAGES
 
 
-def test_messages_of_older_versions_have_the_same_numbers() -> None:
-    without_share = {number: name for number, name in MESSAGES["Device"].items() if name != "share_id"}
-    assert shape(dra_v1beta1_pb2.DESCRIPTOR) == MESSAGES | {"Device": without_share}
-
-
 @pytest.mark.parametrize("file, package", [(dra_health_v1_pb2, "v1"), (dra_health_v1alpha1_pb2, "v1alpha1")])
 def test_messages_of_both_health_versions_have_the_kubelets_numbers(file: types.ModuleType, package: str) -> None:
     assert file.DESCRIPTOR.package == package
@@ -77,10 +72,6 @@ def test_methods_have_the_kubelets_paths() -> None:
     assert methods(dra_v1_pb2.DESCRIPTOR) == {
         f"/{DRA}.DRAPlugin/NodePrepareResources(NodePrepareResourcesRequest) NodePrepareResourcesResponse",
         f"/{DRA}.DRAPlugin/NodeUnprepareResources(NodeUnprepareResourcesRequest) NodeUnprepareResourcesResponse",
-    }
-    assert methods(dra_v1beta1_pb2.DESCRIPTOR) == {
-        f"/{DRA}beta1.DRAPlugin/NodePrepareResources(NodePrepareResourcesRequest) NodePrepareResourcesResponse",
-        f"/{DRA}beta1.DRAPlugin/NodeUnprepareResources(NodeUnprepareResourcesRequest) NodeUnprepareResourcesResponse",
     }
     assert methods(pluginregistration_v1_pb2.DESCRIPTOR) == {
         "/pluginregistration.Registration/GetInfo(InfoRequest) PluginInfo",

@@ -63,10 +63,9 @@ def test_a_faultless_driver_passes(folder: pathlib.Path, tmp_path: pathlib.Path)
 FAULTS = {
     "wrong type": (FAIL, "registration: the type is DRAPlugin", "'DevicePlugin'"),
     "wrong endpoint": (FAIL, "registration: the endpoint is a socket", "other.sock"),
-    "no versions": (FAIL, "registration: supported_versions names a DRA service", "is empty"),
-    "semantic versions": (FAIL, "registration: supported_versions names a DRA service", "1.0.0"),
-    "v1beta1 first": (WARN, "registration: supported_versions begins with v1", "put v1.DRAPlugin first"),
-    "v1beta1 is not served": (FAIL, "registration: the service answers in every supported version", "UNIMPLEMENTED"),
+    "no versions": (FAIL, "registration: supported_versions names the DRA service", "is empty"),
+    "semantic versions": (FAIL, "registration: supported_versions names the DRA service", "1.0.0"),
+    "v1 is not served": (FAIL, "registration: the service answers", "UNIMPLEMENTED"),
     "refuses registration": (FAIL, "registration: NotifyRegistrationStatus is accepted", "not now"),
     "mixed up answers": (FAIL, "v1: prepare returns the allocated devices of every claim", "which the claim was not given"),
     "a claim is left out": (FAIL, "v1: prepare returns the allocated devices of every claim", "leaves out default/claim-1"),

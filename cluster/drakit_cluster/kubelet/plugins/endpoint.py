@@ -1,13 +1,9 @@
-"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is connected.
-
-The kubelet supports v1 of the DRA service, and v1beta1, which has no share IDs. Both have the same field numbers, so a message of one
-version is readable as the other.
-"""
+"""One gRPC connection to a driver's service socket: watched, so that the kubelet knows without a call whether the driver is connected."""
 
 import contextlib
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,12 +13,12 @@ from google.protobuf.message import Message
 
 from drakit._proto import dra_v1_pb2 as v1
 from drakit._proto import dra_v1_pb2_grpc as v1_services
-from drakit._proto import dra_v1beta1_pb2 as v1beta1
-from drakit._proto import dra_v1beta1_pb2_grpc as v1beta1_services
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet.pods.records import PreparedDevice
 from drakit_cluster.kubelet.timing import Timing
 
+SERVICE = "v1.DRAPlugin"
+"""The name under which a driver advertises the DRA service."""
 _CLOSE_SECONDS = 1.0
 """gRPC's watcher thread of a channel fails if the channel closes while it runs. It ends within this time after unsubscribe()."""
 _Response = TypeVar("_Response")
@@ -69,16 +65,10 @@ def open_channel(path: pathlib.Path, timing: Timing) -> grpc.Channel:
 
 
 class Endpoint:
-    """One registered instance of a driver, called in ``version`` of the DRA service.
+    """One registered instance of a driver. ``on_change`` is called, from another thread, when the connection is made or lost."""
 
-    ``on_change`` is called, from another thread, when the connection is made or lost.
-    """
-
-    def __init__(
-        self, path: pathlib.Path, timing: Timing, faults: Faults, on_change: Callable[[], None], *, version: str = "v1.DRAPlugin"
-    ) -> None:
+    def __init__(self, path: pathlib.Path, timing: Timing, faults: Faults, on_change: Callable[[], None]) -> None:
         self.path = path
-        self._version = version
         self._timing = timing
         self._faults = faults
         self._on_change = on_change
@@ -127,8 +117,8 @@ class Endpoint:
     def _call(self, name: str, request: Message) -> Any:
         """Make one call, with the faults that are switched on."""
 
-        def call(channel: grpc.Channel) -> Message:
-            return _call_in_version(channel, self._version, name, request, self._timing.call)
+        def call(channel: grpc.Channel) -> Any:
+            return getattr(v1_services.DRAPluginStub(channel), name)(request, timeout=self._timing.call)
 
         try:
             if self._faults.take_drop():
@@ -189,24 +179,3 @@ def _device(device: v1.Device) -> PreparedDevice:
         cdi_ids=tuple(device.cdi_device_ids),
         share_id=device.share_id if device.HasField("share_id") else None,
     )
-
-
-def _call_in_version(channel: grpc.Channel, version: str, method: str, request: Message, timeout: float) -> Message:
-    """Call a method in one version, with v1's messages; the deadline is in seconds."""
-    stub, messages = DIALECTS[version]
-    answer = getattr(stub(channel), method)(_converted(messages, request), timeout=timeout)
-    return _converted(v1, answer)
-
-
-def _converted(messages: Any, message: Message) -> Message:
-    """Return a message converted to another version, without the fields that this version does not have."""
-    message.DiscardUnknownFields()
-    converted: Message = getattr(messages, type(message).__name__).FromString(message.SerializeToString())
-    return converted
-
-
-DIALECTS: Mapping[str, tuple[Callable[[grpc.Channel], object], Any]] = {
-    "v1.DRAPlugin": (v1_services.DRAPluginStub, v1),
-    "v1beta1.DRAPlugin": (v1beta1_services.DRAPluginStub, v1beta1),
-}
-"""The service and its messages by advertised name. The order of the driver's list decides."""

@@ -13,7 +13,7 @@ from drakit.telemetry import logs
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Backoff
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet.plugins.endpoint import DIALECTS, Endpoint
+from drakit_cluster.kubelet.plugins.endpoint import SERVICE, Endpoint
 from drakit_cluster.kubelet.plugins.health import HealthStreams
 from drakit_cluster.kubelet.timing import Timing
 from drakit_cluster.objects import errors
@@ -43,14 +43,9 @@ class PluginFacts:
             raise RegistrationError("name: must not be empty")
         if not self.endpoint.is_absolute():
             raise RegistrationError(f"endpoint: must be an absolute path, not {str(self.endpoint)!r}")
-        if not any(version in DIALECTS for version in self.versions):
+        if SERVICE not in self.versions:
             advertised = ", ".join(self.versions) or "none"
-            raise RegistrationError(f"supported_versions: none of {advertised} is known; known are {', '.join(DIALECTS)}")
-
-    @property
-    def version(self) -> str:
-        """The DRA service to call: the first known one in the plugin's list."""
-        return next(version for version in self.versions if version in DIALECTS)
+            raise RegistrationError(f"supported_versions: {SERVICE} is not in {advertised}")
 
 
 class Plugins:
@@ -73,7 +68,7 @@ class Plugins:
 
     def add(self, facts: PluginFacts) -> Endpoint:
         """Add a registered instance of a driver. Raise RegistrationError for an endpoint that is registered already."""
-        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._update_usable(facts.name), version=facts.version)
+        endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._update_usable(facts.name))
         with self._lock:
             if self._closed:
                 raise RegistrationError("the kubelet is stopping")

@@ -1,6 +1,7 @@
 """``drakit run``: runs the node driver until it is stopped."""
 
 import contextlib
+import functools
 import gc
 import os
 import threading
@@ -10,17 +11,16 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.cli import composition, options, probes, process
+from drakit.cli import composition, family_starts, options, probes, process
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
+from drakit.kubelet import sockets
 from drakit.node import background, device_status, node, timing
 from drakit.node.publishing import publisher
-from drakit.serving import unix_sockets
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-RETRY_SECONDS = 5.0
 YOUNG_OBJECTS = 10_000
 """New container objects after which Python's garbage collector runs. Its default of 700 is reached in one call of the kubelet."""
 
@@ -98,40 +98,40 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 
 
 def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
-    """Serve all families until ``stop`` is set. Raises, and sets ``stop``, if a family cannot start or fails."""
+    """Serve all families until ``stop`` is set. Raise, and set ``stop``, if a family cannot start or fails.
+
+    A family that waits for the path of its socket is retried, unless it is the only one left.
+    """
     api = client.connect(settings.api.kubeconfig, seconds=settings.api.timeout)
     node_probes = probes.Probes()
     nodes: list[node.Node] = []
-    blocked: dict[str, str] = {}
-    node_probes.ready.add("sockets", lambda: "; ".join(blocked.values()))
     ending = contextlib.ExitStack()
 
-    def start(family: composition.Family) -> bool:
-        """Start a family. Return False where a file of another program is at its socket's path. Raise SettingsError for the last family left."""
-        name = family.spec.driver_name
+    def start(family: composition.Family) -> None:
         starting = _node(settings, family, api, node_probes, failed=stop.set)
-        try:
-            starting.start()
-        except unix_sockets.OccupiedError as error:
-            if len(blocked | {name: ""}) == len(families):
-                raise
-            if blocked.get(name) != str(error):
-                _log.error("family not started: retrying", driver=name, error=str(error), retry_in_s=RETRY_SECONDS)
-            blocked[name] = str(error)
-            return False
-        blocked.pop(name, None)
+        starting.start()
         nodes.append(starting)
-        node_probes.add(name, starting)
-        return True
+        node_probes.add(family.spec.driver_name, starting)
 
+    starts = family_starts.FamilyStarts(
+        [
+            family_starts.FamilyStart(
+                driver=family.spec.driver_name,
+                socket=sockets.service_path(family.folders.home, settings.node.pod_uid),
+                start=functools.partial(start, family),
+            )
+            for family in families
+        ]
+    )
+    node_probes.ready.add("sockets", starts.reason)
     try:
         ending.enter_context(probes.served(settings.serve, node_probes))
-        waiting = [family for family in families if not start(family)]
+        starts.start()
         node_probes.is_started = True
         _spare_collector()
         _log.info("serving", drivers=[family.spec.driver_name for family in families], node=settings.node.name)
-        while not stop.wait(RETRY_SECONDS if waiting else None):
-            waiting = [family for family in waiting if not start(family)]
+        while not stop.wait(family_starts.RETRY_SECONDS if starts.waiting else None):
+            starts.retry()
         if any(started.failed.is_set() for started in nodes):
             raise errors.HardwareError(f"{process.PROGRAM.get()} run", "a thread of the driver failed; see the log")
     finally:

@@ -168,6 +168,8 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
         yield Item(driver=driver, kind="socket", name=str(path))
     if home.exists():
         yield Item(driver=driver, kind="folder", name=str(home))
+    elif _mark(family).exists():
+        yield Item(driver=driver, kind="folder", name=str(_mark(family)), detail="the mark of a journal that is gone")
     yield from (Item(driver=driver, kind="ResourceSlice", name=name) for name in _slices(driver, cluster))
 
 
@@ -272,8 +274,13 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
 
 
 def _remove_folder(family: composition.Family) -> None:
-    shutil.rmtree(family.folders.home)
-    marks.path(family.folders.cdi, family.spec.driver_name).unlink(missing_ok=True)
+    if family.folders.home.exists():
+        shutil.rmtree(family.folders.home)
+    _mark(family).unlink(missing_ok=True)
+
+
+def _mark(family: composition.Family) -> pathlib.Path:
+    return marks.path(family.folders.cdi, family.spec.driver_name)
 
 
 def _delete_slices(driver: str, cluster: Cluster) -> None:

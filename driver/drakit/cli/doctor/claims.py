@@ -27,9 +27,8 @@ def examine(settings: values.Settings, seen: views.View) -> Iterator[Finding]:
 def _changes(entry: lifecycle.Entry, seen: views.View) -> Iterator[Finding]:
     for name in dict.fromkeys(grant.device.name for grant in entry.grants):
         health, displaced = seen.health.get(name), seen.displaced.get(name)
-        reason = (
-            health.message if health is not None and health.health is context.Health.UNHEALTHY else displaced.reason if displaced else ""
-        )
+        changed = displaced.reason if displaced and not displaced.is_withheld else ""
+        reason = health.message if health is not None and health.health is context.Health.UNHEALTHY else changed
         if reason:
             fix = "delete the pods of the claim; its device is offered again after it is unprepared"
             yield finding.failed(TOPIC, str(entry.claim), f"{name}: {reason}", fix)

@@ -74,12 +74,14 @@ class Published:
     spec: SliceSpec
 
 
-def published_devices(slices: Iterable[Published]) -> Mapping[str, device.Device]:
-    """Return the devices in stored slices by name, flat. A slice that lacks a mixin, because somebody edited it, has none."""
+def published_devices(slices: Iterable[Published], node_pool: str) -> Mapping[str, device.Device]:
+    """Return the devices in stored slices of a node's pools by name, flat, without those that lack a mixin, because somebody edited the slice."""
     found: dict[str, device.Device] = {}
-    for page in (stored.spec.page for stored in slices):
-        with contextlib.suppress(errors.InventoryError):
-            found.update((published.name, published) for published in inventory.flat_devices(page.devices, page.mixins))
+    for spec in (stored.spec for stored in slices if names.is_pool_of_node(stored.spec.pool.name, node_pool)):
+        for published in spec.page.devices:
+            with contextlib.suppress(errors.InventoryError):
+                (flat,) = inventory.flat_devices([published], spec.page.mixins)
+                found[flat.name] = dataclasses.replace(flat, pool=names.suffix_of(spec.pool.name, node_pool))
     return found
 
 

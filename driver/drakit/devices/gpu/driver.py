@@ -83,8 +83,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self.name = name
         self._hardware = hardware
         self._intents = intents
+        self._options = options or discovery.DiscoveryOptions()
         self._resources = resources or HostResources()
-        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), markers=self._resources.made)
         self._pause = pause
         self._context: contexts.DriverContext | None = None
         self._health = health
@@ -171,10 +171,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             raise errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS) from missing
         context = self._context
         if context is None:
-            return discovery.discover(self._hardware, self._intents, self._options, self._cache)
+            return discovery.discover(self._hardware, self._intents, self._options, self._cache, markers=self._resources.made)
         taints = context.taints()
         is_kept = discovery.keep_none if self._health is None else self._hardware.is_plugged
-        offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept)
+        offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept, self._resources.made)
         if self._health is not None:
             minors = {view.gpu.minor for view in self._cache.offered}
             offered = discovery.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
@@ -200,7 +200,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             elif self._is_own(grant, wanted):
                 raise errors.DeviceBusyError(
                     f"{grant.device.name}: this driver created the MIG device for a claim that its journal lost; once no pod uses it, "
-                    "release it with: drakit unprepare --unclaimed"
+                    "release it with: drakit unprepare --unclaimed --yes"
                 )
             settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, grants)
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
@@ -213,8 +213,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         HardwareError while the GPU cannot be read.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
-        is_own = self._is_own(grant, wanted)
+        is_own = self._is_own(grant, wanted) or (not wanted.borrowed and self._is_to_be_made(wanted))
         return (dataclasses.replace(wanted, borrowed=False, marked=True) if is_own else wanted).to_record()
+
+    def _is_to_be_made(self, wanted: identity.Identity) -> bool:
+        """Return whether prepare will create or complete the instance of a slot, and so write its marker."""
+        if wanted.slot is None or self._resources.made.folder is None:
+            return False
+        instance = instances.find_instance(self._hardware, wanted.slot)
+        return instance is None or self._is_unfinished(wanted.slot, wanted.boot, instance)
 
     def _is_own(self, grant: Grant, wanted: identity.Identity) -> bool:
         """Return whether the instance in the slot of a grant has its marker."""

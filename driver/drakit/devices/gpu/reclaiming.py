@@ -83,7 +83,7 @@ class Unclaimed:
             name=f"gpu-{gpu.minor}/gi-{instance.id}",
             detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",
             locks=(f"gpu-{gpu.minor}", f"gpu-{gpu.minor}-counter-set"),
-            is_marked=marker.file is not None and marker.matches(instance),
+            is_marked=marker.is_of(instance.id) or instances.is_unfinished(self._hardware, slot, instance, marker),
             user=f"processes {pids}" if pids else "",
         )
 

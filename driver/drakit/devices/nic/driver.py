@@ -66,6 +66,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._numbers = htb.ShareNumbers()
         self._claim_conflicts = shares.ClaimConflicts()
         self._speed_by_device: Mapping[str, int] = {}
+        self._withheld: Mapping[str, str] = {}
         home = None if attachment is None else attachment.home
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
 
@@ -78,7 +79,12 @@ class NicDriver(driver.Driver[config.NicConfig]):
         return surveyed
 
     def discover(self) -> inventory.Inventory:
-        return self.survey().to_inventory()
+        surveyed = self.survey()
+        self._withheld = surveyed.withheld_devices()
+        return surveyed.to_inventory()
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        return self._withheld
 
     def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
         """Return the record of the planned share or whole interface, complete before anything is installed."""

@@ -103,6 +103,10 @@ class MockHostInterfaces:
         initial = pod_interfaces.HostState(name=name, mac=interface.mac, mtu=interface.mtu, up=interface.state == "up", identity=place)
         return self._hosts.get(name, initial)
 
+    def alias(self, name: str) -> str:
+        state = self.host_state(name)
+        return "" if state is None else state.alias
+
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
         self._existing(host_state.name, "mark")
         self._hosts[host_state.name] = dataclasses.replace(host_state, alias=mark)

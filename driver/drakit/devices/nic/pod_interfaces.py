@@ -223,6 +223,9 @@ class HostInterfaces(Protocol):
     def host_state(self, name: str) -> HostState | None:
         """Return the state of an interface of the host, to record before it is moved, None where there is none. Raise HardwareError."""
 
+    def alias(self, name: str) -> str:
+        """Return the ifalias of an interface of the host, empty where there is none. Raise HardwareError."""
+
     def mark(self, host_state: HostState, mark: str) -> None:
         """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
 

@@ -24,17 +24,11 @@ View = frozenset[tuple[object, ...]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """One version of a driver's service, and claims to test it; ``cdi`` is the folder of its CDI files."""
+    """A driver's service, and claims to test it; ``cdi`` is the folder of its CDI files."""
 
     service: Endpoint
-    version: str
     claims: tuple[Claim, ...]
     cdi: pathlib.Path | None
-
-    @property
-    def has_shares(self) -> bool:
-        """Whether this version has share ids."""
-        return self.version == "v1.DRAPlugin"
 
     def need(self, count: int = 1) -> Sequence[Claim]:
         """Return the claims; raises NotApplicableError where there are fewer."""
@@ -57,7 +51,7 @@ class Bench:
     def prepared(self, *wanted: Claim) -> Answers:
         """Prepare claims that must succeed; raises AssertionError where an answer does not fit its claim."""
         answers = self.prepare(*(claim.id for claim in wanted))
-        wrong = [text for claim in wanted for text in claim_of.mistakes(claim, answers[claim.id.uid], shares=self.has_shares)]
+        wrong = [text for claim in wanted for text in claim_of.mistakes(claim, answers[claim.id.uid])]
         require(not wrong, "; ".join(wrong))
         return answers
 
@@ -188,7 +182,7 @@ def _isolates_a_bad_claim(bench: Bench) -> None:
                 text = f"one claim that does not exist fails the whole call ({error}); answer with an error for that claim"
                 raise reports.AdviceError(text) from error
             _complete(order, answers, "NodePrepareResources")
-            wrong = claim_of.mistakes(claim, answers[claim.id.uid], shares=bench.has_shares)
+            wrong = claim_of.mistakes(claim, answers[claim.id.uid])
             require(not wrong, f"beside a claim that does not exist, {'; '.join(wrong)}")
             require(answers[bad.uid].error, "a claim that does not exist is answered without an error in a call with another")
 

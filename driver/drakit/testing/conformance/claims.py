@@ -62,8 +62,8 @@ def unknown() -> ClaimId:
     return ClaimId(namespace="default", name=f"no-such-claim-{uid[:8]}", uid=uid)
 
 
-def mistakes(claim: Claim, answer: Answer, *, shares: bool) -> Sequence[str]:
-    """Return how the devices of an answer differ from those of the claim; ``shares`` is whether the version has share ids."""
+def mistakes(claim: Claim, answer: Answer) -> Sequence[str]:
+    """Return how the devices of an answer differ from those of the claim."""
     if answer.error:
         return [f"{claim}: {answer.error}"]
     differences = []
@@ -77,7 +77,7 @@ def mistakes(claim: Claim, answer: Answer, *, shares: bool) -> Sequence[str]:
             differences.append(
                 f"{claim}: device {device.device} is answered for request {wrong[0]!r}; the claim has it for {given[0].request!r}"
             )
-        if shares and device.share_id not in {result.share_id for result in given}:
+        if device.share_id not in {result.share_id for result in given}:
             differences.append(
                 f"{claim}: device {device.device} is answered with shareID {device.share_id}; the claim has {given[0].share_id}"
             )

@@ -9,7 +9,7 @@ import grpc
 from drakit.testing import report as reports
 from drakit.testing.conformance import sockets
 from drakit.testing.conformance.claims import unknown
-from drakit_cluster.kubelet.plugins.endpoint import CallError
+from drakit_cluster.kubelet.plugins.endpoint import SERVICE, CallError
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _NAME_MAX = 63
@@ -41,26 +41,18 @@ def _endpoint(info: sockets.Info) -> None:
 
 def _versions(info: sockets.Info) -> None:
     listed = ", ".join(info.versions) or "empty"
-    text = f"supported_versions is {listed}; the kubelet rejects a driver that names none of {', '.join(sockets.KNOWN)}"
-    _require(info.dra_versions, text)
-
-
-def _order(info: sockets.Info) -> None:
-    if info.dra_versions[:1] != ("v1.DRAPlugin",):
-        listed = ", ".join(info.versions) or "empty"
-        raise reports.AdviceError(f"supported_versions is {listed}; the kubelet uses the first that it knows, so put v1.DRAPlugin first")
+    _require(info.has_service, f"supported_versions is {listed}; add {SERVICE}, the service that the kubelet calls")
 
 
 def _serves(info: sockets.Info) -> None:
-    if not info.dra_versions:
-        raise reports.NotApplicableError("no version of the DRA service is offered")
-    for version in info.dra_versions:
-        with sockets.service(info.service, version) as service:
-            for name, call in (("NodePrepareResources", service.prepare), ("NodeUnprepareResources", service.unprepare)):
-                try:
-                    call([unknown()])
-                except CallError as error:
-                    _require(sockets.code(error) not in _MISSING, f"{version} is offered, and {name} does not answer: {error}")
+    if not info.has_service:
+        raise reports.NotApplicableError("the DRA service is not offered")
+    with sockets.service(info.service) as service:
+        for name, call in (("NodePrepareResources", service.prepare), ("NodeUnprepareResources", service.unprepare)):
+            try:
+                call([unknown()])
+            except CallError as error:
+                _require(sockets.code(error) not in _MISSING, f"{SERVICE} is offered, and {name} does not answer: {error}")
 
 
 def _notify(info: sockets.Info) -> None:
@@ -83,8 +75,7 @@ ALL: Mapping[str, Callable[[sockets.Info], None]] = {
     "registration: the type is DRAPlugin": _type,
     "registration: the name is a valid driver name": _name,
     "registration: the endpoint is a socket": _endpoint,
-    "registration: supported_versions names a DRA service": _versions,
-    "registration: supported_versions begins with v1": _order,
-    "registration: the service answers in every supported version": _serves,
+    "registration: supported_versions names the DRA service": _versions,
+    "registration: the service answers": _serves,
     "registration: NotifyRegistrationStatus is accepted": _notify,
 }

@@ -17,7 +17,6 @@ from drakit_cluster.kubelet.plugins import endpoint as endpoints
 GET_INFO_SECONDS = 1.0
 NOTIFY_SECONDS = 5.0
 POLL_SECONDS = 0.1
-KNOWN = tuple(endpoints.DIALECTS)
 
 
 class UnreachableError(Exception):
@@ -41,9 +40,9 @@ class Info:
         return pathlib.Path(self.endpoint) if self.endpoint else self.socket
 
     @property
-    def dra_versions(self) -> tuple[str, ...]:
-        """The versions of the DRA service that the driver offers and a kubelet knows, in the driver's order."""
-        return tuple(version for version in self.versions if version in endpoints.DIALECTS)
+    def has_service(self) -> bool:
+        """Whether the driver offers the DRA service that the kubelet calls."""
+        return endpoints.SERVICE in self.versions
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,9 +110,9 @@ def notify(socket: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def service(path: pathlib.Path, version: str) -> Iterator[endpoints.Endpoint]:
-    """Yield the DRA service of a version."""
-    opened = endpoints.Endpoint(path, Timing(), Faults(), _ignore, version=version)
+def service(path: pathlib.Path) -> Iterator[endpoints.Endpoint]:
+    """Yield the DRA service."""
+    opened = endpoints.Endpoint(path, Timing(), Faults(), _ignore)
     try:
         yield opened
     finally:

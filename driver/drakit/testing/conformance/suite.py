@@ -1,4 +1,4 @@
-"""The suite: registration, both calls in every version, restarts and slices, against one driver on one node."""
+"""The suite: registration, both calls, restarts and slices, against one driver on one node."""
 
 import contextlib
 import dataclasses
@@ -58,11 +58,9 @@ def check_plugin(
 def _all(subject: Subject, place: sockets.Place, info: sockets.Info, claims: tuple[Claim, ...]) -> Checks:
     for name, check in registration.ALL.items():
         yield name, functools.partial(check, info)
-    for version in info.dra_versions:
-        with _bench(subject, info, version, claims) as bench:
-            yield from ((f"{version.partition('.')[0]}: {name}", functools.partial(check, bench)) for name, check in calls.ALL.items())
-    if info.dra_versions:
-        with _bench(subject, info, info.dra_versions[0], claims) as bench:
+    if info.has_service:
+        with _bench(subject, info, claims) as bench:
+            yield from ((f"v1: {name}", functools.partial(check, bench)) for name, check in calls.ALL.items())
             yield from _restarts(subject, place, bench).items()
     yield from slices.checks(subject.published(info.name), claims).items()
 
@@ -73,7 +71,7 @@ def _restarts(subject: Subject, place: sockets.Place, bench: calls.Bench) -> Map
         subject.restarter.restart()
         info = place.find(START_SECONDS)
         sockets.notify(info.socket)
-        with _bench(subject, info, bench.version, bench.claims) as restarted:
+        with _bench(subject, info, bench.claims) as restarted:
             yield restarted
 
     checks = restarts.check(bench, again)
@@ -81,6 +79,6 @@ def _restarts(subject: Subject, place: sockets.Place, bench: calls.Bench) -> Map
 
 
 @contextlib.contextmanager
-def _bench(subject: Subject, info: sockets.Info, version: str, claims: tuple[Claim, ...]) -> Iterator[calls.Bench]:
-    with sockets.service(info.service, version) as service:
-        yield calls.Bench(service=service, version=version, claims=claims, cdi=subject.cdi)
+def _bench(subject: Subject, info: sockets.Info, claims: tuple[Claim, ...]) -> Iterator[calls.Bench]:
+    with sockets.service(info.service) as service:
+        yield calls.Bench(service=service, claims=claims, cdi=subject.cdi)

@@ -23,14 +23,14 @@ from drakit.devices.gpu.mig import instances, partitioning
 Result = TypeVar("Result")
 
 _log = logging.getLogger(__name__)
+_NO_MARKERS = instances.MarkerStore()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The settings that decide which devices are offered; see settings.GpuSettings. ``markers`` tell which instances this driver created."""
+    """The settings that decide which devices are offered; see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
-    markers: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
     terms: settings.SharePolicy = settings.NOT_SHARED
 
 
@@ -93,10 +93,12 @@ def discover(
     choices: DiscoveryOptions,
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,
+    markers: instances.MarkerStore = _NO_MARKERS,
 ) -> inventory.Inventory:
     """Return all GPUs that answer and their partitions, except those that instances of other programs use; raises HardwareError if no GPU answers.
 
-    GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true.
+    GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true. ``markers`` tell which instances this driver
+    created.
     """
     cache = memory or InventoryCache()
     boot = hardware.boot_id()
@@ -110,7 +112,12 @@ def discover(
     peers = attributes.nvlink_peers(census.gpus)
     views: list[gpu_devices.GpuView] = []
     for readout in readouts:
-        view = _read_or_none(readout.gpu, functools.partial(_view, hardware, readout, ours, peers, choices, boot), failed, cache.unoffered)
+        view = _read_or_none(
+            readout.gpu,
+            functools.partial(_view, hardware, readout, ours, peers, choices, functools.partial(markers.of_slot, boot=boot)),
+            failed,
+            cache.unoffered,
+        )
         views += [] if view is None else [view]
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
@@ -179,7 +186,7 @@ def _view(
     ours: frozenset[identity.Slot],
     peers: attributes.NvlinkPeers,
     choices: DiscoveryOptions,
-    boot: str,
+    marker: Callable[[identity.Slot], instances.Marker],
 ) -> gpu_devices.GpuView:
     gpu = readout.gpu
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
@@ -190,7 +197,7 @@ def _view(
         slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
         if (device := instances.find_static(hardware, slot)) is not None:
             static[instance] = device.uuid
-        elif instances.is_unfinished(hardware, slot, instance, choices.markers.of_slot(slot, boot)):
+        elif instances.is_unfinished(hardware, slot, instance, marker(slot)):
             unfinished.add(instance)
     return gpu_devices.GpuView(
         gpu=gpu,

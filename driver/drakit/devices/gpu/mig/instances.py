@@ -4,10 +4,10 @@ A MIG device is a GPU instance with one compute instance that fills it. Both are
 compute instance has no UUID and is in no list of MIG devices. An instance is deleted only if its profile and placement match and, once known, its
 ids and UUID: NVML reuses ids, and probably UUIDs.
 
-A marker is a small file for a slot, written after the GPU instance is created and before its compute instance is. So an instance that a crashed
-prepare may have left, and that has compute instances but no marker, belongs to an admin. The health monitor removes the marker of an instance that is
-gone, so one with the same ids that appears afterwards is not taken for it. Markers are not synced to disk: they outlive the process and need not
-outlive the boot, because no instance does.
+A marker is a small file for a slot. It is written before the GPU instance is created, and again with its id before its compute instance is. So an
+instance that a crashed prepare may have left, and that has compute instances but no marker with its id, belongs to an admin. The health monitor
+removes the marker of an instance that is gone, so one with the same ids that appears afterwards is not taken for it. Markers are not synced to disk:
+they outlive the process and need not outlive the boot, because no instance does.
 
 A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
 """
@@ -42,17 +42,27 @@ class Marker:
     boot: str = ""
     file: pathlib.Path | None = None
 
+    def announce(self) -> None:
+        """Record that an instance will be created in the slot, unless the marker names one already. Raises CallError."""
+        if self.file is not None and self._read().get("boot") != self.boot:
+            self._write(None)
+
     def write(self, instance: port.GpuInstance) -> None:
-        """Record that this instance was created in the slot; raises CallError where that cannot be written."""
-        if self.file is None:
+        """Record that this instance was created in the slot. Raises CallError where that cannot be written."""
+        self._write(instance.id)
+
+    def _write(self, instance_id: int | None) -> None:
+        if self.file is None or self.is_of(instance_id):
             return
         try:
             self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            new = self.file.with_name(f".{self.file.name}.new")
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(self._content(instance.id), stream)
+                json.dump(self._content(instance_id), stream)
+            new.replace(self.file)
         except OSError as error:
-            detail = f"created, but its marker cannot be written to {self.file}: {error.strerror}"
+            detail = f"its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
 
     def is_at(self, hardware: port.GpuPort, slot: identity.Slot) -> bool:
@@ -66,21 +76,24 @@ class Marker:
         """Return whether the marker names this instance; a truncated file names none."""
         return self.file is None or self.is_of(instance.id)
 
-    def is_of(self, instance_id: int) -> bool:
-        """Return whether a marker file names the instance of this id."""
-        if self.file is None:
-            return False
-        try:
-            return bool(json.loads(self.file.read_text("utf-8")) == self._content(instance_id))
-        except (OSError, ValueError):
-            return False
+    def is_of(self, instance_id: int | None) -> bool:
+        """Return whether a marker file names the instance of this id; None: one that was about to be created."""
+        return self.file is not None and self._read() == self._content(instance_id)
 
     def remove(self) -> None:
         """Delete the marker."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
-    def _content(self, instance_id: int) -> dict[str, object]:
+    def _read(self) -> dict[str, object]:
+        """Return the content; empty where there is none, or it is truncated."""
+        try:
+            content = json.loads(self.file.read_text("utf-8")) if self.file is not None else None
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _content(self, instance_id: int | None) -> dict[str, object]:
         return {"boot": self.boot, "gi": instance_id}
 
 
@@ -143,7 +156,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
     """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
     try:
-        return marker.is_of(instance.id) and not hardware.compute_instances(slot.gpu, instance.id)
+        return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
     except port.CallError as error:
         if error.code not in _GONE:
             raise
@@ -166,6 +179,7 @@ def ensure(
     is_new = False
     if instance is None:
         try:
+            marker.announce()
             instance, is_new = _create(hardware, slot), True
         except errors.DeviceBusyError:
             if (instance := find_instance(hardware, slot)) is None:

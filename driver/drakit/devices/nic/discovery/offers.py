@@ -135,10 +135,14 @@ class Nic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Withheld:
-    """An interface that is not offered: its interface name, with the reason and the fix (``eligibility.Refusal``)."""
+    """An interface that is not offered: its interface name, with the reason and the fix (``eligibility.Refusal``).
+
+    ``device`` is the device name that it would have.
+    """
 
     name: str
     refusal: eligibility.Refusal
+    device: str = ""
 
     @property
     def reason(self) -> str:
@@ -159,6 +163,14 @@ class Survey:
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
         sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
         return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        """Return why an interface that is there is not offered, by the names of both forms of its device."""
+        reasons = {entry.device: f"{_text(entry.name)} {entry.reason}" for entry in self.withheld}
+        not_whole = {
+            f"{nic.name}{WHOLE_SUFFIX}": f"{_text(nic.interface.name)} does not match nic.whole" for nic in self.nics if not nic.whole
+        }
+        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
 
 
 class LastSpeeds:
@@ -197,7 +209,7 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
         if isinstance(nic_or_refusal, Nic):
             nics.append(nic_or_refusal)
         else:
-            withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal))
+            withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
     return Survey(
         nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
     )

@@ -81,6 +81,11 @@ class KernelPods:
                 properties=others,
             )
 
+    def alias(self, name: str) -> str:
+        with rtnetlink.failing_as("alias"), self._sock_in(self._namespace) as sock:
+            link = link_requests.find(sock, name)
+            return "" if link is None else link.alias
+
     def mark(self, host_state: pod_interfaces.HostState, mark: str) -> None:
         with rtnetlink.failing_as("mark"), self._sock_in(self._namespace) as sock:
             link = link_requests.existing(sock, host_state.name)

@@ -110,6 +110,16 @@ def test_an_instance_whose_marker_cannot_be_written_is_deleted_at_once(node: gpu
     assert not node.instances()
 
 
+def test_a_marker_survives_an_attempt_that_finds_its_instance(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    node.prepare(NAME)
+    (file,) = made.iterdir()
+    before = file.read_text()
+    planned = node.journal["a"].grant
+    node.restart()
+    node.driver.prepare(dataclasses.replace(planned, record={}))
+    assert (file.read_text(), len(node.instances())) == (before, 1)
+
+
 def test_what_was_planned_before_there_were_marks_is_removed_as_it_was_then(node: gpu_node.GpuNode) -> None:
     node.prepare(NAME)
     wanted = identity.Identity.from_record(node.journal["a"].grant.intent)
@@ -157,12 +167,13 @@ def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.Gp
 
 
 @pytest.mark.parametrize("terms", [settings.NOT_SHARED, settings.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"])
-def test_what_a_lost_claim_began_to_make_is_offered_alone_and_the_next_claim_completes_it(
-    tmp_path: pathlib.Path, made: pathlib.Path, terms: settings.SharePolicy
+@pytest.mark.parametrize("step", ["after create_gpu_instance", "before create_compute_instance"])
+def test_what_a_lost_claim_began_to_make_is_completed_by_the_next_claim(
+    tmp_path: pathlib.Path, made: pathlib.Path, terms: settings.SharePolicy, step: str
 ) -> None:
     resources = gpu_driver.HostResources(made=instances.MarkerStore(folder=made))
     node = gpu_node.GpuNode(tmp_path / "machine", terms=terms, resources=resources)
-    planned(node, "before create_compute_instance")
+    planned(node, step)
     node.journal.clear()
     node.restart()
     offered = node.driver.discover().flat().by_name()
@@ -186,6 +197,25 @@ def test_what_a_pod_of_a_lost_claim_may_use_is_given_to_no_other_claim(node: gpu
     node.journal.clear()
     node.restart()
     with pytest.raises(
-        errors.DeviceBusyError, match="its journal lost; once no pod uses it, release it with: drakit unprepare --unclaimed"
+        errors.DeviceBusyError, match="its journal lost; once no pod uses it, release it with: drakit unprepare --unclaimed --yes"
     ):
         node.driver.plan(node.grant(NAME))
+
+
+def test_what_a_lost_claim_began_to_make_bears_the_drivers_mark(node: gpu_node.GpuNode) -> None:
+    planned(node, "after create_gpu_instance")
+    node.journal.clear()
+    node.restart()
+    (left,) = node.driver.unclaimed()
+    assert left.is_marked
+    node.driver.reclaim(left)
+    assert node.instances() == []
+
+
+def test_what_is_made_for_a_recalled_intent_gets_a_marker(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+    kept = node.grant(NAME)
+    recalled = dataclasses.replace(kept, intent=node.driver.recall(kept))
+    prepared = node.driver.prepare(recalled)
+    assert len(list(made.iterdir())) == 1
+    node.driver.unprepare(dataclasses.replace(recalled, record=prepared.record))
+    assert (node.instances(), list(made.iterdir())) == ([], [])
