@@ -103,7 +103,7 @@ class Restorer:
         self.program = parts.resolver.program
         self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
         self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata, parts.verbs)
-        self._stale = stale_entries.Remover(parts.journal, parts.resolver)
+        self._stale = stale_entries.Remover(parts.journal, parts.resolver, parts.author)
         self._published: Mapping[str, devices.Device] = {}
         self.subject = "journal unverified" if parts.is_unverified else "journal lost"
 
@@ -141,9 +141,10 @@ class Restorer:
         by_uid = {claim.ref.uid: claim for claim in listed.claims}
         missing = self.missing()
         only_listed = self._only_listed(listed, state.tracked).difference(missing)
-        failed = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
+        failed, waiting = self._restore_all([*missing, *only_listed], by_uid, listed.unreadable, without_devices=without_devices)
         for uid in only_listed.intersection(failed) if without_devices else ():
             self._give_up(by_uid[uid].ref, failed.pop(uid))
+        failed |= dict.fromkeys(waiting, "waits until the other claims are restored")
         if not failed and by_hand:
             self._journal.rebuilt_by_hand()
         elif not failed:
@@ -176,8 +177,8 @@ class Restorer:
         unreadable: Collection[names.ClaimUid],
         *,
         without_devices: bool,
-    ) -> dict[names.ClaimUid, str]:
-        """Restore these claims, and return those that failed, with the reason."""
+    ) -> tuple[dict[names.ClaimUid, str], Sequence[names.ClaimUid]]:
+        """Restore these claims, and return those that failed, with the reason, and those that wait for them."""
         failed = dict.fromkeys((uid for uid in uids if uid in unreadable), "the API server has the claim, but it cannot be read")
         # Claims in use come first: they own their devices, whatever the CDI file of a deleted claim names.
         pending = sorted((uid for uid in uids if uid not in failed), key=lambda uid: (uid not in by_uid, uid))
@@ -185,10 +186,9 @@ class Restorer:
             pending = [
                 uid for uid in pending if not self._try(uid, by_uid.get(uid), failed, without_devices=without_devices, may_plan=may_plan)
             ]
-            if failed and not may_plan:
-                failed.update((uid, "waits until the other claims are restored") for uid in pending)
+            if failed:
                 break
-        return failed
+        return failed, pending
 
     def release(self, uid: names.ClaimUid) -> None:
         """Journal a missing claim with the devices of its CDI files, so that ``Engine.unprepare`` can undo it. The caller is ``alone``.
@@ -271,7 +271,7 @@ class Restorer:
         published = self._published.get(grant.device.name)
         if published is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
             return grant
-        return dataclasses.replace(grant, device=dataclasses.replace(grant.device, attributes=published.attributes))
+        return dataclasses.replace(grant, device=dataclasses.replace(published, pool=grant.device.pool, taints=grant.device.taints))
 
     def _keep(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> None:
         """Journal a claim as prepared with the devices that its CDI files name, without touching hardware.

@@ -7,9 +7,9 @@ tell: they are written before a claim is prepared, and removed before its hardwa
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from drakit.core import advanced, edits, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import edits, errors, lifecycle, names, ports
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
@@ -50,9 +50,10 @@ def find(
 class Remover:
     """Removes stale entries from a journal: at once where another claim needs the devices, else by an ordinary unprepare after the restoration."""
 
-    def __init__(self, journal: ports.Journal, resolver: resolution.Resolver) -> None:
+    def __init__(self, journal: ports.Journal, resolver: resolution.Resolver, author: inventory_cache.Author) -> None:
         self._journal = journal
         self._resolver = resolver
+        self._author = author
         self._ended: dict[names.ClaimUid, lifecycle.Entry] = {}
 
     def begin(self, stale: Stale) -> None:
@@ -66,14 +67,19 @@ class Remover:
         try:
             self._resolver.check_free(grants)
         except errors.DeviceBusyError:
-            wanted = resolution.lock_names(grants)
-            rivals = [entry for entry in self._ended.values() if wanted & resolution.lock_names(entry.grants)]
+            rivals = [entry for entry in self._ended.values() if self._is_rival(entry, grants)]
             if not rivals:
                 raise
             for entry in rivals:
                 self._drop(entry)
                 del self._ended[entry.claim.uid]
             self._resolver.check_free(grants)
+
+    def _is_rival(self, entry: lifecycle.Entry, grants: Sequence[Grant]) -> bool:
+        """Return whether an entry may hold hardware of the grants: the same device, of the same counters, or in another form."""
+        if resolution.lock_names(grants) & resolution.lock_names(entry.grants):
+            return True
+        return any(advanced.overlap(self._author, grant.device, held.device) for grant in grants for held in entry.grants)
 
     def finish(self) -> None:
         """Begin to unprepare the ended claims that hold no device of another claim; the recovery that follows undoes them."""

@@ -47,6 +47,9 @@ class Recalling(author.FakeDriver):
         found = super().discover()
         return dataclasses.replace(found, devices=tuple(device for device in found.devices if device.name not in self.hidden))
 
+    def overlaps(self, first: devices.Device, second: devices.Device) -> bool:
+        return first.name[:6] == second.name[:6] and {first.name[6:], second.name[6:]} != {"-left", "-right"}
+
     def plan(self, grant: drivers.Grant[author.Tuning]) -> records.Record:
         intent = super().plan(grant)
         if intent["identity"] in self.hardware.made:
@@ -345,6 +348,40 @@ def test_only_the_devices_that_exist_are_recalled(site: Site) -> None:
         assert isinstance(local.author, Recalling)
         assert site.restore(local, tracked=[both]) == {}
         assert local.author.recalled == ["chip-0-left"]
+
+
+def test_a_claim_that_waits_for_others_is_not_given_up(site: Site) -> None:
+    broken, waiting = claim(1, "chip-0"), claim(2, "chip-1")
+    with site.open() as local:
+        site.prepare(local, broken)
+    site.known.append(waiting)
+    shutil.rmtree(site.home)
+    with site.open() as local:
+        failing(local)
+        failed = site.restore(local, tracked=[broken, waiting], is_late=True)
+        assert failed == {broken.ref.uid: "probe: broken", waiting.ref.uid: "waits until the other claims are restored"}
+        assert isinstance(local.author, Recalling)
+        local.author.failure = None
+        assert site.restore(local, tracked=[broken, waiting], is_late=True) == {}
+        assert prepared(local) == {"claim-1", "claim-2"}
+
+
+def test_an_ended_claim_frees_hardware_that_is_offered_in_another_form_by_now(site: Site) -> None:
+    ended, again = claim(1, "chip-0"), claim(2, "chip-0-left")
+    with site.open() as local:
+        site.prepare(local, ended)
+    shutil.copytree(site.home, site.backup)
+    with site.open() as local:
+        site.unprepare(local, ended)
+        site.prepare(local, again)
+    shutil.rmtree(site.home)
+    shutil.copytree(site.backup, site.home)
+    with site.open() as local:
+        assert isinstance(local.author, Recalling)
+        local.author.hidden = frozenset({"chip-0"})
+        state = restorer.NodeState(published={"chip-0-left": devices.Device(name="chip-0-left", attributes={"kind": "half"})})
+        assert local.restorer.restore(site.listing, state=state) == {}
+        assert prepared(local) == {"claim-2"}
 
 
 def test_a_claim_that_a_command_prepared_meanwhile_is_not_given_up(site: Site) -> None:
