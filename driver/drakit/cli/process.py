@@ -9,7 +9,6 @@ import errno
 import faulthandler
 import os
 import pathlib
-import queue
 import shlex
 import shutil
 import signal
@@ -152,22 +151,35 @@ def at_signals(
 ) -> None:
     """Set ``stop`` at the first signal; at a second signal, exit at once with status 128 plus the signal's number.
 
-    A thread waits for the signals. A signal handler may write to a SimpleQueue, but not set an Event, whose lock the interrupted code may hold.
+    A thread reads the signals from a pipe. Python would run a handler in the main thread only, and not while that waits for a lock: a signal that
+    arrives right before such a wait, or in another thread, would be noticed only after it.
     """
-    seen: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
+    receiving, sending = os.pipe()
+    os.set_blocking(sending, False)
     for number in numbers:
-        signal.signal(number, lambda caught, _: seen.put((caught, now())))
+        signal.signal(number, _noted_in_the_pipe)
+    signal.set_wakeup_fd(sending, warn_on_full_buffer=False)
+
+    def caught() -> int:
+        while (number := os.read(receiving, 1)[0]) not in numbers:
+            pass
+        return number
 
     def wait() -> None:
-        _, first = seen.get()
+        caught()
+        first = now()
         stop.set()
         while True:
-            number, later = seen.get()
-            if later - first >= AGAIN_SECONDS:
+            number = caught()
+            if now() - first >= AGAIN_SECONDS:
                 _log.warning("stop cut short by a second signal", signal=signal.Signals(number).name)
                 end(128 + number)
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def _noted_in_the_pipe(_number: int, _frame: types.FrameType | None) -> None:
+    """Do nothing: a signal with a handler is written to the wake-up descriptor."""
 
 
 def bounded(stop: threading.Event, seconds: float = STOP_SECONDS) -> None:

@@ -60,6 +60,23 @@ def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None
     assert stop.by == ["signals"]
 
 
+MISSED = """
+import os, signal, sys, threading, time
+from drakit.cli import process
+stop = threading.Event()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+process.at_signals(stop)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+print(stop.wait(60))
+"""
+
+
+def test_a_signal_that_does_not_interrupt_the_main_thread_stops_the_process_all_the_same() -> None:
+    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "True\n"
+
+
 HANGS = """
 import concurrent.futures, sys, threading, time
 from drakit.cli import process
