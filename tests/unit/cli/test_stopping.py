@@ -72,7 +72,7 @@ print(stop.wait(60))
 """
 
 
-def test_a_signal_that_does_not_interrupt_the_main_thread_stops_the_process_all_the_same() -> None:
+def test_a_signal_that_misses_the_main_thread_stops_the_process() -> None:
     ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=120, check=True)
     assert ended.stdout == "True\n"
 
