@@ -166,7 +166,7 @@ class Withholding(author.FakeDriver):
         return {name: f"{name} is used by the host" for name in CHIPS if f"used {name}" in self.hardware.present}
 
 
-def test_a_device_that_the_driver_only_withholds_is_tainted_and_nobody_is_told_to_delete_pods() -> None:
+def test_for_a_withheld_device_nobody_is_told_to_delete_pods() -> None:
     node = crash_node.CrashNode()
     node.driver_type = Withholding
     node.boot()
