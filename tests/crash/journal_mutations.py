@@ -82,7 +82,8 @@ class Node:
     def story(self, chance: random.Random) -> None:
         """Prepare claims, end some, prepare others on the same devices, and die."""
         with self.open() as local:
-            assert local.restore(self.listing) == {}
+            assert local.restorer.restore(self.listing) == {}
+            local.recover()
             for number in range(CLAIMS):
                 self._prepare(local, number)
                 if number % 3 == 2:

@@ -57,7 +57,8 @@ class Damages:
             was_lost = local.is_lost
             self.check_untouched()
             if was_lost:
-                assert local.restore(self.node.listing) == {}
+                assert local.restorer.restore(self.node.listing) == {}
+                local.recover()
             assert {entry.claim.uid: entry for entry in local.journal.entries()} == self.node.entries
             self.check_untouched()
             answers = local.engine.unprepare([claim.ref for claim in self.node.in_use.values()], crash_node.Waiting())

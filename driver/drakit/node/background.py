@@ -166,9 +166,12 @@ class BackgroundServices:
         found = frozenset((name, entry.is_withheld) for name, entry in gone.items())
         for name, is_withheld in found - self._displaced:
             entry = gone[name]
-            event = "device withheld under a claim" if is_withheld else "device changed under a claim"
             for claim in entry.claims:
-                _log.warning(event, claim=str(claim), claim_uid=claim.uid, device=name, reason=entry.reason)
+                fields = {"claim": str(claim), "claim_uid": claim.uid, "device": name, "reason": entry.reason}
+                if is_withheld:
+                    _log.warning("device withheld under a claim", **fields)
+                else:
+                    _log.warning("device changed under a claim", **fields)
                 self._local.context.record_event(claim, entry.event)
         self._displaced = found
 

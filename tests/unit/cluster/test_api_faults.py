@@ -49,7 +49,8 @@ def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: cl
     assert names(driver) == []
     server.faults.clear()
     create(driver, "a")
-    assert (names(driver), server.faults.hits) == (["a"], 1)
+    # The client reads its configuration again after a 401, and repeats the request once.
+    assert (names(driver), server.faults.hits) == (["a"], 2 if status == 401 else 1)
 
 
 def test_half_an_answer_counts_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:

@@ -286,7 +286,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         settings = gpu_settings.Settings.from_record(wanted.settings)
         # Also where the intent names no daemon: after a lost journal the intent was rebuilt without its settings.
         self._resources.daemons.stop(wanted.holder)
-        if wanted.boot != self._hardware.boot_id() or _is_held(wanted, self._grants_of(grant.device, wanted)):
+        if wanted.boot != self._hardware.boot_id():
+            self._resources.made.of(wanted).remove()
+            return
+        if _is_held(wanted, self._grants_of(grant.device, wanted)):
             return
         try:
             self._release(grant, wanted, settings)

@@ -56,12 +56,14 @@ class Marker:
             return
         try:
             self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            new = self.file.with_name(f".{self.file.name}.new")
+            new = _successor(self.file)
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(self._content(instance_id), stream)
             new.replace(self.file)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                _successor(self.file).unlink(missing_ok=True)
             detail = f"its marker cannot be written to {self.file}: {error.strerror}"
             raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
 
@@ -81,9 +83,10 @@ class Marker:
         return self.file is not None and self._read() == self._content(instance_id)
 
     def remove(self) -> None:
-        """Delete the marker."""
-        if self.file is not None:
+        """Delete the marker, unless it is of another boot."""
+        if self.file is not None and self._read().get("boot", self.boot) == self.boot:
             self.file.unlink(missing_ok=True)
+            _successor(self.file).unlink(missing_ok=True)
 
     def _read(self) -> dict[str, object]:
         """Return the content; empty where there is none, or it is truncated."""
@@ -95,6 +98,11 @@ class Marker:
 
     def _content(self, instance_id: int | None) -> dict[str, object]:
         return {"boot": self.boot, "gi": instance_id}
+
+
+def _successor(file: pathlib.Path) -> pathlib.Path:
+    """Return the file that is written first and then takes the place of a marker."""
+    return file.with_name(f".{file.name}.new")
 
 
 NO_MARKER = Marker()
