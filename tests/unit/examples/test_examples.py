@@ -61,7 +61,8 @@ def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathl
     text = (folder / "Dockerfile").read_text()
     project = (folder / "pyproject.toml").read_text()
     (wheel,) = re.findall(r"^RUN .* wheels/(\S+)$", text, re.MULTILINE)
-    assert [source for source, _ in copies(text) if not (folder / source).exists()] == [f"wheels/{wheel}"]
+    missing = {source for source, _ in copies(text) if not (folder / source).exists()}
+    assert missing <= {f"wheels/{wheel}"}, "only what `make dist` puts there"
     assert f'dependencies = ["drakit @ {{root:uri}}/wheels/{wheel}"]' in project
     assert wheel == wheels.built().drakit.name
     (command,) = re.findall(r'^ENTRYPOINT \["(\S+)"\]$', text, re.MULTILINE)
