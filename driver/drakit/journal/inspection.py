@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device, lifecycle, records
-from drakit.journal import codec, examination, files, opening, sqlite, store
+from drakit.journal import codec, examination, files, opening, quarantine, sqlite, store
 
 DATABASE = files.DATABASE
 
@@ -71,6 +71,13 @@ def _backup(path: pathlib.Path, target: pathlib.Path) -> None:
         contextlib.closing(sqlite.connect(target)) as destination,
     ):
         source.backup(destination)
+
+
+def is_served(directory: pathlib.Path) -> bool:
+    """Return whether a driver that asks the API server for its claims has opened the journal. Raise JournalError."""
+    path = directory / DATABASE
+    with sqlite.as_journal_errors(path), contextlib.closing(sqlite.connect_reader(path)) as database:
+        return quarantine.served(database) is not False
 
 
 def integrity(directory: pathlib.Path) -> str:

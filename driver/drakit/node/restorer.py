@@ -271,7 +271,7 @@ class Restorer:
         published = self._published.get(grant.device.name)
         if published is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
             return grant
-        return dataclasses.replace(grant, device=dataclasses.replace(published, pool=grant.device.pool, taints=grant.device.taints))
+        return dataclasses.replace(grant, device=dataclasses.replace(grant.device, attributes=published.attributes))
 
     def _keep(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> None:
         """Journal a claim as prepared with the devices that its CDI files name, without touching hardware.

@@ -15,6 +15,7 @@ from drakit.devices.gpu import port as gpu_port
 from drakit.devices.gpu.mock import mock_gpus
 from drakit.devices.nic import driver as nic_driver
 from drakit.devices.nic import mock_port, pod_interfaces, port
+from drakit.kubelet import checkpoint
 from drakit.node import metrics
 from fakes import command_line, metrics_page
 
@@ -197,3 +198,18 @@ def test_without_a_journal_nothing_is_released_but_by_its_name(shell: command_li
     assert "the journal is missing, so a claim may have it" in row["blocks"]
     assert shell.on_node("unprepare", "--unclaimed", row["name"], "--yes").status == 0
     assert instances(shell) == []
+
+
+def test_a_journal_that_a_command_made_on_a_cluster_releases_nothing_unnamed(shell: command_line.CommandLine) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"))).status == 0
+    node = shell.folder / "node"
+    (node / checkpoint.FILE).write_text("{}")
+    for file in (*node.rglob("journal.db*"), *(node / "cdi").iterdir()):
+        file.unlink()
+    before = (instances(shell), nics(shell).shares())
+    assert shell.on_node("unprepare", "--unclaimed", "gpu-0/no-such-thing", "--yes").status == 1
+    for _ in range(2):
+        assert shell.on_node("unprepare", "2c4cf8db-06c0-4d70-9a51-e59b25b2c16c").status == 0
+        ran = shell.on_node("unprepare", "--unclaimed", "--yes", "-o", "json")
+        assert {row["blocks"].partition(",")[0] for row in json.loads(ran.out)} == {"a command made the journal"}
+    assert (instances(shell), nics(shell).shares()) == before

@@ -5,6 +5,7 @@ released, so a claim that a driver prepares meanwhile keeps its hardware. Each r
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 
 import typer
@@ -13,6 +14,7 @@ from drakit.cdi import directory
 from drakit.cli import composition, options, output, views
 from drakit.core import advanced, errors
 from drakit.journal import inspection
+from drakit.kubelet import checkpoint
 from drakit.node import local_node
 from drakit.telemetry import logs
 
@@ -80,9 +82,17 @@ def _doubt(family: composition.Family, seen: views.View) -> str:
         reason = "the journal is missing"
     elif directory.Directory(family.folders.cdi, driver=family.spec.driver_name).claims() - journaled:
         reason = "the journal lacks claims that have CDI files"
+    elif _has_kubelet(family) and not inspection.is_served(family.folders.home):
+        reason = "a command made the journal, and no driver has verified it"
     else:
         return ""
     return f"{reason}, so a claim may have it: start the driver, which restores claims, or name it to release it"
+
+
+def _has_kubelet(family: composition.Family) -> bool:
+    """Return whether this node is one of a cluster: a kubelet may have claims that no command knows."""
+    kubelet = family.folders.home.parent.parent
+    return "KUBERNETES_SERVICE_HOST" in os.environ or (kubelet / checkpoint.FILE).exists()
 
 
 def _blocks(leftover: advanced.Leftover) -> str:

@@ -75,13 +75,16 @@ class Published:
 
 
 def published_devices(slices: Iterable[Published], node_pool: str) -> Mapping[str, device.Device]:
-    """Return the devices in stored slices of a node's pools by name, flat, without those that lack a mixin, because somebody edited the slice."""
+    """Return the devices in stored slices of a node's pools by name, flat, without those that lack a mixin, because somebody edited the slice.
+
+    They consume no counters: what is published now may exclude what a device consumed when it was allocated.
+    """
     found: dict[str, device.Device] = {}
     for spec in (stored.spec for stored in slices if names.is_pool_of_node(stored.spec.pool.name, node_pool)):
         for published in spec.page.devices:
             with contextlib.suppress(errors.InventoryError):
                 (flat,) = inventory.flat_devices([published], spec.page.mixins)
-                found[flat.name] = dataclasses.replace(flat, pool=names.suffix_of(spec.pool.name, node_pool))
+                found[flat.name] = dataclasses.replace(flat, pool=names.suffix_of(spec.pool.name, node_pool), consumes=())
     return found
 
 
