@@ -69,7 +69,7 @@ def test_what_no_claim_has_is_listed_and_nothing_changes(node: command_line.Comm
     assert (instance["driver"], instance["marked"]) == ("gpu.drakit.dev", False)
     assert instance["blocks"] == "unclaimed, maybe an admin's; name it to release it"
     assert (instances(node), nics(node).shares()) == before
-    assert "Nothing was released. To release it, add --yes." in node.on_node("unprepare", "--unclaimed").out
+    assert "Nothing was released. To release them, add --yes; what must be named is kept." in node.on_node("unprepare", "--unclaimed").out
 
 
 def test_only_what_bears_the_drivers_mark_is_released_without_its_name(node: command_line.CommandLine) -> None:

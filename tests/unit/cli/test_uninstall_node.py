@@ -82,7 +82,8 @@ def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(u
         "nothing was removed, because claims may be in use: default/claim (prepared; the API server was not asked: --no-api is given)"
         in refused.err
     )
-    assert refused.err.rstrip().endswith("delete their pods, or add --force")
+    assert refused.err.rstrip().endswith("delete their pods (without Kubernetes: drakit unprepare UID), or add --force")
+    assert "add --yes" not in refused.out
     assert files(used.folder / "node") == before
     (daemon,) = daemons(used)
     ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force", "-o", "json")

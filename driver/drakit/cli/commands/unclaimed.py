@@ -135,13 +135,14 @@ def _show(rows: Sequence[Row], style: options.Format, *, is_sure: bool) -> None:
         return
     out = output.console()
     if not rows:
-        output.say(out, "every share, instance, interface and daemon of this node has a claim")
+        output.say(out, "no hardware state without a claim was found")
         return
     cells = [(row.leftover.kind, row.leftover.name, row.leftover.detail, row.driver, _state(row)) for row in rows]
     output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], cells))
     if not is_sure:
         out.print()
-        output.say(output.prose(), "Nothing was released. To release it, add --yes.")
+        fix = "add their names and --yes" if all(row.blocks for row in rows) else "add --yes; what must be named is kept"
+        output.say(output.prose(), f"Nothing was released. To release them, {fix}.")
 
 
 def _state(row: Row) -> str:

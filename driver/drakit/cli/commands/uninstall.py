@@ -16,7 +16,7 @@ import typer
 
 from drakit import settings as values
 from drakit.cdi import spec
-from drakit.cli import composition, options, output, views
+from drakit.cli import composition, options, output, process, views
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.devices import machines, registry
@@ -101,12 +101,13 @@ def uninstall_node(
         if is_sure and not blocked:
             items = [item for family in served for item in _removed(settings, family, cluster, items)]
             items += _mock_removed(settings, pretend, items, is_there=is_there)
-        _show(settings, items, style, is_removed=is_sure and not blocked)
+        _show(settings, items, style, is_removed=is_sure and not blocked, is_sure=is_sure)
     if cluster.reason:
         output.warn(f"ResourceSlices are not listed: {cluster.reason}")
     if blocked and is_sure:
         listed = ", ".join(f"{item.name} ({item.blocks})" for item in blocked)
-        raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; delete their pods, or add --force")
+        fix = f"delete their pods (without Kubernetes: {process.PROGRAM.get()} unprepare UID), or add --force"
+        raise errors.DeviceBusyError(f"nothing was removed, because claims may be in use: {listed}; {fix}")
     failed = [item for item in items if item.error]
     if failed:
         raise errors.HardwareError("uninstall-node", "; ".join(f"{item.kind} {item.name}: {item.error}" for item in failed))
@@ -315,7 +316,7 @@ def _failure(step: Callable[[], None]) -> str:
     return ""
 
 
-def _show(settings: values.Settings, items: Sequence[Item], style: options.Format, *, is_removed: bool) -> None:
+def _show(settings: values.Settings, items: Sequence[Item], style: options.Format, *, is_removed: bool, is_sure: bool) -> None:
     if style is not options.Format.TABLE:
         report = {"node": composition.node_name(settings), "removed": is_removed, "items": [dataclasses.asdict(item) for item in items]}
         output.document(report, style)
@@ -328,7 +329,7 @@ def _show(settings: values.Settings, items: Sequence[Item], style: options.Forma
     output.put(out, output.table("", ["KIND", "NAME", "DETAIL", "DRIVER", "STATE"], rows))
     if not is_removed:
         out.print()
-        output.say(output.prose(), "Nothing was removed. To remove it, add --yes.")
+        output.say(output.prose(), "Nothing was removed." if is_sure else "Nothing was removed. To remove it, add --yes.")
 
 
 def _outcome(item: Item, *, is_removed: bool) -> str:
