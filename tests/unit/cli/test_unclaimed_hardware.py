@@ -83,7 +83,7 @@ def test_only_what_bears_the_drivers_mark_is_released_without_its_name(node: com
     assert by_name.status == 0, by_name.err
     assert "unclaimed device released" in by_name.err, "each release is logged"
     assert len(instances(node)) == 1, "the claim keeps its instance"
-    assert "has a claim" in node.on_node("unprepare", "--unclaimed").out
+    assert "no hardware state without a claim" in node.on_node("unprepare", "--unclaimed").out
 
 
 def test_what_a_claim_holds_is_refused(node: command_line.CommandLine) -> None:
