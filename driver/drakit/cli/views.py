@@ -11,16 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from drakit import settings as values
+from drakit.cdi import spec
 from drakit.cli import composition, not_offered
-from drakit.core import advanced, errors, inventory, lifecycle
+from drakit.core import advanced, errors, inventory, lifecycle, names
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.journal import journal as journals
+from drakit.journal import quarantine as quarantines
 from drakit.kubelet import health as device_health
 from drakit.kubelet import health_client
 from drakit.node import held_devices, local_node
 from drakit.telemetry import logs, plurals
+
+_UID_CHARACTERS = 36
 
 
 class Nowhere:
@@ -36,9 +40,9 @@ class View:
     """The devices that a family offers and does not offer, and the entries of its journal.
 
     ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
-    ``trouble`` is why the journal cannot be read and what the driver does about it. ``is_lost`` is true if a journal was lost, now or earlier: claims
-    that are not in ``entries`` may have devices. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware
-    cannot be read; then there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
+    ``trouble`` is why the journal is missing or cannot be read, and the fix. ``quarantine`` is the journal's record of a loss, and ``missing`` has
+    the claims to restore then. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware cannot be read; then
+    there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
     """
 
     driver: drivers.Driver[Any] | None
@@ -46,7 +50,8 @@ class View:
     offered: inventory.Inventory
     entries: Sequence[lifecycle.Entry]
     trouble: str = ""
-    is_lost: bool = False
+    quarantine: quarantines.Quarantine | None = None
+    missing: frozenset[names.ClaimUid] = frozenset()
     readings: tuple[advanced.Metric, ...] = ()
     health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
     withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
@@ -54,6 +59,11 @@ class View:
     """The devices of claims that changed meanwhile."""
     error: errors.DrakitError | None = None
     unclaimed: Sequence[advanced.Leftover] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a journal was lost, now or earlier: claims that are not in ``entries`` may have devices."""
+        return bool(self.trouble) or self.quarantine is not None
 
 
 def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
@@ -71,25 +81,26 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
     """
     home = family.folders.home
     with contextlib.ExitStack() as stack:
-        copy, trouble = stack.enter_context(journal_copy(family))
+        copy, damage = stack.enter_context(journal_copy(family))
         folders = local_node.Folders(home=copy, cdi=copy.parent / "cdi", is_copy=True)
         try:
             opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
             opened.offered.refresh()
             withheld = not_offered.by(opened.author)
-            unclaimed = advanced.unclaimed(opened.author) if with_unclaimed and not opened.is_lost else ()
+            unclaimed = advanced.unclaimed(opened.author) if with_unclaimed and not damage and not opened.is_lost else ()
         except errors.JournalError as error:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
         except (errors.HardwareError, errors.RetryError, errors.SettingsError) as error:
-            return _without_hardware(family, folders.home, trouble, error)
+            return _without_hardware(family, folders.home, damage, error)
         entries = tuple(opened.journal.entries())
         return View(
             driver=opened.author,
             pool=_pool(opened.journal, opened.identity.pool),
             offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
             entries=entries,
-            trouble=_trouble(home, trouble, len(entries)),
-            is_lost=opened.journal.quarantine is not None,
+            trouble=trouble(home, damage, readable=len(entries)),
+            quarantine=opened.journal.quarantine,
+            missing=_to_restore(family, opened.journal.quarantine, entries),
             readings=_measured(opened),
             health=health_client.read(home),
             withheld=withheld,
@@ -100,23 +111,26 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
 
 @contextlib.contextmanager
 def journal_copy(family: composition.Family) -> Iterator[tuple[pathlib.Path, str]]:
-    """Yield the folder of a copy of a family's journal, and why the journal is damaged or behind; empty if it is neither. Raise JournalError.
+    """Yield the folder of a copy of a family's journal, and why the journal is damaged, behind or gone; empty if it is not.
 
-    The folder and the one around it are temporary. A family without a journal has none to copy. Opening a damaged copy logs nothing.
+    The folder and the one around it are temporary. A family without a journal has none to copy. Opening a damaged copy logs nothing. Raise
+    JournalError.
     """
     home = family.folders.home
     with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
-        copy, damage = pathlib.Path(folder, "home"), ""
+        copy = pathlib.Path(folder, "home")
+        # The mark is read first, because a driver that runs may commit meanwhile.
+        last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
         if inspection.exists(home):
-            # The mark is read first, because a driver that runs may commit meanwhile.
-            last_change = family.folders.mark(family.spec.driver_name, family.spec.identity.boot_id).read()
             inspection.copy(home, copy)
             damage = inspection.damage(copy, last_change)
+        else:
+            damage = inspection.missing(home, last_change, _with_files(family))
         with logs.silenced() if damage else contextlib.nullcontext():
             yield copy, damage
 
 
-def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: str, error: errors.DrakitError) -> View:
+def _without_hardware(family: composition.Family, copy: pathlib.Path, damage: str, error: errors.DrakitError) -> View:
     """Return the view of a family whose driver cannot be made or cannot read its hardware: what the copy of its journal has."""
     home, identity = family.folders.home, family.spec.identity
     with journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=identity.boot_id) as journal:
@@ -126,8 +140,9 @@ def _without_hardware(family: composition.Family, copy: pathlib.Path, trouble: s
             pool=_pool(journal, identity.pool),
             offered=inventory.Inventory(),
             entries=entries,
-            trouble=_trouble(home, trouble, len(entries)),
-            is_lost=journal.quarantine is not None,
+            trouble=trouble(home, damage, readable=len(entries)),
+            quarantine=journal.quarantine,
+            missing=_to_restore(family, journal.quarantine, entries),
             health=health_client.read(home),
             error=error,
         )
@@ -145,8 +160,30 @@ def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
         return ()
 
 
-def _trouble(home: pathlib.Path, trouble: str, readable: int) -> str:
-    if not trouble:
+def _to_restore(
+    family: composition.Family, lost: quarantines.Quarantine | None, entries: Sequence[lifecycle.Entry]
+) -> frozenset[names.ClaimUid]:
+    """Return the claims that a lost journal named or that have CDI files, and that are not restored; none where no journal is lost."""
+    if lost is None:
+        return frozenset()
+    restored = {entry.claim.uid for entry in entries if entry.state is not lifecycle.State.PREPARING}
+    return _with_files(family).union(lost.lost) - restored
+
+
+def _with_files(family: composition.Family) -> frozenset[names.ClaimUid]:
+    """Return the claims that have CDI files, as ``cdi.directory`` does, which also creates the folder and removes temporary files."""
+    prefix = spec.file_prefix(family.spec.driver_name)
+    paths = [path for path in family.folders.cdi.glob(f"{prefix}*.json") if not path.is_dir()]
+    uids = (path.name.removeprefix(prefix)[:_UID_CHARACTERS] for path in paths)
+    return frozenset(names.ClaimUid(uid) for uid in uids if names.is_uid(uid))
+
+
+def trouble(home: pathlib.Path, damage: str, *, readable: int) -> str:
+    """Return why a journal is missing or cannot be read, and the fix; empty without damage. ``readable`` is the number of claims in its copy."""
+    path = home / inspection.DATABASE
+    if not damage:
         return ""
+    if not path.exists():
+        return f"{path} is lost ({damage}); restart the driver: it restores the claims"
     read = f"{plurals.counted(readable, 'claim')} can be read from it" if readable else "no claim can be read from it"
-    return f"{home / inspection.DATABASE} cannot be read ({trouble}); {read}; the driver sets it aside and rebuilds it when it starts"
+    return f"{path} cannot be read ({damage}); {read}; the driver sets it aside and rebuilds it when it starts"

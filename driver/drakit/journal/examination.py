@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import pathlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from drakit.core import names
 from drakit.journal import codec, digests, files, marks, quarantine, schema, sqlite, store
@@ -23,6 +23,9 @@ BOOT = "boot_id"
 DRIVER = "driver"
 DRIVER_DIGEST = "driver_digest"
 """The keys in ``meta`` of the last boot, and of the driver with a digest of its name: a changed bit is not another driver."""
+
+
+_WITH_FILES = "it is missing, but CDI files of prepared claims exist"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,12 +82,19 @@ def unknown_files(path: pathlib.Path, evidence: Evidence, boot_id: str) -> Damag
     if not with_files:
         return None
     if is_blank(path):
-        return Damage(reason="it is missing, but CDI files of prepared claims exist")
+        return Damage(reason=_WITH_FILES)
     with contextlib.closing(sqlite.connect_examiner(path)) as database:
         if schema.meta(database, BOOT) != boot_id or schema.meta(database, quarantine.KEY) is not None:
             return None
         unknown = sorted(with_files.difference(store.uids(database)))
         return _decode(database, f"it lacks claims that have CDI files: {', '.join(unknown)}") if unknown else None
+
+
+def missing(path: pathlib.Path, last_change: int | None, with_files: Collection[names.ClaimUid]) -> str:
+    """Return why a file that does not exist was lost; empty for one that never existed. ``with_files`` are the claims with CDI files."""
+    if path.exists():
+        return ""
+    return _missing(path, last_change) or (_WITH_FILES if with_files else "")
 
 
 def is_blank(path: pathlib.Path) -> bool:

@@ -10,9 +10,9 @@ import fcntl
 import os
 import pathlib
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import device, lifecycle, records
+from drakit.core import device, lifecycle, names, records
 from drakit.journal import codec, examination, files, opening, quarantine, sqlite, store
 
 DATABASE = files.DATABASE
@@ -30,7 +30,8 @@ def copy(directory: pathlib.Path, into: pathlib.Path) -> None:
     with files.gate(directory):
         for name in _names():
             files.check_regular(directory / name)
-        if _is_open(directory):
+        # A database that was deleted while a driver has it open has no snapshot.
+        if (directory / files.DATABASE).exists() and _is_open(directory):
             _backup(directory / files.DATABASE, into / files.DATABASE)
             return
         for name in _names():
@@ -97,6 +98,12 @@ def damage(directory: pathlib.Path, last_change: int | None = None) -> str:
     with sqlite.as_journal_errors(path):
         damaged = examination.examine(path, last_change=last_change)
     return opening.printable(damaged.reason) if damaged is not None else ""
+
+
+def missing(directory: pathlib.Path, last_change: int | None, with_files: Collection[names.ClaimUid]) -> str:
+    """Return why the journal that a directory lacks was lost, an empty string if there never was one. ``with_files``: the claims with CDI files."""
+    with files.as_journal_errors(directory):
+        return examination.missing(directory / DATABASE, last_change, with_files)
 
 
 def has_claims(directory: pathlib.Path) -> bool:

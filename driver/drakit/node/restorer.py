@@ -208,9 +208,8 @@ class Restorer:
                 return True
             return self._restore(claim, without_devices=without_devices, may_plan=may_plan)
         except Exception as error:  # noqa: BLE001 - the failure of one claim must not block the others
-            _log.warning(
-                "claim not restored", claim="" if claim is None else str(claim.ref), claim_uid=uid, error=str(error), exc_info=True
-            )
+            named, is_bug = "" if claim is None else str(claim.ref), not isinstance(error, errors.DrakitError)
+            _log.warning("claim not restored", claim=named, claim_uid=uid, error=str(error), exc_info=is_bug)
             failed[uid] = str(error) or type(error).__name__
             return True
 

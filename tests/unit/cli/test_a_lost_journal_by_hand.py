@@ -85,3 +85,18 @@ def test_a_file_of_a_claim_that_the_journal_lacks_is_kept_until_it_is_released(l
 def test_a_node_with_a_whole_journal_prints_no_note(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).err == ""
     assert shell.on_node("unprepare", command_line.UID).err == ""
+
+
+def test_a_given_claim_that_fails_is_named_with_its_reason_and_not_released(lost: command_line.CommandLine) -> None:
+    stray = lost.folder / "node" / "cdi" / f"gpu.drakit.dev-claim_{OTHER}-gpu-0.json"
+    stray.write_text("{}")
+    wrong = {"source": "FromClaim", "opaque": {"driver": "gpu.drakit.dev", "parameters": {"strateg": 1}}}
+    file = lost.claim_file(command_line.mig(), config=[wrong])
+    refused = lost.on_node("prepare", file)
+    assert refused.status == 1
+    assert f"{command_line.UID}: parameters.apiVersion: is required" in refused.err
+    assert refused.err.endswith(f"for the others: drakit unprepare {OTHER}\n")
+    stray.unlink()
+    refused = lost.on_node("prepare", file)
+    assert f"{command_line.UID}: parameters.apiVersion: is required" in refused.err
+    assert "unprepare" not in refused.err

@@ -194,6 +194,17 @@ def test_a_claim_that_only_the_list_has_blocks_the_start_for_a_minute_only(site:
     assert "claim not restored" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("error", [errors.HardwareError("probe", "broken"), KeyError("bug")], ids=["error", "bug"])
+def test_a_failed_restore_logs_a_traceback_only_for_a_bug(site: Site, capsys: pytest.CaptureFixture[str], error: Exception) -> None:
+    site.known = [claim(1, "chip-0-left")]
+    shutil.rmtree(site.home)
+    with site.open() as local:
+        failing(local).failure = error
+        assert list(site.restore(local)) == [site.known[0].ref.uid]
+    err = capsys.readouterr().err
+    assert ("claim not restored" in err, "Traceback" in err) == (True, isinstance(error, KeyError))
+
+
 @pytest.fixture
 def used(site: Site) -> Claim:
     """A claim in use after both folders were deleted."""

@@ -39,7 +39,7 @@ app = typer.Typer(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-    """The copy of one family's journal. ``trouble`` is why the journal itself cannot be read; empty if it can."""
+    """The copy of one family's journal. ``trouble`` is why the journal itself is missing or cannot be read; empty if it can."""
 
     family: composition.Family
     copy: pathlib.Path
@@ -171,7 +171,7 @@ def verify(
 
 
 def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
-    """Yield the journals that exist, each open as a copy until the next is requested."""
+    """Yield the journals that exist or were lost, each open as a copy until the next is requested."""
     for family in families:
         with _journal(family) as opened:
             if opened is not None:
@@ -181,15 +181,15 @@ def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
 @contextlib.contextmanager
 def _journal(family: composition.Family) -> Iterator[Opened | None]:
     home = family.folders.home
-    if not inspection.exists(home):
-        yield None
-        return
     with contextlib.ExitStack() as stack:
         copy, damage = stack.enter_context(views.journal_copy(family))
-        trouble = f"{home / inspection.DATABASE} cannot be read ({damage}); the driver sets it aside and rebuilds it when it starts"
+        if not damage and not copy.exists():
+            yield None
+            return
         memory = journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=family.spec.identity.boot_id)
         stack.callback(memory.close)
-        yield Opened(family=family, copy=copy, memory=memory, trouble=trouble if damage else "")
+        trouble = views.trouble(home, damage, readable=len(memory.entries()))
+        yield Opened(family=family, copy=copy, memory=memory, trouble=trouble)
 
 
 def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 import typer
@@ -144,7 +144,7 @@ def unprepare(
             uids.update(ref.uid for ref in refs if _is_known(opened, ref.uid))
             before = opened.journal.quarantine
             failed += [f"{uid}: {error}" for uid, error in opened.unprepare(refs, Present()).items() if error]
-            output.note(_not_restored(opened, opened.restorer.missing()) or _all_restored(opened, before))
+            output.note(_not_restored(opened, dict.fromkeys(opened.restorer.missing(), "")) or _all_restored(opened, before))
     if failed:
         raise errors.ClaimError(errors.ClaimFault.MALFORMED, "; ".join(failed))
     for ref in refs:
@@ -178,21 +178,29 @@ def _restored(opened: local_node.LocalNode, source: file_claims.FileClaims) -> s
     before = opened.journal.quarantine
     if before is None:
         return ""
-    lost = _not_restored(opened, opened.restore(GivenClaims(source, opened.restorer.missing())))
+    given = {ref.uid for ref in source.refs}
+    failed = opened.restore(GivenClaims(source, opened.restorer.missing()))
+    lost = _not_restored(opened, {uid: reason if uid in given else "" for uid, reason in failed.items()})
     if not lost:
         output.note(_all_restored(opened, before))
     return lost
 
 
-def _not_restored(opened: local_node.LocalNode, missing: Collection[names.ClaimUid]) -> str:
-    """Return a message that names the claims that are not restored, with the fix; empty if there are none."""
+def _not_restored(opened: local_node.LocalNode, missing: Mapping[names.ClaimUid, str]) -> str:
+    """Return a message that names the claims that are not restored, with the fix; empty if there are none.
+
+    ``missing`` has the reason of each claim that was tried, and an empty text for a claim that was not given as a file.
+    """
     lost, program = opened.journal.quarantine, opened.identity.program
     if lost is None or not missing:
         return ""
+    named = "; ".join(f"{uid}: {reason}" if reason else uid for uid, reason in missing.items())
+    others = [uid for uid, reason in missing.items() if not reason]
+    release = f", and {program} unprepare for the others: {program} unprepare {' '.join(others)}" if others else ""
     return (
-        f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not restored: {', '.join(missing)}. "
+        f"the journal of {opened.author.name} was lost ({lost.reason}), and these claims are not restored: {named}. "
         f"A running driver restores them from the API server. Without a driver, run {program} prepare with the files of all claims in "
-        f"use, and {program} unprepare for the others: {program} unprepare {' '.join(missing)}"
+        f"use{release}"
     )
 
 

@@ -62,7 +62,7 @@ def _rows(family: composition.Family, names: Sequence[str]) -> Iterator[Row]:
     seen = views.look(family, with_unclaimed=True)
     if seen.error is not None:
         raise seen.error
-    if seen.is_lost or seen.trouble:
+    if seen.is_lost:
         raise errors.JournalError(
             f"the journal of {family.spec.driver_name} is lost and not restored, so its claims are unknown; "
             "start the driver, which restores them, and then run this command again"

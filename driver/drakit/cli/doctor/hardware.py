@@ -7,8 +7,10 @@ from drakit.cli import composition, not_offered, views
 from drakit.cli.doctor import claims, finding, gpus
 from drakit.cli.doctor.finding import Finding
 from drakit.core import advanced, errors, lifecycle
+from drakit.journal import quarantine
 from drakit.telemetry import plurals
 
+_HOW_TO = "docs/howto/when-the-journal-is-lost.md"
 _NOT_READY = (
     "make the hardware's kernel driver and libraries work; the running driver detects that without a restart, and lets pods end meanwhile"
 )
@@ -84,7 +86,9 @@ def _claims_held(seen: views.View) -> str:
 
 def _journal(name: str, program: str, seen: views.View) -> Finding:
     if seen.trouble:
-        return finding.failed("journal", name, seen.trouble, "see docs/howto/when-the-journal-is-lost.md")
+        return finding.failed("journal", name, seen.trouble, f"restart the driver; for manual steps see {_HOW_TO}")
+    if seen.quarantine is not None:
+        return _not_restored(name, seen.quarantine, len(seen.missing))
     half = [entry for entry in seen.entries if entry.state is not lifecycle.State.PREPARED]
     if half:
         uids = ", ".join(entry.claim.uid for entry in half[:5])
@@ -95,6 +99,13 @@ def _journal(name: str, program: str, seen: views.View) -> Finding:
             f"once the pod is gone, run: {program} unprepare UID",
         )
     return finding.ok("journal", name, plurals.counted(len(seen.entries), "prepared claim"))
+
+
+def _not_restored(name: str, lost: quarantine.Quarantine, missing: int) -> Finding:
+    """Return the finding of a journal whose claims the driver restores first. An unverified one is usual for a moment after the first start."""
+    kind, make = ("unverified", finding.warning) if lost.is_doubt else ("lost", finding.failed)
+    fix = f"the driver restores the claims before it serves; if it does not become ready, see its log and /readyz, or {_HOW_TO}"
+    return make("journal", name, f"journal {kind} ({lost.reason}): {plurals.counted(missing, 'claim')} to restore", fix)
 
 
 def of_unclaimed(name: str, program: str, leftovers: Sequence[advanced.Leftover]) -> Iterator[Finding]:
