@@ -125,7 +125,7 @@ def journal_copy(family: composition.Family) -> Iterator[tuple[pathlib.Path, str
             inspection.copy(home, copy)
             damage = inspection.damage(copy, last_change)
         else:
-            damage = inspection.missing(home, last_change, _with_files(family))
+            damage = inspection.missing(home, last_change, claims_with_files(family))
         with logs.silenced() if damage else contextlib.nullcontext():
             yield copy, damage
 
@@ -167,11 +167,11 @@ def _to_restore(
     if lost is None:
         return frozenset()
     restored = {entry.claim.uid for entry in entries if entry.state is not lifecycle.State.PREPARING}
-    return _with_files(family).union(lost.lost) - restored
+    return claims_with_files(family).union(lost.lost) - restored
 
 
-def _with_files(family: composition.Family) -> frozenset[names.ClaimUid]:
-    """Return the claims that have CDI files, as ``cdi.directory`` does, which also creates the folder and removes temporary files."""
+def claims_with_files(family: composition.Family) -> frozenset[names.ClaimUid]:
+    """Return the claims that have CDI files. It only reads: ``cdi.directory`` would create the folder and remove temporary files."""
     prefix = spec.file_prefix(family.spec.driver_name)
     paths = [path for path in family.folders.cdi.glob(f"{prefix}*.json") if not path.is_dir()]
     uids = (path.name.removeprefix(prefix)[:_UID_CHARACTERS] for path in paths)

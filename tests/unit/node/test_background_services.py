@@ -289,6 +289,14 @@ def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
     assert {thread.name for thread in threading.enumerate()}.isdisjoint({"restore", "guard"})
 
 
+def serves_and_stops(running: RunningNode, other: node.Node) -> None:
+    try:
+        assert eventually(lambda: len(sockets(running)) == 2)
+        assert not other.local.is_lost
+    finally:
+        other.stop()
+
+
 def test_a_process_that_waits_for_another_s_restoration_serves_after_it(running: RunningNode) -> None:
     lose_journal(running)
     with running.node.local.restorer.alone(lambda: True):
@@ -301,11 +309,7 @@ def test_a_process_that_waits_for_another_s_restoration_serves_after_it(running:
         except BaseException:
             other.stop()
             raise
-    try:
-        assert eventually(lambda: len(sockets(running)) == 2)
-        assert not other.local.is_lost
-    finally:
-        other.stop()
+    serves_and_stops(running, other)
 
 
 def test_a_start_waits_for_another_process_for_a_while_and_goes_on_in_the_background(running: RunningNode) -> None:
@@ -318,11 +322,7 @@ def test_a_start_waits_for_another_process_for_a_while_and_goes_on_in_the_backgr
         except BaseException:
             other.stop()
             raise
-    try:
-        assert eventually(lambda: len(sockets(running)) == 2)
-        assert not other.local.is_lost
-    finally:
-        other.stop()
+    serves_and_stops(running, other)
 
 
 class Watching(Busy):

@@ -379,14 +379,7 @@ def test_a_claim_that_waits_for_others_is_not_given_up(site: Site) -> None:
 
 def test_an_ended_claim_frees_hardware_that_is_offered_in_another_form_by_now(site: Site) -> None:
     ended, again = claim(1, "chip-0"), claim(2, "chip-0-left")
-    with site.open() as local:
-        site.prepare(local, ended)
-    shutil.copytree(site.home, site.backup)
-    with site.open() as local:
-        site.unprepare(local, ended)
-        site.prepare(local, again)
-    shutil.rmtree(site.home)
-    shutil.copytree(site.backup, site.home)
+    older_copy(site, ended, again)
     with site.open() as local:
         assert isinstance(local.author, Recalling)
         local.author.hidden = frozenset({"chip-0"})
@@ -441,6 +434,18 @@ def test_a_device_that_discovery_misses_is_restored_as_it_was_published(site: Si
         assert prepared(local) == {"claim-1"}
 
 
+def older_copy(site: Site, ended: Claim, begun: Claim) -> None:
+    """A journal of the time before one claim ended and the other began."""
+    with site.open() as local:
+        site.prepare(local, ended)
+    shutil.copytree(site.home, site.backup)
+    with site.open() as local:
+        site.unprepare(local, ended)
+        site.prepare(local, begun)
+    shutil.rmtree(site.home)
+    shutil.copytree(site.backup, site.home)
+
+
 def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
     ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
     with site.open() as local:
@@ -477,14 +482,7 @@ def test_what_ended_after_a_backup_is_released_where_no_other_claim_has_it(site:
 
 def test_a_claim_allocated_again_after_a_backup_has_its_new_devices(site: Site) -> None:
     before, after = claim(1, "chip-0"), claim(1, "chip-1")
-    with site.open() as local:
-        site.prepare(local, before)
-    shutil.copytree(site.home, site.backup)
-    with site.open() as local:
-        site.unprepare(local, before)
-        site.prepare(local, after)
-    shutil.rmtree(site.home)
-    shutil.copytree(site.backup, site.home)
+    older_copy(site, before, after)
     with site.open() as local:
         assert site.restore(local) == {}
         assert [grant.device.name for entry in local.journal.entries() for grant in entry.grants] == ["chip-1"]

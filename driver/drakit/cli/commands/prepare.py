@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from drakit import settings as values
-from drakit.cdi import directory, host_nodes
+from drakit.cdi import host_nodes
 from drakit.cli import composition, options, output, views
 from drakit.cli.commands import unclaimed
 from drakit.core import capacity as capacities
@@ -215,8 +215,7 @@ def _all_restored(opened: local_node.LocalNode, before: quarantine.Quarantine | 
 
 def _uids_known(family: composition.Family) -> frozenset[names.ClaimUid]:
     """Return the claims in the journal or with CDI files of a driver whose hardware cannot be opened."""
-    files = directory.Directory(family.folders.cdi, driver=family.spec.driver_name)
-    return frozenset({*(entry.claim.uid for entry in views.look(family).entries), *files.claims()})
+    return frozenset({*(entry.claim.uid for entry in views.look(family).entries), *views.claims_with_files(family)})
 
 
 def _is_known(opened: local_node.LocalNode, uid: names.ClaimUid) -> bool:

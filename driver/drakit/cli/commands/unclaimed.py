@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import typer
 
-from drakit.cdi import directory
 from drakit.cli import composition, options, output, views
 from drakit.core import advanced, errors
 from drakit.journal import inspection
@@ -80,7 +79,7 @@ def _doubt(family: composition.Family, seen: views.View) -> str:
     journaled = {entry.claim.uid for entry in seen.entries}
     if not inspection.exists(family.folders.home):
         reason = "the journal is missing"
-    elif directory.Directory(family.folders.cdi, driver=family.spec.driver_name).claims() - journaled:
+    elif views.claims_with_files(family) - journaled:
         reason = "the journal lacks claims that have CDI files"
     elif _has_kubelet(family) and not inspection.is_served(family.folders.home):
         reason = "a command made the journal, and no driver has verified it"
