@@ -22,7 +22,7 @@ COPY driver driver
 RUN export CC="$(driver/image/target "${TARGETARCH}" compiler)" \
     && mkdir -p /image/usr/local/bin \
     && driver/attach/build /image/usr/local/bin/drakit-probe probe \
-    && driver/attach/build driver/drakit/devices/nic/attach/client
+    && driver/attach/build driver/drakit_nic/attach/client
 RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
     && pip install --no-index --find-links /wheels $(driver/image/target "${TARGETARCH}" wheels) \
         --no-compile --target /site "drakit[gpu,nic]" \

@@ -6,7 +6,7 @@
  *
  * Fails closed: whatever goes wrong, the exit status is 1 and standard error says why in one sentence, which the runtime shows the pod's owner.
  * Of the state only the top-level pid and id and a few annotations are read. Pods choose annotations, so nothing nested is taken for a top-level
- * field, a field that comes twice is refused, and values that travel on are made of plain characters. Messages: drakit/devices/nic/attach/server.py.
+ * field, a field that comes twice is refused, and values that travel on are made of plain characters. Messages: drakit_nic/attach/server.py.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -12,9 +12,10 @@ import re
 import uuid
 from collections.abc import Sequence
 
+from drakit import machines
 from drakit.core import records
 from drakit.core.slices import paging, reconcile, resource_slice
-from drakit.devices import machines, registry
+from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object

@@ -22,7 +22,7 @@ from typing import cast
 from bench import table
 from drakit.core import claim as claims
 from drakit.core import ports
-from drakit.devices.gpu import port
+from drakit_gpu import port
 from fakes import concurrent_gpu_claims, nvml_calls
 
 STEP_MS = 50

@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from bench import bench_nic_churn, bench_nic_turnover, machine, table
-from drakit.devices.nic import port
+from drakit_nic import port
 from fakes import frame_flood, netns, nic_network, nic_rates
 
 QUICK = bool(os.environ.get("BENCH_QUICK"))

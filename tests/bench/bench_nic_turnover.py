@@ -18,8 +18,8 @@ from collections.abc import Iterator, Sequence
 
 from bench import machine, table
 from drakit.core import claim as claims
-from drakit.devices.nic.attach import server
-from drakit.devices.nic.netlink import rtnetlink
+from drakit_nic.attach import server
+from drakit_nic.netlink import rtnetlink
 from fakes import netns, nic_attach, nic_network
 
 SHARES, PODS, FLOOR_RUNS = 100, 20, 20

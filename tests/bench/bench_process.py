@@ -16,7 +16,7 @@ from drakit.kube import client
 MACHINE, DRIVER = "dgx-a100-40gb-2gpu", "gpu.drakit.dev"
 START_AIM, MEMORY_LIMIT, MEMORY_AIM, IDLE_AIM = 1500.0, 100.0, 80.0, 0.002
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-MODULES = ("drakit.cli.app", "drakit.devices.gpu.driver", "drakit.devices.nic.driver")
+MODULES = ("drakit.cli.app", "drakit_gpu.driver", "drakit_nic.driver")
 LARGEST = 14
 WINDOWS = 3
 SETTLE = 3.0

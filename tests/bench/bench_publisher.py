@@ -6,9 +6,10 @@ import pathlib
 import statistics
 
 from bench import table
+from drakit import machines
 from drakit.core import inventory, records
 from drakit.core.slices import reconcile, resource_slice
-from drakit.devices import machines, registry
+from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import kernel_port
+from drakit_nic import kernel_port
 from fakes import netns
 from fakes.nic_samples import MAC
 

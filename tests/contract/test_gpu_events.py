@@ -4,10 +4,10 @@ import pathlib
 
 import pytest
 
-from drakit.devices import machines
-from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import mock_gpus
+from drakit import machines
+from drakit_gpu import host, nvml, port
+from drakit_gpu.health import signals
+from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library
 
 PATIENCE = 30.0

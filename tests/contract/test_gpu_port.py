@@ -7,9 +7,9 @@ import pathlib
 
 import pytest
 
-from drakit.devices import machines
-from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.mock import mock_gpus
+from drakit import machines
+from drakit_gpu import host, nvml, port
+from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library
 
 UNKNOWN = 999

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, processes
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, processes
 from fakes import mps_daemon, mps_pods
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from drakit.devices.nic import port
-from drakit.devices.nic.shaping import bpf, classifiers, htb, maps, parts, tc_messages
+from drakit_nic import port
+from drakit_nic.shaping import bpf, classifiers, htb, maps, parts, tc_messages
 from fakes import netns
 
 pytestmark = pytest.mark.root

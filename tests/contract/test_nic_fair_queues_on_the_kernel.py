@@ -2,7 +2,7 @@
 
 import pytest
 
-from drakit.devices.nic import kernel_port
+from drakit_nic import kernel_port
 from fakes import netns
 from fakes.nic_samples import share, uplink
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import kernel_port
-from drakit.devices.nic.shaping import ifb_links
+from drakit_nic import kernel_port
+from drakit_nic.shaping import ifb_links
 from fakes import netns, paused_calls
 from fakes.nic_samples import MAC, index, share, uplink
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import rtnetlink
-from drakit.devices.nic.passthrough import host_routes
+from drakit_nic import pod_interfaces
+from drakit_nic.netlink import rtnetlink
+from drakit_nic.passthrough import host_routes
 from fakes import netns, nic_pods
 
 pytestmark = pytest.mark.root

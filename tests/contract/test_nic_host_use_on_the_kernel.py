@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import kernel_port
-from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.discovery import offers
-from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.shaping import bpf
+from drakit_nic import kernel_port
+from drakit_nic import settings as nic_settings
+from drakit_nic.discovery import offers
+from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.shaping import bpf
 from fakes import netns, nic_attach
 
 pytestmark = pytest.mark.root

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import config, mock_port, pod_interfaces, port
+from drakit_nic import config, mock_port, pod_interfaces, port
 from fakes import netns, nic_attach, nic_pods
 
 OUTFIT = pod_interfaces.InterfaceConfig(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from drakit import machines
 from drakit.core import errors
-from drakit.devices import machines
-from drakit.devices.nic import kernel_port, mock_port, port
+from drakit_nic import kernel_port, mock_port, port
 from fakes import netns
 
 

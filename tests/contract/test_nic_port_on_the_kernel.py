@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import kernel_port, port
+from drakit_nic import kernel_port, port
 from fakes import netns
 
 pytestmark = pytest.mark.root

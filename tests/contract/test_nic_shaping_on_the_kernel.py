@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit.devices.nic import kernel_port, port
-from drakit.devices.nic.shaping import bpf
+from drakit_nic import kernel_port, port
+from drakit_nic.shaping import bpf
 from fakes import netns
 from fakes.nic_samples import MAC, index, share, uplink
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic.netlink import interface_sysctls
+from drakit_nic.netlink import interface_sysctls
 from fakes import netns
 
 pytestmark = pytest.mark.root
 
 WRITE = """
 import os, sys
-from drakit.devices.nic.netlink import interface_sysctls
+from drakit_nic.netlink import interface_sysctls
 before = os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
 interface_sysctls.write(descriptor, "net1", {"ipv4.arp_ignore": 2, "ipv4.forwarding": 1})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import kernel_port, port
+from drakit_nic import kernel_port, port
 from fakes import netns
 
 pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())

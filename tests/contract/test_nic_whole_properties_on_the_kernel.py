@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.netlink import link_requests, rtnetlink
-from drakit.devices.nic.passthrough import properties
+from drakit_nic import pod_interfaces
+from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.passthrough import properties
 from fakes import bpf_programs, netns, nic_attach, nic_network, nic_pods
 
 pytestmark = pytest.mark.root

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from drakit import machines
 from drakit.cli.doctor import finding
 from drakit.cli.doctor import gpus as doctor
-from drakit.devices import machines
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import host, nvml, port
+from drakit_gpu.health import signals
+from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library
 
 LIBRARY, MIG_GPU = os.environ.get("DRAKIT_TEST_NVML", ""), os.environ.get("DRAKIT_TEST_NVML_MIG", "")

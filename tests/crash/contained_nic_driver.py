@@ -24,8 +24,8 @@ import pyroute2  # noqa: F401 - loaded before the first fork
 from crash import killable_nic_driver
 from drakit.core import driver as drivers
 from drakit.core import errors, records
-from drakit.devices.nic.attach import service
 from drakit.node import driver_context
+from drakit_nic.attach import service
 from fakes import nic_attach
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit.devices.gpu.sharing.mps import processes
+from drakit_gpu.sharing.mps import processes
 from fakes import mps_daemon
 
 MODEL = "h100-pcie-80gb"

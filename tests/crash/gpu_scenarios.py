@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from crash import killable_gpu_driver
-from drakit.devices.gpu.mig import partitioning
-from drakit.devices.gpu.mock import machine, mock_gpus
 from drakit.node import inventory_cache
+from drakit_gpu.mig import partitioning
+from drakit_gpu.mock import machine, mock_gpus
 
 OTHER = "99999999-2222-3333-4444-555555555555"
 SHARE, OTHER_SHARE = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"

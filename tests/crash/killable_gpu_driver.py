@@ -18,21 +18,21 @@ import types
 from collections.abc import Callable
 from typing import Any, cast
 
+from drakit import machines
 from drakit.cdi import directory as cdi
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import names, ports, quantity, records
-from drakit.devices import machines
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host
-from drakit.devices.gpu import settings as gpu_options
-from drakit.devices.gpu.inventory import discovery
-from drakit.devices.gpu.mig import instances
-from drakit.devices.gpu.mock import machine, mock_gpus
-from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import host
+from drakit_gpu import settings as gpu_options
+from drakit_gpu.inventory import discovery
+from drakit_gpu.mig import instances
+from drakit_gpu.mock import machine, mock_gpus
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
 from fakes import claim_source, crash_node, gpu_node
 
 UID = "11111111-2222-3333-4444-555555555555"

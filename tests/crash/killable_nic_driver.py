@@ -22,16 +22,16 @@ from typing import Any
 
 import pyroute2  # noqa: F401 - loaded before the first fork
 
+from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import ports, records
-from drakit.devices import machines
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import mock_port
-from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.attach import attacher, sandboxes, server, service
-from drakit.devices.nic.passthrough import sriov
 from drakit.node import driver_context, engine, local_node
+from drakit_nic import driver as nic_driver
+from drakit_nic import mock_port
+from drakit_nic import settings as nic_settings
+from drakit_nic.attach import attacher, sandboxes, server, service
+from drakit_nic.passthrough import sriov
 from fakes import claim_source, netns, nic_attach
 
 OPAQUE: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}

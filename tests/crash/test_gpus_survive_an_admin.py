@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit.devices.gpu import port
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import port
+from drakit_gpu.mock import mock_gpus
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 2

@@ -16,7 +16,7 @@ import tempfile
 import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit.devices.gpu import port
+from drakit_gpu import port
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 4

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from crash import gpu_scenarios
-from drakit.devices.gpu import port
+from drakit_gpu import port
 
 SAMPLE = 2
 EVERY_TIME, *OTHERS = gpu_scenarios.TABLES

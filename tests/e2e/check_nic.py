@@ -18,7 +18,7 @@ INTERFACE, ADDRESS, PORT = "e2enic0", "10.99.0.1", 5201
 _SECONDS = 4
 _PEER = f"""
 import ctypes, os, signal, socket, sys, threading, time
-from drakit.devices.nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, rtnetlink
 
 NEWLINK, HEADER = 16, bytes(16)
 

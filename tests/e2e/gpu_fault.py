@@ -6,9 +6,9 @@ Its words: machine, the machine's folder, node, what happens (``report_xid``, ``
 import pathlib
 import sys
 
-from drakit.devices import machines
-from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import mock_gpus
+from drakit import machines
+from drakit_gpu.health import signals
+from drakit_gpu.mock import mock_gpus
 
 
 def main(machine: str, folder: str, owner: str, call: str, index: str, *xid: str) -> None:

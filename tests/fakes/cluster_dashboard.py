@@ -5,9 +5,9 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator
 
-from drakit.cli.dashboard import cluster_source, model
 from drakit.kube import client
 from drakit_cluster.api import apiserver, registry
+from drakit_tools.dashboard import cluster_source, model
 
 
 @contextlib.contextmanager

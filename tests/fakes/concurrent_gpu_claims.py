@@ -10,17 +10,17 @@ import pathlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 
+from drakit import machines
 from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
 from drakit.core import driver as drivers
 from drakit.core import names, ports, quantity
-from drakit.devices import machines
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port, settings
-from drakit.devices.gpu.inventory import discovery
-from drakit.devices.gpu.mock import mock_gpus
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache, timing
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import port, settings
+from drakit_gpu.inventory import discovery
+from drakit_gpu.mock import mock_gpus
 from fakes import claim_source, crash_node
 
 GPUS, CLAIMS, PARTITIONS = 8, 100, 7

@@ -36,10 +36,10 @@ _LATE = (
     "drakit.cli.app",
     "drakit.cli.composition",
     "drakit.testing.__main__",
-    "drakit.cli.demo.story",
-    "drakit.cli.demo.nic.story",
-    "drakit.devices.gpu.assembly",
-    "drakit.devices.nic.kernel_port",
+    "drakit_tools.demo.story",
+    "drakit_tools.demo.nic.story",
+    "drakit_gpu.assembly",
+    "drakit_nic.kernel_port",
 )
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
 

@@ -9,13 +9,13 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import TypedDict, Unpack, cast
 
+from drakit import machines
 from drakit.core import claim, device, driver, errors, names, quantity, records
-from drakit.devices import machines
-from drakit.devices.gpu import config, port, settings
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu.health import faults
-from drakit.devices.gpu.inventory import discovery
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import config, port, settings
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu.health import faults
+from drakit_gpu.inventory import discovery
+from drakit_gpu.mock import mock_gpus
 
 Grant = driver.Grant[config.AnyConfig]
 

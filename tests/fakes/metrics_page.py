@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from drakit.cli import probes
 from drakit.cli.commands import webhook
 from drakit.core import advanced, context, inventory, lifecycle
-from drakit.devices.gpu import metrics as gpu_metrics
-from drakit.devices.nic import port, reporting
-from drakit.devices.nic.attach import call_metrics
 from drakit.node import metrics, timing
+from drakit_gpu import metrics as gpu_metrics
+from drakit_nic import port, reporting
+from drakit_nic.attach import call_metrics
 
 COUNTERS = port.Counters(rate=1, ceil=1, bytes=1, packets=1, drops=1, backlog=1)
 

@@ -8,7 +8,7 @@ A connection without a command is nothing to it, as to NVIDIA's, and so is a fil
 import pathlib
 import sys
 
-from drakit.devices.gpu import host
+from drakit_gpu import host
 
 SCRIPT = """#!{python} -IS
 import contextlib, os, pathlib, signal, socket, sys

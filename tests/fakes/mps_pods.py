@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection
 
 from drakit.core import errors, ports
-from drakit.devices.gpu.sharing.mps import pod_daemons, processes, supervisor
+from drakit_gpu.sharing.mps import pod_daemons, processes, supervisor
 
 COMMAND = (sys.executable, "-m", supervisor.__name__)
 _POLL_SECONDS = 0.05

@@ -18,11 +18,11 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
-from drakit.devices.nic import background, kernel_port, port, reporting
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.attach import sandboxes, service
 from drakit.node import engine, local_node
+from drakit_nic import background, kernel_port, port, reporting
+from drakit_nic import driver as nic_driver
+from drakit_nic import settings as nic_settings
+from drakit_nic.attach import sandboxes, service
 from fakes import claim_source, netns, watched_driver
 
 NODE = "node-1"

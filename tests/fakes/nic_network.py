@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from drakit.devices.nic import kernel_port, port
-from drakit.devices.nic.attach import sandboxes
-from drakit.devices.nic.netlink import rtnetlink
+from drakit_nic import kernel_port, port
+from drakit_nic.attach import sandboxes
+from drakit_nic.netlink import rtnetlink
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"

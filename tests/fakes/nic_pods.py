@@ -5,8 +5,8 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator
 
-from drakit.devices.nic import pod_interfaces
-from drakit.devices.nic.passthrough import kernel_pods
+from drakit_nic import pod_interfaces
+from drakit_nic.passthrough import kernel_pods
 from fakes import netns
 
 NIC_MAC = "02:00:00:00:00:20"

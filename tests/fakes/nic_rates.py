@@ -13,8 +13,8 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.devices.nic.netlink import rtnetlink
-from drakit.devices.nic.shaping import ifb_links, tc_messages
+from drakit_nic.netlink import rtnetlink
+from drakit_nic.shaping import ifb_links, tc_messages
 from fakes import nic_network
 
 OUT, IN = "out", "in"

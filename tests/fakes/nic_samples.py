@@ -1,6 +1,6 @@
 """A NIC of a namespace, and shares of it, as the port of NICs is told of them."""
 
-from drakit.devices.nic import port
+from drakit_nic import port
 from fakes import netns
 
 MAC = "02:00:00:00:00:20"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from drakit.core import claim as claims
 from drakit.core import records
-from drakit.devices.nic import settings as nic_settings
+from drakit_nic import settings as nic_settings
 from fakes import netns, nic_attach, nic_network
 
 GATEWAY_MAC = "02:00:00:00:00:aa"

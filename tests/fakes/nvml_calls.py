@@ -5,9 +5,9 @@ import dataclasses
 import pathlib
 
 from drakit.core import driver as drivers
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, nvml, port
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import host, nvml, port
+from drakit_gpu.mock import mock_gpus
 from fakes import gpu_node, nvml_library
 
 CHANGES = frozenset(

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from drakit.devices.nic.netlink import rtnetlink
+from drakit_nic.netlink import rtnetlink
 
 Answer = TypeVar("Answer")
 

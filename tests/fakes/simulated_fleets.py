@@ -7,9 +7,10 @@ import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
 
+from drakit import machines
 from drakit.core import records
 from drakit.core.slices import paging, reconcile, resource_slice
-from drakit.devices import machines, registry
+from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.cel import selectors

@@ -11,7 +11,7 @@ import sysconfig
 import tempfile
 import venv
 
-from drakit.cli.commands import new_wheels
+from drakit_tools.commands import new_wheels
 
 ROOT = pathlib.Path(__file__).parents[2]
 _OURS = ("drakit", "_editable_impl_drakit", "__pycache__")

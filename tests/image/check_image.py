@@ -117,7 +117,7 @@ def test_nothing_is_compiled_at_run_time_and_every_module_can_be_imported(everyt
     assert isinstance(without, list)
     assert isinstance(log, str)
     assert len(imported) > 200
-    assert [name for name in without if not name.startswith("drakit.cli.demo.")] == []
+    assert [name for name in without if not name.startswith("drakit_tools.demo.")] == []
     compiled = set(re.findall(r"code object from '?(/usr/[^']*[.]py)'?$", log, re.MULTILINE))
     # This one has the architecture in its name, so a machine of another architecture does not have it to compile.
     assert {name for name in compiled if "/_sysconfigdata_" not in name} == set()
@@ -137,7 +137,7 @@ def test_doctor_looks_at_a_mock_machine_on_a_read_only_root() -> None:
 
 
 def test_the_hook_client_and_the_probe_are_programs_of_the_images_architecture() -> None:
-    packages = "import drakit.devices.nic.attach.hook_client as c; print(c.BUNDLED)"
+    packages = "import drakit_nic.attach.hook_client as c; print(c.BUNDLED)"
     client = in_image("-c", packages, entrypoint="python").stdout.strip()
     assert in_image("--check", entrypoint=client).returncode == 0
     assert "usage: drakit-probe SOCKET PATH" in in_image(entrypoint="drakit-probe").stderr

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from drakit import machines
 from drakit.core import device, inventory
 from drakit.core.slices import mixin_factoring
-from drakit.devices import machines, registry
+from drakit.devices import registry
 from fakes import examples, slice_document
 from fakes.core_strategies import inventories
 

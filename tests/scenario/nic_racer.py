@@ -11,7 +11,7 @@ import sys
 import time
 
 from drakit.core import claim as claims
-from drakit.devices.nic import driver as nic_driver
+from drakit_nic import driver as nic_driver
 from fakes import netns, nic_attach
 
 

@@ -6,11 +6,11 @@ import tempfile
 
 import pytest
 
-from drakit.cli.demo import demo_cluster
 from drakit.devices import registry
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
+from drakit_tools.demo import demo_cluster
 from fakes import driver_process, forked_cli
 
 DRIVER, SECONDS = "gpu.drakit.dev", 40.0

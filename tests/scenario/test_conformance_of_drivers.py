@@ -15,9 +15,9 @@ import pytest
 
 from drakit import testing
 from drakit.kube import client
-from drakit.testing.conformance import api_objects
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
+from drakit_tools.conformance import api_objects
 from fakes import author, command_line, demo
 
 NODE = "node-1"

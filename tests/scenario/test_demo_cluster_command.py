@@ -12,9 +12,9 @@ import yaml
 from kubernetes import client as official
 from kubernetes import config
 
-from drakit.cli.demo import demo_cluster
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types, resources
+from drakit_tools.demo import demo_cluster
 from fakes import demo, forked_cli
 
 KINDS = {resource.kind: resource for resource in resources.ALL}

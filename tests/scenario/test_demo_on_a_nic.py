@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli.demo.nic import saved_state
-from drakit.devices.nic import kernel_port, port
+from drakit_nic import kernel_port, port
+from drakit_tools.demo.nic import saved_state
 from fakes import demo, forked_cli, netns
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

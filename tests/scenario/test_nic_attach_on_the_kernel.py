@@ -18,8 +18,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import records
-from drakit.devices.nic.attach import attacher, sandboxes, server
 from drakit.testing import fake_context
+from drakit_nic.attach import attacher, sandboxes, server
 from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

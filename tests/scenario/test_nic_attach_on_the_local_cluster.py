@@ -14,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from drakit import testing
+from drakit import machines, testing
 from drakit.core import context as contexts
-from drakit.devices import machines, registry
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import kernel_port
-from drakit.devices.nic.attach import attacher, sandboxes, service
+from drakit.devices import registry
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
@@ -28,6 +25,9 @@ from drakit_cluster.cluster import LocalCluster
 from drakit_cluster.objects import errors as api_errors
 from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
+from drakit_nic import driver as nic_driver
+from drakit_nic import kernel_port
+from drakit_nic.attach import attacher, sandboxes, service
 from fakes import netns, nic_attach
 from unit.cluster_kubelet import quick_cluster as quick
 

@@ -13,9 +13,9 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import context as contexts
-from drakit.devices.nic import background, port, reporting
-from drakit.devices.nic import settings as nic_settings
 from drakit.testing import fake_context
+from drakit_nic import background, port, reporting
+from drakit_nic import settings as nic_settings
 from fakes import nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

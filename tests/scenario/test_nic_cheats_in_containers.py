@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import settings as nic_settings
+from drakit_nic import settings as nic_settings
 from fakes import frame_flood, netns, nic_attach, nic_network, runc
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

@@ -18,12 +18,12 @@ from drakit.cdi import directory
 from drakit.core import claim as claims
 from drakit.core import driver, lifecycle, names, ports, quantity
 from drakit.core.slices import resource_slice
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import kernel_port
-from drakit.devices.nic import settings as nic_settings
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache
 from drakit.node.publishing import publisher
+from drakit_nic import driver as nic_driver
+from drakit_nic import kernel_port
+from drakit_nic import settings as nic_settings
 from fakes import netns
 
 pytestmark = pytest.mark.root

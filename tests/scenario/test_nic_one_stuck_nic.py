@@ -13,8 +13,8 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import context as contexts
-from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.attach import attacher, sandboxes
+from drakit_nic import settings as nic_settings
+from drakit_nic.attach import attacher, sandboxes
 from fakes import netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

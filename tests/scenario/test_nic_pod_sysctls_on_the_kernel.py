@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import records
-from drakit.devices.nic import sysctls
+from drakit_nic import sysctls
 from fakes import netns, nic_attach, nic_wire
 
 pytestmark = pytest.mark.root

@@ -9,7 +9,7 @@ import pytest
 
 from drakit.cli.doctor import finding, nics
 from drakit.core import records
-from drakit.devices.nic.passthrough import differences
+from drakit_nic.passthrough import differences
 from fakes import netns, nic_attach, nic_wire
 
 pytestmark = pytest.mark.root

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from drakit.devices.nic import port
-from drakit.devices.nic.shaping import htb
+from drakit_nic import port
+from drakit_nic.shaping import htb
 from fakes import frame_flood, netns, nic_network, nic_rates
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

@@ -16,8 +16,8 @@ import pytest
 from crash import contained_nic_driver, killable_nic_driver
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
-from drakit.devices.nic import background, kernel_port, pod_interfaces
 from drakit.node import driver_context
+from drakit_nic import background, kernel_port, pod_interfaces
 from fakes import netns, nic_attach, watched_driver
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]

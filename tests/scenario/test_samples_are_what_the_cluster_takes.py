@@ -8,9 +8,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from drakit.cli.demo import demo_cluster
 from drakit_cluster.api import registry
 from drakit_cluster.objects import json_types, resources
+from drakit_tools.demo import demo_cluster
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "daemonset" / "samples"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli.demo import demo_cluster
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import POD, SLICE
+from drakit_tools.demo import demo_cluster
 from fakes import driver_process, forked_cli
 
 FAMILIES = ("gpu", "nic")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.nic import port
+from drakit_nic import port
 from fakes import nic_attach
 
 pytestmark = pytest.mark.root

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import port
+from drakit_nic import driver as nic_driver
+from drakit_nic import port
 from fakes import nic_attach, paused_calls
 
 pytestmark = pytest.mark.root

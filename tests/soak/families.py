@@ -7,14 +7,13 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from drakit import testing
-from drakit.devices import machines
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import port
-from drakit.devices.gpu.mock import fault_injection, mock_gpus
-from drakit.devices.nic import driver as nic_driver
+from drakit import machines, testing
 from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import port
+from drakit_gpu.mock import fault_injection, mock_gpus
+from drakit_nic import driver as nic_driver
 from fakes import netns
 from soak import node as nodes
 

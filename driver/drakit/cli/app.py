@@ -8,25 +8,10 @@ import typer
 
 import drakit_command
 from drakit.cli import process, terminal
-from drakit.cli.commands import (
-    allocate,
-    cluster,
-    dashboard,
-    journal,
-    lint,
-    new,
-    plan,
-    prepare,
-    publish,
-    run,
-    show,
-    simulate,
-    slices,
-    uninstall,
-    webhook,
-)
-from drakit.cli.demo import command as demo
+from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
+from drakit_tools.commands import allocate, cluster, dashboard, lint, new, plan, simulate
+from drakit_tools.demo import command as demo
 
 app = typer.Typer(
     name="drakit",

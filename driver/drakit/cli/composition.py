@@ -7,17 +7,18 @@ import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from drakit import machines
 from drakit import settings as values
 from drakit.cli import process
 from drakit.core import advanced, config, driver, errors, inventory, names, ports, quantity
-from drakit.devices import machines, registry
-from drakit.devices.gpu import settings as gpu_settings
-from drakit.devices.nic import settings as nic_settings
+from drakit.devices import registry
 from drakit.devices.tpu import machine as tpu_pool
 from drakit.journal import inspection
 from drakit.kube import client
 from drakit.kube import pods as kube_pods
 from drakit.node import engine, local_node
+from drakit_gpu import settings as gpu_settings
+from drakit_nic import settings as nic_settings
 
 BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 LOCAL_NODE = "local"

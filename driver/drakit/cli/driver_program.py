@@ -14,13 +14,14 @@ import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, process, terminal
-from drakit.cli.commands import journal, lint, prepare, publish, run, show, slices, uninstall, webhook
+from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
 from drakit.core import advanced
 from drakit.core import driver as drivers
 from drakit.node import local_node
 from drakit.settings import schema
 from drakit.telemetry import logs
+from drakit_tools.commands import lint
 
 Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]

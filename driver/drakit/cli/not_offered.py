@@ -11,8 +11,8 @@ from drakit.core import driver as drivers
 from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
-    from drakit.devices.gpu.inventory import discovery
-    from drakit.devices.nic.discovery import eligibility, offers
+    from drakit_gpu.inventory import discovery
+    from drakit_nic.discovery import eligibility, offers
 
 COLUMNS = ("INTERFACE", "WHY", "TO OFFER IT")
 NOTHING = "cannot be offered"
@@ -39,8 +39,8 @@ class Group:
 
 def by(author: drivers.Driver[Any]) -> NotOffered:
     """Return what a driver does not offer; raises HardwareError."""
-    from drakit.devices.gpu import driver as gpu_driver
-    from drakit.devices.nic import driver as nic_driver
+    from drakit_gpu import driver as gpu_driver
+    from drakit_nic import driver as nic_driver
 
     if isinstance(author, gpu_driver.GpuDriver):
         return NotOffered(gpus=tuple(author.unoffered))
@@ -52,7 +52,7 @@ def by(author: drivers.Driver[Any]) -> NotOffered:
 
 def gpus(withheld: NotOffered) -> str:
     """Return one line with the GPUs that are not offered and why; empty if all are offered."""
-    from drakit.devices.gpu.inventory import discovery
+    from drakit_gpu.inventory import discovery
 
     if not withheld.gpus:
         return ""

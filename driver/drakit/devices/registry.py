@@ -8,9 +8,9 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from drakit import machines
 from drakit.core import config, errors, inventory, ports
 from drakit.core import driver as drivers
-from drakit.devices import machines
 
 if TYPE_CHECKING:
     from drakit.devices.tpu import machine
@@ -42,13 +42,13 @@ def build(family: str, order: Order) -> drivers.Driver[Any]:
 
 def has_gpu_driver(kernel_root: pathlib.Path) -> bool:
     """Return whether NVIDIA's kernel driver is loaded on this machine, so that real GPUs are served by default."""
-    from drakit.devices.gpu import host  # noqa: PLC0415 - a family is imported on first use
+    from drakit_gpu import host  # noqa: PLC0415 - a family is imported on first use
 
     return host.Host(kernel_root).has_driver()
 
 
 def _gpu(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.gpu import assembly, settings  # noqa: PLC0415 - a family is imported on first use
+    from drakit_gpu import assembly, settings  # noqa: PLC0415 - a family is imported on first use
 
     options = order.options or settings.GpuSettings()
     if not isinstance(options, settings.GpuSettings):
@@ -57,14 +57,8 @@ def _gpu(order: Order) -> drivers.Driver[Any]:
 
 
 def _nic(order: Order) -> drivers.Driver[Any]:
-    from drakit.devices.nic import (  # noqa: PLC0415 - a family is imported on first use
-        driver,
-        kernel_port,
-        mock_port,
-        port,
-        settings,
-    )
-    from drakit.devices.nic.attach import sandboxes, service  # noqa: PLC0415
+    from drakit_nic import driver, kernel_port, mock_port, port, settings  # noqa: PLC0415 - a family is imported on first use
+    from drakit_nic.attach import sandboxes, service  # noqa: PLC0415
 
     options = order.options
     if options is not None and not isinstance(options, settings.NicSettings):
@@ -123,13 +117,13 @@ def opaque_rules(family: str) -> config.Rules:
 
 
 def _gpu_rules() -> config.Rules:
-    from drakit.devices.gpu import config as gpu  # noqa: PLC0415 - a family is imported on first use
+    from drakit_gpu import config as gpu  # noqa: PLC0415 - a family is imported on first use
 
     return gpu.rules()
 
 
 def _nic_rules() -> config.Rules:
-    from drakit.devices.nic import config as nic  # noqa: PLC0415 - a family is imported on first use
+    from drakit_nic import config as nic  # noqa: PLC0415 - a family is imported on first use
 
     return nic.rules()
 

@@ -156,7 +156,7 @@ def conformance(
             raise errors.ConfigError("--start and --restart exclude each other: a driver that --start runs is killed and started by it")
         if not kubeconfig and (claims or classes):
             raise errors.ConfigError("--claim and --class need --kubeconfig, the cluster that has them")
-    from drakit.testing.conformance import api_objects, restarts, sockets, suite
+    from drakit_tools.conformance import api_objects, restarts, sockets, suite
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Stop the driver and delete claims on SIGTERM too.
     with (
@@ -188,7 +188,7 @@ def _objects(
         yield lambda _: (), lambda _: None
         return
     from drakit.kube import client
-    from drakit.testing.conformance import api_objects
+    from drakit_tools.conformance import api_objects
 
     api = client.connect(kubeconfig.expanduser())
     found = api_objects.Objects(api, node=node)

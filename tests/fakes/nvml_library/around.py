@@ -3,8 +3,8 @@
 import pathlib
 import sys
 
-from drakit.devices.gpu import host
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import host
+from drakit_gpu.mock import mock_gpus
 
 
 def host_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> pathlib.Path:

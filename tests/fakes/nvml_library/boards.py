@@ -3,7 +3,7 @@
 import ctypes
 import uuid
 
-from drakit.devices.gpu import port
+from drakit_gpu import port
 from fakes.nvml_library import cells
 
 ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9, "Blackwell": 10}

@@ -5,9 +5,9 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
 
-from drakit.devices.gpu import port
-from drakit.devices.gpu.health import signals
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import port
+from drakit_gpu.health import signals
+from drakit_gpu.mock import mock_gpus
 
 SUCCESS, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, INSUFFICIENT_SIZE, TIMEOUT, GPU_IS_LOST = 0, 2, 3, 6, 7, 10, 15
 ANY = 0xFFFFFFFF  # nvml.h: no instance.

@@ -2,8 +2,8 @@
 
 import ctypes
 
-from drakit.devices.gpu import port
-from drakit.devices.gpu.health import signals
+from drakit_gpu import port
+from drakit_gpu.health import signals
 from fakes.nvml_library import cells
 
 # nvml.h: bits of event types, and the field that holds the recovery action.

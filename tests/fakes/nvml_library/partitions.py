@@ -2,7 +2,7 @@
 
 import ctypes
 
-from drakit.devices.gpu import port
+from drakit_gpu import port
 from fakes.nvml_library import cells
 
 

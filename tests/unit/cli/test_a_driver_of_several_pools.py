@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from drakit.cli import driver_program
-from drakit.cli.dashboard import cluster_source
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
+from drakit_tools.dashboard import cluster_source
 from fakes import banks, cluster_dashboard, command_line, real_clock
 
 DRIVER = "bank.example.com"

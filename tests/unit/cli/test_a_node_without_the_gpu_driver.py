@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from drakit.devices import machines, registry
+from drakit import machines
+from drakit.devices import registry
 from fakes import command_line
 
 pytestmark = pytest.mark.skipif(registry.has_gpu_driver(pathlib.Path("/")), reason="GPUs are served here")

@@ -4,7 +4,7 @@ import pathlib
 from xml.etree import ElementTree
 
 from drakit.cli import drawing
-from drakit.cli.dashboard import model, picture
+from drakit_tools.dashboard import model, picture
 from fakes import command_line
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -15,12 +15,12 @@ import pytest
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import slices
-from drakit.cli.dashboard import cluster_source, model, node_source, server
 from drakit.core import errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
+from drakit_tools.dashboard import cluster_source, model, node_source, server
 from fakes import cluster_dashboard, command_line, exhaustion, real_clock
 
 PAGE_FILES = pathlib.Path(server.__file__).parent

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drakit.cli.demo.nic import figures, interface_state, saved_state
 from drakit.core import errors, quantity
-from drakit.devices.nic import settings as nic_settings
-from drakit.devices.nic.discovery import offers
+from drakit_nic import settings as nic_settings
+from drakit_nic.discovery import offers
+from drakit_tools.demo.nic import figures, interface_state, saved_state
 
 NOTE = saved_state.SavedState(
     interface="eth1", ifindex=3, mac="02:00:00:00:00:01", cookie=2**63 + 1, boot="b", pid=7, lines=("link eth1", "qdisc mq 0:")

@@ -5,7 +5,7 @@ import io
 import pytest
 import rich.console
 
-from drakit.cli.demo import stage
+from drakit_tools.demo import stage
 
 
 def staged(*, patience_ends: bool = False) -> tuple[stage.Stage, io.StringIO]:

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from drakit import machines
 from drakit.cli import not_offered
 from drakit.cli.doctor import api, folders, gpus, nics
 from drakit.cli.doctor.finding import Verdict
 from drakit.core import claim as claims
 from drakit.core import device, edits, errors, lifecycle, names
-from drakit.devices import machines
-from drakit.devices.gpu import driver as gpu_driver
-from drakit.devices.gpu import host, nvml
-from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.nic import port
 from drakit.telemetry import plurals
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import host, nvml
+from drakit_gpu.mock import mock_gpus
+from drakit_nic import port
 from fakes import command_line, nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"

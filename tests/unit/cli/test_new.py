@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from drakit.cli.commands import new, new_wheels
 from drakit.core import errors
+from drakit_tools.commands import new, new_wheels
 from fakes import forked_cli, wheels
 
 ROOT = pathlib.Path(__file__).parents[3]

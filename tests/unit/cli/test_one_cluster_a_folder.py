@@ -5,8 +5,8 @@ import tempfile
 
 import pytest
 
-from drakit.cli import local_cluster
 from drakit.core import errors
+from drakit_tools import local_cluster
 
 
 def test_a_second_cluster_in_a_folder_is_refused_until_the_first_ends() -> None:

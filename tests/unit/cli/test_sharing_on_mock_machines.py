@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.devices.gpu.sharing.mps import child_daemons, processes
+from drakit_gpu.sharing.mps import child_daemons, processes
 from fakes import command_line, demo
 
 

@@ -142,7 +142,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_in_one_line(moment: str
 
 
 def test_an_interrupt_while_a_command_imports_what_it_needs_ends_in_one_line() -> None:
-    assert interrupted("drakit.cli.demo.story", "demo") == ONE_LINE
+    assert interrupted("drakit_tools.demo.story", "demo") == ONE_LINE
 
 
 def at_exit(action: str) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from drakit import machines
 from drakit.core import advanced
-from drakit.devices import machines
-from drakit.devices.gpu import port as gpu_port
-from drakit.devices.gpu.mock import mock_gpus
-from drakit.devices.nic import driver as nic_driver
-from drakit.devices.nic import mock_port, pod_interfaces, port
 from drakit.kubelet import checkpoint
 from drakit.node import metrics
+from drakit_gpu import port as gpu_port
+from drakit_gpu.mock import mock_gpus
+from drakit_nic import driver as nic_driver
+from drakit_nic import mock_port, pod_interfaces, port
 from fakes import command_line, metrics_page
 
 SHARE = "11111111-0000-4000-8000-000000000001"
@@ -120,8 +120,8 @@ def test_yes_is_for_unclaimed_hardware_only(shell: command_line.CommandLine) -> 
 
 def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     """The claim is removed from the journal, and the instance and its marker stay, as after a journal that was restored from a backup."""
-    from drakit.devices.gpu import driver as gpu_driver
-    from drakit.devices.gpu.mig import instances as mig
+    from drakit_gpu import driver as gpu_driver
+    from drakit_gpu.mig import instances as mig
 
     hardware = gpus(shell)
     gpu = hardware.gpus()[0]
@@ -142,8 +142,8 @@ def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.Comman
 def test_a_daemon_of_no_claim_is_found_and_ended_after_its_folder_was_deleted(
     shell: command_line.CommandLine, tmp_path: pathlib.Path
 ) -> None:
-    from drakit.devices.gpu import driver as gpu_driver
-    from drakit.devices.gpu.sharing.mps import child_daemons, daemon_folder, processes
+    from drakit_gpu import driver as gpu_driver
+    from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
 
     home = tmp_path / "mps"
     daemons = child_daemons.ChildDaemons(home=home, own_shm=False, stop_seconds=5)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit import testing
-from drakit.devices.gpu.sharing.mps import child_daemons, processes
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
+from drakit_gpu.sharing.mps import child_daemons, processes
 from fakes import command_line, driver_process
 
 MPS = [

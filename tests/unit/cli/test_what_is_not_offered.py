@@ -8,7 +8,7 @@ import yaml
 from drakit.cli import not_offered
 from drakit.cli.doctor import hardware
 from drakit.cli.doctor.finding import Verdict
-from drakit.devices.nic.discovery import eligibility, offers
+from drakit_nic.discovery import eligibility, offers
 from fakes import command_line
 
 UPLINK = {

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from drakit import machines
 from drakit import settings as values
 from drakit.cli import options
-from drakit.cli.demo import node_view
-from drakit.devices import machines
-from drakit.devices.gpu import port
-from drakit.devices.gpu.mock import mock_gpus
+from drakit_gpu import port
+from drakit_gpu.mock import mock_gpus
+from drakit_tools.demo import node_view
 from fakes import command_line
 
 SHARING = ("--set", "gpu.share_memory=true", "--set", "gpu.shares=4", "--set", "gpu.share_mig=true")

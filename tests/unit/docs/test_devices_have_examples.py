@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from drakit.devices import machines
+from drakit import machines
 from drakit.inputs import documents
 from drakit_cluster import cel
 from drakit_cluster.objects import devices, json_types

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import drakit
-from drakit.devices.gpu import port
+from drakit_gpu import port
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "errors.md"

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 
 from drakit.core import errors
-from drakit.devices.gpu.health import faults
-from drakit.devices.nic import background
 from drakit.node import device_status, held_devices
+from drakit_gpu.health import faults
+from drakit_nic import background
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"

@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from drakit import testing
-from drakit.devices import machines
-from drakit.devices.gpu.health import faults
-from drakit.devices.gpu.sharing import gpu_settings
-from drakit.devices.nic.attach import attacher
+from drakit import machines, testing
 from drakit.inputs import documents
 from drakit.kube import status
 from drakit.node import held_devices
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
+from drakit_gpu.health import faults
+from drakit_gpu.sharing import gpu_settings
+from drakit_nic.attach import attacher
 from fakes import driver_process, forked_cli
 from unit.docs import markdown
 

@@ -3,8 +3,8 @@
 import pathlib
 import re
 
-from drakit.devices.nic import sysctls
-from drakit.devices.nic.passthrough import properties
+from drakit_nic import sysctls
+from drakit_nic.passthrough import properties
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 

@@ -16,7 +16,7 @@ _MODULE = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 _TREES = ("driver", "cluster", "tests", "docs", "daemonset", "examples", "protos")
 _PACKAGES = ("driver/drakit", "cluster/drakit_cluster")
 # A page may name a file from the folder of the family or the part that it is about.
-_PARTS = ("driver", *_PACKAGES, "driver/drakit/devices/gpu", "driver/drakit/devices/nic", "cluster/drakit_cluster/scheduling")
+_PARTS = ("driver", *_PACKAGES, "driver/drakit_gpu", "driver/drakit_nic", "cluster/drakit_cluster/scheduling")
 # What a page says of the past, and placeholders.
 _EXEMPT = {"drakit.cluster", "driver/drakit/cli/commands/NAME.py"}
 PAGES = [*markdown.files(), markdown.ROOT / "cluster" / "README.md"]
@@ -49,7 +49,7 @@ def path_exists(word: str) -> bool:
     is_ours = (first in _TREES and is_file) or (first in packages() and word.endswith((".py", "/")))
     if not rest or not is_ours or not _PATH.fullmatch(word):
         return True
-    built = word.startswith("driver/drakit/devices/nic/attach/client")
+    built = word.startswith("driver/drakit_nic/attach/client")
     return built or any((markdown.ROOT / part / word).exists() for part in ("", *_PARTS))
 
 

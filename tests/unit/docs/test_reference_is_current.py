@@ -12,10 +12,10 @@ import types
 import pytest
 
 import drakit
-from drakit import testing
+from drakit import machines, testing
 from drakit.core import errors, inventory
-from drakit.devices import machines, registry
-from drakit.devices.gpu.mock import machine
+from drakit.devices import registry
+from drakit_gpu.mock import machine
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"

@@ -5,8 +5,8 @@ import shlex
 
 from drakit import settings
 from drakit.cli import options
-from drakit.devices.nic import settings as nic_settings
 from drakit.inputs import documents
+from drakit_nic import settings as nic_settings
 from unit.docs import markdown, test_reference_is_current
 
 PAGE = markdown.ROOT / "docs" / "reference" / "settings.md"

@@ -8,7 +8,7 @@ import shutil
 import pytest
 import yaml
 
-from drakit.cli.commands import new
+from drakit_tools.commands import new
 from fakes import forked_cli, manifests, wheels
 
 EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/pyproject.toml"))

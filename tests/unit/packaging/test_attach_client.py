@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from drakit.devices.nic.attach import service
+from drakit_nic.attach import service
 
 ROOT = pathlib.Path(__file__).parents[3]
 

@@ -9,11 +9,11 @@ import grpc
 import pytest
 import yaml
 
+from drakit import machines
 from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
-from drakit.devices import machines
-from drakit.devices.gpu.mock import mock_gpus
 from drakit.journal import journal
+from drakit_gpu.mock import mock_gpus
 from fakes import command_line, demo, driver_process, forked_cli
 
 Lines = Callable[[], list[dict[str, object]]]
@@ -72,5 +72,5 @@ def test_a_fault_of_a_gpu_is_a_line_with_fields(folder: pathlib.Path, lines: Lin
     gpu = hardware.plugged()[0]
     hardware.lose(gpu.uuid)
     fault = wait_for(lines, "GPU fault")
-    assert {"level": "warning", "logger": "drakit.devices.gpu.health.monitor", "device": "gpu-0", "fatal": True}.items() <= fault.items()
+    assert {"level": "warning", "logger": "drakit_gpu.health.monitor", "device": "gpu-0", "fatal": True}.items() <= fault.items()
     assert fault["fault"]

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drakit.testing import conformance, report
-from drakit.testing.conformance import claims, restarts, slices, sockets
+from drakit.testing import report
 from drakit_cluster.objects.json_types import Object
+from drakit_tools import conformance
+from drakit_tools.conformance import claims, restarts, slices, sockets
 from fakes import demo, plain_driver
 
 WARN, FAIL = report.Verdict.WARN, report.Verdict.FAIL

@@ -80,7 +80,7 @@ def show(
 
 
 def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence[str]) -> None:
-    from drakit.cli.dashboard import node_source, picture
+    from drakit_tools.dashboard import node_source, picture
 
     text = picture.svg(node_source.NodeSource(settings, only=only).state())
     try:

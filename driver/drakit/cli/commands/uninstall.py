@@ -14,12 +14,13 @@ from typing import Annotated
 
 import typer
 
+from drakit import machines
 from drakit import settings as values
 from drakit.cdi import spec
 from drakit.cli import composition, options, output, process, views
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names, ports
-from drakit.devices import machines, registry
+from drakit.devices import registry
 from drakit.journal import inspection, marks
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices

@@ -5,12 +5,12 @@ import pathlib
 import stat
 from collections.abc import Iterator
 
+from drakit import mountinfo
 from drakit import settings as values
 from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
-from drakit.devices import mountinfo
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
 

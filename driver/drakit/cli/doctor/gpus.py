@@ -13,7 +13,7 @@ from drakit.core import errors, lifecycle
 from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
-    from drakit.devices.gpu import nvml
+    from drakit_gpu import nvml
 
 TOPIC = "nvml"
 _FIX = (
@@ -34,7 +34,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
     """Open a session with the library, check that all GPUs answer and report Xids, and close it."""
-    from drakit.devices.gpu.inventory import discovery
+    from drakit_gpu.inventory import discovery
 
     try:
         gpus = begin()
@@ -65,7 +65,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 
 def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iterator[Finding]:
     """Check that dev/char has a link to each device node of the prepared claims. Without claims there is nothing to check."""
-    from drakit.devices.gpu import host
+    from drakit_gpu import host
 
     handed_out = {node for entry in entries for grant in entry.grants if grant.edits for node in grant.edits.device_nodes}
     missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in handed_out if not host.has_link(node, dev_root))
@@ -82,7 +82,7 @@ def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iter
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """Open NVML as the driver does."""
-    from drakit.devices.gpu import host, nvml
+    from drakit_gpu import host, nvml
 
     root = host.DriverRoot(path=gpu.driver_root, folders=gpu.library_folders)
     return nvml.NvmlGpus.open(gpu.library, root=root, kernel_root=gpu.kernel_root)

@@ -14,9 +14,9 @@ from drakit.cli import composition
 from drakit.cli.doctor import finding
 from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, records
-from drakit.devices.nic import port
-from drakit.devices.nic.attach import service
-from drakit.devices.nic.passthrough import differences
+from drakit_nic import port
+from drakit_nic.attach import service
+from drakit_nic.passthrough import differences
 
 KERNEL, HOOK, RETURNED = "kernel", "attach hook", "returned interface"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
@@ -54,7 +54,7 @@ def of_program(bring: Callable[[], bytes]) -> Finding:
     try:
         content = bring()
     except errors.HardwareError as error:
-        fix = "use the driver's image, or run: driver/attach/build driver/drakit/devices/nic/attach/client, then pip wheel"
+        fix = "use the driver's image, or run: driver/attach/build driver/drakit_nic/attach/client, then pip wheel"
         return finding.failed(HOOK, "program", f"{error}; no interface can be shared without it", fix)
     return finding.ok(HOOK, "program", f"is installed, {len(content)} bytes")
 
@@ -100,7 +100,7 @@ def of_returned(home: pathlib.Path, differing: Callable[[str, records.Record], t
 
 
 def _shaping(netns: str | None) -> port.Shaping:
-    from drakit.devices.nic import kernel_port
+    from drakit_nic import kernel_port
 
     return kernel_port.KernelPort(netns).shaping()
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
+from drakit import machines, tables
 from drakit.core import errors, names
 from drakit.core.slices import node_selection
-from drakit.devices import machines, tables
 
 _SIZE = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})")
 

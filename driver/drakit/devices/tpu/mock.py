@@ -8,8 +8,8 @@ import json
 import pathlib
 from collections.abc import Callable, Iterator
 
+from drakit import machines, tables
 from drakit.core import errors
-from drakit.devices import machines, tables
 from drakit.devices.tpu import driver
 from drakit.inputs import files
 

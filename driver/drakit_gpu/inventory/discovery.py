@@ -1,0 +1,243 @@
+"""Discover the GPUs of a node. Each GPU is read by itself, so one that does not answer does not affect the others.
+
+A GPU that answered before and returns an error now stays offered while it is in the machine, so that its taints reach the pods that use it. A GPU
+that answered only an earlier process of the driver cannot be discovered; the devices of its prepared claims are published from the journal.
+
+The intents are read before and after the hardware, so an instance that a claim creates or deletes meanwhile is known from one of the two.
+"""
+
+import dataclasses
+import functools
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from drakit.core import context as contexts
+from drakit.core import device as devices
+from drakit.core import errors, inventory, ports
+from drakit_gpu import identity, port, settings
+from drakit_gpu.inventory import attributes, gpu_devices
+from drakit_gpu.mig import instances, partitioning
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+_NO_MARKERS = instances.MarkerStore()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DiscoveryOptions:
+    """The settings that decide which devices are offered; see settings.GpuSettings."""
+
+    whole_beside_partitions: bool = False
+    terms: settings.SharePolicy = settings.NOT_SHARED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _GpuReadout:
+    """The values that discovery read from one GPU."""
+
+    gpu: port.Gpu
+    mode: port.MigMode | None
+    partitions: tuple[partitioning.Partition, ...]
+    present: Sequence[port.GpuInstance]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UnavailableGpu:
+    """A GPU that the last discovery could not offer. ``gpu`` is ``gpu-N`` if its minor number is known, else ``index N`` in NVML."""
+
+    gpu: str
+    reason: str
+
+
+class InventoryCache:
+    """The GPUs as they last answered, so that a lost GPU stays offered, with its taint, until it is removed.
+
+    ``offered`` are those of the last discovery, ``unoffered`` the GPUs that returned an error or cannot be offered in any form.
+    """
+
+    def __init__(self) -> None:
+        self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
+        self.offered: tuple[gpu_devices.GpuView, ...] = ()
+        self.unoffered: tuple[UnavailableGpu, ...] = ()
+        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], inventory.Inventory] | None = None
+
+    def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
+        """Return the views, and those of kept GPUs that do not answer, by minor number. A kept GPU whose number is in use again is dropped."""
+        answering = {view.gpu.minor for view in views}
+        kept = [view for view in self._views.values() if view.gpu.minor not in answering and is_kept(view.gpu)]
+        self._views |= {view.gpu.uuid: view for view in views}
+        self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
+        return self.offered
+
+    def authored(self, versions: port.Versions) -> inventory.Inventory:
+        """Return the inventory of the offered GPUs. It is slow to build, so an unchanged one is reused."""
+        before = self._authored
+        if before is not None and (versions, self.offered) == before[:2]:
+            return before[2]
+        built = gpu_devices.build_inventory(versions, self.offered)
+        self._authored = versions, self.offered, built
+        return built
+
+
+def keep_none(_: port.Gpu) -> bool:
+    """Keep no GPU: without health monitoring each is offered only while it answers."""
+    return False
+
+
+def discover(
+    hardware: port.GpuPort,
+    intents: ports.Intents,
+    choices: DiscoveryOptions,
+    memory: InventoryCache | None = None,
+    is_kept: Callable[[port.Gpu], bool] = keep_none,
+    markers: instances.MarkerStore = _NO_MARKERS,
+) -> inventory.Inventory:
+    """Return all GPUs that answer and their partitions, except those that instances of other programs use; raises HardwareError if no GPU answers.
+
+    GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true. ``markers`` tell which instances this driver
+    created.
+    """
+    cache = memory or InventoryCache()
+    boot = hardware.boot_id()
+    before = identity.owned_slots(intents(), boot)
+    census = hardware.census()
+    failed = silent_gpus(census)
+    readouts = [
+        readout for gpu in census.gpus if (readout := _read_or_none(gpu, functools.partial(_read, hardware, gpu), failed, cache.unoffered))
+    ]
+    ours = before | identity.owned_slots(intents(), boot)
+    peers = attributes.nvlink_peers(census.gpus)
+    views: list[gpu_devices.GpuView] = []
+    for readout in readouts:
+        view = _read_or_none(
+            readout.gpu,
+            functools.partial(_view, hardware, readout, ours, peers, choices, functools.partial(markers.of_slot, boot=boot)),
+            failed,
+            cache.unoffered,
+        )
+        views += [] if view is None else [view]
+    stuck = [
+        UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
+    ]
+    for unavailable in stuck:
+        if unavailable not in cache.unoffered:
+            _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
+    cache.unoffered = (*failed, *stuck)
+    if not cache.completed(views, is_kept) and failed:
+        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
+    return cache.authored(hardware.versions())
+
+
+def silent_gpus(census: port.Census) -> list[UnavailableGpu]:
+    """Return the GPUs that cannot be identified."""
+    return [UnavailableGpu(gpu=f"index {gpu.index}", reason=gpu.error) for gpu in census.silent]
+
+
+def describe(unoffered: Iterable[UnavailableGpu]) -> str:
+    """Return the GPUs with their reasons in one line, grouped by reason."""
+    named: dict[str, list[str]] = {}
+    for unavailable in unoffered:
+        named.setdefault(unavailable.reason, []).append(unavailable.gpu)
+    return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
+
+
+_NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
+
+
+def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:
+    """Return whether a GPU can be used neither as a whole nor as partitions."""
+    return mode is not None and mode.current and not partitions
+
+
+def _read_or_none(
+    gpu: port.Gpu, read: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]
+) -> Result | None:
+    """Return the result of ``read``. If it fails, add the GPU to ``failed`` and return None; log the error unless ``before`` has it."""
+    try:
+        return read()
+    except port.CallError as error:
+        missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
+        if missing not in before:
+            _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
+        failed.append(missing)
+        return None
+
+
+def _read(hardware: port.GpuPort, gpu: port.Gpu) -> _GpuReadout:
+    if gpu.is_vgpu:  # a vGPU's instances are its hypervisor's
+        return _GpuReadout(gpu=gpu, mode=None, partitions=(), present=())
+    mode = hardware.mig_mode(gpu.uuid)
+    return _GpuReadout(gpu=gpu, mode=mode, partitions=_partitions(hardware, gpu, mode), present=hardware.gpu_instances(gpu.uuid))
+
+
+def _partitions(hardware: port.GpuPort, gpu: port.Gpu, mode: port.MigMode | None) -> tuple[partitioning.Partition, ...]:
+    if mode is None or not (mode.current or gpu.switches_mig_at_once):
+        return ()
+    profiles = hardware.gpu_instance_profiles(gpu.uuid)
+    return partitioning.partitions((profile, hardware.possible_placements(gpu.uuid, profile.id)) for profile in profiles)
+
+
+def _view(
+    hardware: port.GpuPort,
+    readout: _GpuReadout,
+    ours: frozenset[identity.Slot],
+    peers: attributes.NvlinkPeers,
+    choices: DiscoveryOptions,
+    marker: Callable[[identity.Slot], instances.Marker],
+) -> gpu_devices.GpuView:
+    gpu = readout.gpu
+    own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
+    foreign = tuple(instance for instance in readout.present if not any(slot.is_instance(instance) for slot in own_slots))
+    static: dict[port.GpuInstance, str] = {}
+    unfinished: set[port.GpuInstance] = set()
+    for instance in foreign:
+        slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
+        if (device := instances.find_static(hardware, slot)) is not None:
+            static[instance] = device.uuid
+        elif instances.is_unfinished(hardware, slot, instance, marker(slot)):
+            unfinished.add(instance)
+    return gpu_devices.GpuView(
+        gpu=gpu,
+        partitions=readout.partitions,
+        foreign=foreign,
+        static=static,
+        unfinished=frozenset(unfinished),
+        can_be_whole=not _is_stuck(readout.mode, readout.partitions)
+        and (gpu.switches_mig_at_once or not readout.partitions or choices.whole_beside_partitions),
+        mig_mode=readout.mode,
+        peers=peers[gpu.uuid],
+        clique=attributes.nvlink_clique(gpu, peers),
+        terms=choices.terms,
+    )
+
+
+_MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
+
+
+def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
+    """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
+    claimed: dict[str, tuple[port.Gpu, devices.Device]] = {}
+    for grant in context.grants():
+        minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
+        address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
+        if grant.intent.get("boot") != boot or minor is None or not isinstance(uuid, str) or not isinstance(address, str):
+            continue
+        gpu = port.Gpu(uuid=port.GpuUuid(uuid), minor=int(minor[1]), product_name=str(product), pci_bus_id=address, memory=None)
+        claimed[grant.device.name] = gpu, dataclasses.replace(grant.device, consumes=(), taints=())
+    return claimed
+
+
+def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
+    """Return the GPUs of a boot's prepared claims, by minor number."""
+    return {gpu.minor: gpu for gpu, _ in claimed_devices(context, boot).values()}
+
+
+def with_claimed_devices(
+    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
+) -> inventory.Inventory:
+    """Return the inventory with the claimed devices of kept GPUs whose minor number is not in ``minors``."""
+    missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in minors and is_kept(gpu))
+    return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

@@ -1,0 +1,335 @@
+"""GPUs as devices: the whole GPU and every MIG partition, one counter set for each GPU, written with mixins.
+
+From Hopper on a GPU is offered as all its partitions, small ones first, and as a whole at the end: drakit changes its MIG mode for a claim. On Ampere
+a change of MIG mode needs a reset, so the admin decides: with MIG mode on, the GPU is offered as partitions; with it off, as a whole without
+counters. GPUs without MIG and vGPUs are offered as a whole.
+
+Where sharing is on, every device has a second form that several claims may hold at once. It is a separate device, named with ``-shared`` at the end,
+that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
+
+The counters that a foreign instance occupies are subtracted from the GPU's, and devices that no longer fit are not offered. A foreign instance that
+is a complete MIG device is offered under the name of its partition, with its ``uuid`` and without counters.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+
+from drakit.core import device as devices
+from drakit.core import inventory, quantity
+from drakit_gpu import port, settings
+from drakit_gpu.inventory import attributes
+from drakit_gpu.mig import partitioning
+
+_SLUG_MAX = 32
+_ONE = {"device": quantity.ONE}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GpuView:
+    """A discovered GPU: its partitions (none where it cannot have any now), and the foreign instances on it.
+
+    ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``unfinished`` are those that this driver began
+    to create for a claim that the journal lost; a claim for that place completes them. ``can_be_whole`` is False where the GPU can only be used as
+    partitions now. ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared.
+    """
+
+    gpu: port.Gpu
+    partitions: tuple[partitioning.Partition, ...] = ()
+    foreign: tuple[port.GpuInstance, ...] = ()
+    static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
+    unfinished: frozenset[port.GpuInstance] = frozenset()
+    can_be_whole: bool = True
+    mig_mode: port.MigMode | None = None
+    peers: tuple[port.Gpu, ...] = ()
+    clique: str | None = None
+    terms: settings.SharePolicy = settings.NOT_SHARED
+
+    @functools.cached_property
+    def counting(self) -> partitioning.GpuCounters:
+        """The counters of the GPU."""
+        return partitioning.counters_of(self.partitions)
+
+    @functools.cached_property
+    def left(self) -> partitioning.Counters:
+        """The part of its counters that drakit may allocate."""
+        return self.counting.remaining(self.foreign)
+
+    @property
+    def offered(self) -> tuple[partitioning.Partition, ...]:
+        """The partitions that fit into ``left``."""
+        return tuple(partition for partition in self.partitions if partitioning.fits(self.counting.draw(partition), self.left))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole GPU can be allocated."""
+        return self.can_be_whole and not self.foreign
+
+    @property
+    def memory(self) -> quantity.Quantity | None:
+        """The memory of the whole GPU; where it can have partitions, that of the largest."""
+        whole = partitioning.largest_amounts(self.partitions)
+        return whole["memory"] if whole else attributes.memory(self.gpu)
+
+    def static_uuid(self, partition: partitioning.Partition) -> str | None:
+        """Return the UUID of an admin's MIG device in the place of this partition, or None."""
+        uuids = (
+            uuid
+            for instance, uuid in self.static.items()
+            if (instance.profile_id, instance.placement) == (partition.profile.id, partition.placement)
+        )
+        return next(uuids, None)
+
+    def is_unfinished(self, partition: partitioning.Partition) -> bool:
+        """Return whether an unfinished instance is in the place of this partition."""
+        place = partition.profile.id, partition.placement
+        return any((instance.profile_id, instance.placement) == place for instance in self.unfinished)
+
+    @property
+    def counter_set(self) -> str:
+        """The name of the GPU's counter set."""
+        return f"gpu-{self.gpu.minor}-counter-set"
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the GPU has a counter set: for its partitions, or to keep its two forms apart."""
+        return bool(self.partitions) or self.is_shared
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the whole GPU is offered in a shared form: not where sharing divides memory and its size is unknown."""
+        return self.terms.whole and bool(self.terms.capacity(self.memory))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Product:
+    """GPUs described by the same mixins; ``slug`` is part of the mixins' names."""
+
+    slug: str
+    sample: GpuView
+
+    @property
+    def whole(self) -> str:
+        return f"whole-{self.slug}"
+
+    @property
+    def common(self) -> str:
+        return f"product-{self.slug}"
+
+    def profile(self, profile: port.GpuInstanceProfile) -> str:
+        return f"{self.slug}-{partitioning.profile_slug(profile)}"
+
+    @property
+    def profiles(self) -> tuple[port.GpuInstanceProfile, ...]:
+        return tuple(dict.fromkeys(partition.profile for partition in self.sample.partitions))
+
+
+def whole_name(gpu: port.Gpu) -> str:
+    """Return the device name of a whole GPU."""
+    return f"gpu-{gpu.minor}"
+
+
+def partition_name(gpu: port.Gpu, partition: partitioning.Partition) -> str:
+    """Return the device name of a partition; the profile's hardware id distinguishes variants of one size."""
+    return f"gpu-{gpu.minor}-mig-{partitioning.profile_slug(partition.profile)}-{partition.placement.start}"
+
+
+def shared_name(name: str) -> str:
+    """Return the device name of the shared form."""
+    return f"{name}-shared"
+
+
+def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> inventory.Inventory:
+    """Return the inventory of a node with mixins, GPU by GPU."""
+    products = _products(views)
+    return inventory.Inventory(
+        devices=tuple(device for view in views for device in _devices(view, products[_product_key(view)])),
+        counter_sets=tuple(counter_set for view in views for counter_set in _counter_sets(view, products[_product_key(view)])),
+        mixins=inventory.Mixins(
+            device=tuple(_device_mixins(versions, views, tuple(products.values()))),
+            counter_set=tuple(
+                inventory.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
+                for product in products.values()
+                if product.sample.partitions
+            ),
+            consumption=tuple(_consumption_mixins(views, tuple(products.values()))),
+        ),
+    )
+
+
+def _devices(view: GpuView, product: _Product) -> Iterator[devices.Device]:
+    offered = frozenset(view.offered)
+    for partition in view.partitions:
+        uuid = view.static_uuid(partition)
+        is_unfinished = view.is_unfinished(partition)
+        if uuid is None and not is_unfinished and partition not in offered:
+            continue
+        exclusive = _partition_device(view, partition, product)
+        if uuid is not None:
+            exclusive = _static_device(view, exclusive, uuid)
+        elif is_unfinished:
+            exclusive = dataclasses.replace(exclusive, consumes=_own_draw(view, exclusive))
+        if view.terms.mig:
+            yield _shared_partition(exclusive, product.profile(partition.profile))
+        yield exclusive
+    if view.is_whole:
+        if view.is_shared:
+            yield _shared_whole(view, product)
+        yield _whole_device(view, product)
+
+
+def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> devices.Device:
+    profile = product.profile(partition.profile)
+    placement = _placement_slug(partition.placement)
+    return devices.Device(
+        name=partition_name(view.gpu, partition),
+        includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
+        consumes=(devices.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+    )
+
+
+def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
+    """Return the device of an admin's MIG device."""
+    return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=_own_draw(view, partition))
+
+
+def _own_draw(view: GpuView, partition: devices.Device) -> tuple[devices.CounterConsumption, ...]:
+    """Return what a device of an existing instance draws: the GPU's counters exclude it already, so only the counter of its two forms."""
+    return (devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE),) if view.terms.mig else ()
+
+
+def _static_set(device: str) -> str:
+    return f"{device}-counter-set"
+
+
+def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device:
+    includes = tuple(f"shared-{profile}" if name == f"mig-{profile}" else name for name in exclusive.includes)
+    return dataclasses.replace(exclusive, name=shared_name(exclusive.name), includes=includes, allow_multiple_allocations=True)
+
+
+def _whole_device(view: GpuView, product: _Product) -> devices.Device:
+    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
+    links = attributes.links(view.gpu, view.peers, view.clique)
+    draws: tuple[devices.CounterConsumption, ...] = ()
+    if view.partitions:
+        draws = (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+    elif view.is_counted:
+        draws = (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),)
+    return devices.Device(
+        name=whole_name(view.gpu),
+        includes=("system", product.common, product.whole),
+        attributes={
+            attributes.UUID: view.gpu.uuid,
+            **attributes.board(view.gpu),
+            **links,
+            **({} if mode is None else {attributes.MIG_MODE: mode}),
+        },
+        consumes=draws,
+    )
+
+
+def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
+    exclusive = _whole_device(view, product)
+    return dataclasses.replace(
+        exclusive,
+        name=shared_name(exclusive.name),
+        includes=("system", product.common),
+        attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **exclusive.attributes},
+        capacity=view.terms.capacity(view.memory),
+        allow_multiple_allocations=True,
+    )
+
+
+def _counter_sets(view: GpuView, product: _Product) -> Iterator[devices.CounterSet]:
+    if view.partitions:
+        taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
+        yield devices.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+    elif view.is_counted:
+        yield devices.CounterSet(name=view.counter_set, counters=_ONE)
+    if view.terms.mig:
+        for partition in view.partitions:
+            if view.static_uuid(partition) is not None or view.is_unfinished(partition):
+                yield devices.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
+
+
+def _device_mixins(versions: port.Versions, views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.DeviceMixin]:
+    if views:
+        yield inventory.DeviceMixin(name="system", attributes=attributes.system(versions))
+    for product in products:
+        yield from _product_mixins(product)
+    for view in views:
+        if view.partitions:
+            parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.board(view.gpu)}
+            yield inventory.DeviceMixin(name=_parent(view), attributes=parent)
+    for placement in _placements(views):
+        yield inventory.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
+
+
+def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
+    gpu, whole = product.sample.gpu, partitioning.largest_amounts(product.sample.partitions)
+    yield inventory.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
+    yield inventory.DeviceMixin(
+        name=product.whole,
+        attributes={attributes.TYPE: attributes.TYPE_GPU},
+        capacity=attributes.capacity(whole) if whole else attributes.memory_only(gpu),
+    )
+    for profile in product.profiles:
+        yield inventory.DeviceMixin(
+            name=f"mig-{product.profile(profile)}",
+            attributes=attributes.profile(profile),
+            capacity=attributes.capacity(partitioning.profile_counters(profile)),
+        )
+        if product.sample.terms.mig:
+            yield inventory.DeviceMixin(
+                name=f"shared-{product.profile(profile)}",
+                attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
+                capacity=product.sample.terms.capacity(partitioning.profile_counters(profile)["memory"]),
+            )
+
+
+def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.ConsumptionMixin]:
+    for product in products:
+        if product.sample.partitions:
+            yield inventory.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
+        for profile in product.profiles:
+            yield inventory.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
+    for placement in _placements(views):
+        yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
+
+
+def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:
+    """Return the products of the GPUs. Each has a slug: the product's name, numbered where two products have the same name."""
+    samples: dict[object, GpuView] = {}
+    for view in views:
+        samples.setdefault(_product_key(view), view)
+    taken: dict[str, int] = {}
+    products: dict[object, _Product] = {}
+    for key, sample in samples.items():
+        slug = _slug(sample.gpu.product_name)
+        taken[slug] = taken.get(slug, 0) + 1
+        products[key] = _Product(slug=slug if taken[slug] == 1 else f"{slug}-{taken[slug]}", sample=sample)
+    return products
+
+
+def _product_key(view: GpuView) -> object:
+    """Return the key of a GPU's product: GPUs with equal keys share mixins."""
+    gpu = view.gpu
+    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
+
+
+def _placements(views: Sequence[GpuView]) -> tuple[port.Placement, ...]:
+    return tuple(sorted({partition.placement for view in views for partition in view.partitions}))
+
+
+def _placement_slug(placement: port.Placement) -> str:
+    return f"{placement.start}-{placement.size}"
+
+
+def _parent(view: GpuView) -> str:
+    return f"parent-gpu-{view.gpu.minor}"
+
+
+def _slug(text: str) -> str:
+    """Return text as part of a DNS label."""
+    plain = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return "-".join(part for part in plain.split("-") if part)[:_SLUG_MAX].rstrip("-") or "gpu"

@@ -1,0 +1,344 @@
+"""Create, find and delete the GPU instance of a slot: the steps that change hardware, in an order that survives a crash between any two.
+
+A MIG device is a GPU instance with one compute instance that fills it. Both are found by listing instances, because a GPU instance without a
+compute instance has no UUID and is in no list of MIG devices. An instance is deleted only if its profile and placement match and, once known, its
+ids and UUID: NVML reuses ids, and probably UUIDs.
+
+A marker is a small file for a slot. It is written before the GPU instance is created, and again with its id before its compute instance is. So an
+instance that a crashed prepare may have left, and that has compute instances but no marker with its id, belongs to an admin. The health monitor
+removes the marker of an instance that is gone, so one with the same ids that appears afterwards is not taken for it. Markers are not synced to disk:
+they outlive the process and need not outlive the boot, because no instance does.
+
+A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import os
+import pathlib
+from collections.abc import Callable
+
+from drakit.core import errors
+from drakit_gpu import identity, port
+
+Pause = Callable[[float], None]
+
+# Seconds before each retry of a call on an instance in use; afterwards the kubelet retries.
+PAUSES = (0.1, 0.2, 0.4, 0.8)
+
+_log = logging.getLogger(__name__)
+_GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
+_LOST = _GONE | {port.Code.GPU_IS_LOST}
+_DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Marker:
+    """The marker of a slot in one boot. Without a ``file`` nothing is written, and every instance matches."""
+
+    boot: str = ""
+    file: pathlib.Path | None = None
+
+    def announce(self) -> None:
+        """Record that an instance will be created in the slot, unless the marker names one already. Raises CallError."""
+        if self.file is not None and self._read().get("boot") != self.boot:
+            self._write(None)
+
+    def write(self, instance: port.GpuInstance) -> None:
+        """Record that this instance was created in the slot. Raises CallError where that cannot be written."""
+        self._write(instance.id)
+
+    def _write(self, instance_id: int | None) -> None:
+        if self.file is None or self.is_of(instance_id):
+            return
+        try:
+            self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+            new = _successor(self.file)
+            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                json.dump(self._content(instance_id), stream)
+            new.replace(self.file)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                _successor(self.file).unlink(missing_ok=True)
+            detail = f"its marker cannot be written to {self.file}: {error.strerror}"
+            raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
+
+    def is_at(self, hardware: port.GpuPort, slot: identity.Slot) -> bool:
+        """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
+        if self.file is None:
+            return False
+        instance = _find_present(hardware, slot)
+        return instance is not None and self.matches(instance)
+
+    def matches(self, instance: port.GpuInstance) -> bool:
+        """Return whether the marker names this instance; a truncated file names none."""
+        return self.file is None or self.is_of(instance.id)
+
+    def is_of(self, instance_id: int | None) -> bool:
+        """Return whether a marker file names the instance of this id; None: one that was about to be created."""
+        return self.file is not None and self._read() == self._content(instance_id)
+
+    def remove(self) -> None:
+        """Delete the marker, unless it is of another boot."""
+        if self.file is not None and self._read().get("boot", self.boot) == self.boot:
+            self.file.unlink(missing_ok=True)
+            _successor(self.file).unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, object]:
+        """Return the content; empty where there is none, or it is truncated."""
+        try:
+            content = json.loads(self.file.read_text("utf-8")) if self.file is not None else None
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def _content(self, instance_id: int | None) -> dict[str, object]:
+        return {"boot": self.boot, "gi": instance_id}
+
+
+def _successor(file: pathlib.Path) -> pathlib.Path:
+    """Return the file that is written first and then takes the place of a marker."""
+    return file.with_name(f".{file.name}.new")
+
+
+NO_MARKER = Marker()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MarkerStore:
+    """The markers in a folder, which the first marker creates. Without a folder no markers are written."""
+
+    folder: pathlib.Path | None = None
+
+    def of(self, wanted: identity.Identity) -> Marker:
+        """Return the marker of a partition, or NO_MARKER for one that was planned without markers."""
+        slot = wanted.slot
+        if self.folder is None or slot is None or not wanted.marked:
+            return NO_MARKER
+        return self.of_slot(slot, wanted.boot)
+
+    def of_slot(self, slot: identity.Slot, boot: str) -> Marker:
+        """Return the marker of a slot in a boot, or NO_MARKER without a folder."""
+        if self.folder is None:
+            return NO_MARKER
+        return Marker(boot=boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
+
+
+def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
+    """Return the instances in the way: those that overlap the slot, or all for a whole GPU."""
+    slot = wanted.slot
+    present = hardware.gpu_instances(wanted.gpu)
+    return tuple(instance for instance in present if slot is None or instance.placement.overlaps(slot.placement))
+
+
+def find_instance(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+    """Return the GPU instance that fills the slot, or None."""
+    return next(filter(slot.is_instance, hardware.gpu_instances(slot.gpu, slot.profile_id)), None)
+
+
+def find(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
+    """Return the MIG device that fills the slot; None when there is none, or only a GPU instance without its compute instance."""
+    instance = find_instance(hardware, slot)
+    return None if instance is None else mig_device(hardware, slot, instance)
+
+
+def mig_device(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> identity.MigDevice | None:
+    """Return the MIG device of the instance that fills the slot; None without its compute instance. Raises CallError (NOT_FOUND: it is gone)."""
+    compute = _find_compute(hardware, slot, instance)
+    return None if compute is None else _mig_device(instance, compute)
+
+
+def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
+    """Return the MIG device that fills the slot alone; None where its GPU instance has no compute instance or several."""
+    with port.ignoring(_GONE):
+        made = find(hardware, slot)
+        if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
+            return made
+    return None
+
+
+def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
+    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
+    try:
+        return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
+    except port.CallError as error:
+        if error.code not in _GONE:
+            raise
+        return False
+
+
+def ensure(
+    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False, is_trusted: bool = False
+) -> identity.MigDevice:
+    """Return the MIG device of the slot; create what is missing.
+
+    For a shared slot, look for an existing instance first; for any other, only if the slot is occupied. A trusted instance needs no marker: a claim
+    that was planned without markers holds it.
+
+    Raises DeviceBusyError when another instance is there, also a complete MIG device without a marker, DeviceGoneError when the GPU or its MIG mode
+    is gone, CallError otherwise. When the marker or the compute instance cannot be created, a GPU instance created here is deleted at once. One
+    that existed before is kept, because another claim may share it.
+    """
+    instance = find_instance(hardware, slot) if is_shared else None
+    is_new = False
+    if instance is None:
+        try:
+            marker.announce()
+            instance, is_new = _create(hardware, slot), True
+        except errors.DeviceBusyError:
+            if (instance := find_instance(hardware, slot)) is None:
+                raise
+    # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
+    if not (is_new or is_trusted or marker.matches(instance)) and hardware.compute_instances(slot.gpu, instance.id):
+        raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
+    try:
+        marker.write(instance)
+        compute = None if is_new else _find_compute(hardware, slot, instance)
+        compute = compute or hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
+    except port.CallError as error:
+        if is_new:
+            try:
+                remove(hardware, slot, None, pause)
+            except errors.DrakitError as failure:
+                error.add_note(f"the new GPU instance could not be deleted either: {failure}")
+        raise
+    return _mig_device(instance, compute)
+
+
+def remove(
+    hardware: port.GpuPort,
+    slot: identity.Slot,
+    recorded: identity.MigDevice | None,
+    pause: Pause,
+    marker: Marker = NO_MARKER,
+) -> None:
+    """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted) and has its marker.
+
+    Another instance is deleted if the marker names it: a share created it after the recorded one was deleted, and the caller is the last holder.
+    An instance that is gone already is success, once a second listing agrees. Raises DeviceBusyError with the pids while processes still use it,
+    HardwareError otherwise.
+    """
+    instance = _find_present(hardware, slot)
+    if instance is None:
+        return
+    if recorded is not None and instance.id != recorded.instance_id:
+        if not marker.is_of(instance.id):
+            return
+        # The recorded one was deleted, and another share, which is gone by now, created this one: nobody else would delete it.
+        recorded = None
+    with port.ignoring(_GONE):
+        computes = hardware.compute_instances(slot.gpu, instance.id)
+        if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
+            return
+        if (recorded is not None or computes) and not marker.matches(instance):
+            _log.warning(
+                "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
+            )
+            return
+        for compute in computes:
+            with port.ignoring(_GONE):
+                destroy = functools.partial(hardware.destroy_compute_instance, slot.gpu, instance.id, compute.id)
+                _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
+        destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
+        _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
+    if _find_present(hardware, slot) == instance:
+        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
+
+
+def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
+    """Turn MIG on or off where that needs no reset. Elsewhere, and where the mode is right already, do nothing.
+
+    Raises DeviceBusyError with the pids while processes keep the GPU from changing.
+    """
+    if gpu.switches_mig_at_once and not has_mode(hardware, gpu, enabled=enabled):
+        _retry_while_in_use(hardware, gpu.uuid, functools.partial(hardware.set_mig_mode, gpu.uuid, enabled=enabled), pause)
+
+
+def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:
+    """Return whether MIG mode is as given; a GPU without MIG has it off."""
+    mode = hardware.mig_mode(gpu.uuid)
+    return (mode is not None and mode.current) == enabled
+
+
+def describe(slot: identity.Slot) -> str:
+    """Return the text of a slot for errors and logs."""
+    return f"profile {slot.profile_id} at memory slice {slot.placement.start} of {slot.gpu}"
+
+
+def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance | None:
+    """Return the instance that fills the slot; None once the GPU or its MIG mode is gone, which a second call has to confirm.
+
+    A lost GPU comes back after a reset or a reboot, and keeps no instance over either.
+    """
+    try:
+        return find_instance(hardware, slot)
+    except port.CallError as error:
+        if error.code not in _LOST:
+            raise
+        gpu = hardware.gpu(slot.gpu)
+        if gpu is not None and has_mode(hardware, gpu, enabled=True):
+            raise
+        return None
+
+
+def _full_profile(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstanceProfile:
+    """Return the profile that fills the GPU instance: the one with most slices, and of those the plain one (lowest enum)."""
+    profiles = hardware.compute_instance_profiles(slot.gpu, instance)
+    return max(profiles, key=lambda profile: (profile.slices, -profile.enum))
+
+
+def _find_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance) -> port.ComputeInstance | None:
+    computes = hardware.compute_instances(slot.gpu, instance.id)
+    full = _full_profile(hardware, slot, instance) if computes else None
+    return next((compute for compute in computes if full is not None and compute.profile_id == full.id), None)
+
+
+def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
+    try:
+        created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
+    except port.CallError as error:
+        if error.code is port.Code.INSUFFICIENT_RESOURCES:
+            raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
+        if error.code in _GONE:
+            raise errors.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
+        raise
+    if not slot.is_instance(created):
+        hardware.destroy_gpu_instance(slot.gpu, created.id)
+        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
+    return created
+
+
+def _mig_device(instance: port.GpuInstance, compute: port.ComputeInstance) -> identity.MigDevice:
+    return identity.MigDevice(uuid=compute.mig_uuid, instance_id=instance.id, compute_id=compute.id)
+
+
+def _retry_while_in_use(
+    hardware: port.GpuPort, gpu: port.GpuUuid, act: Callable[[], None], pause: Pause, instance: port.GpuInstance | None = None
+) -> None:
+    """Run ``act``; retry after each pause while the instance or GPU is in use."""
+    for seconds in (*PAUSES, None):
+        try:
+            return act()
+        except port.CallError as error:
+            if error.code is not port.Code.IN_USE:
+                raise
+            if seconds is None:
+                users, subject = _users(hardware, gpu, instance), str(gpu)
+                if instance is not None:
+                    subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
+                raise errors.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
+            pause(seconds)
+    return None
+
+
+def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
+    """Return the users of an instance or a GPU as text for an error. NVML may not see a process in another PID namespace."""
+    with contextlib.suppress(port.CallError):
+        pids = hardware.running_processes(gpu, None if instance is None else instance.id)
+        if pids:
+            return f"processes {', '.join(map(str, pids))}"
+    return "a process that NVML does not name"

@@ -1,0 +1,192 @@
+"""Fault injection for mock hardware, from outside the process that runs into the faults.
+
+A fault acts at a call, before its effect or between the effect and the answer. The call then hangs until it is released or the process is killed, the
+process is killed with SIGKILL, or the call fails. Faults are kept in the machine's directory and consumed under a lock before they act, so a
+restarted process does not run into the fault that killed its predecessor.
+"""
+
+import contextlib
+import dataclasses
+import enum
+import json
+import os
+import pathlib
+import signal
+import time
+from collections.abc import Iterator
+
+from drakit import machines, tables
+from drakit.core import errors
+from drakit.inputs import files
+from drakit_gpu import port
+
+_FILE = "gpu-faults.json"
+_LOCK = "gpu-faults.lock"
+_STALLS = "gpu-stalled"
+_POLL_SECONDS = 0.01
+_DIRECTORY_MODE = 0o700
+
+
+class Moment(enum.Enum):
+    """When a fault acts: before the call has its effect, or after it and before the answer."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Action(enum.Enum):
+    """The effect of a fault."""
+
+    HANG = "hang"
+    DIE = "die"
+    FAIL = "fail"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A fault at a method of the port; it skips ``skip`` calls, then acts ``times`` times. ``code`` is the error of a failing call."""
+
+    call: str
+    moment: Moment
+    action: Action
+    code: port.Code = port.Code.UNKNOWN
+    skip: int = 0
+    times: int = 1
+
+    def __post_init__(self) -> None:
+        if self.call not in port.CALLS:
+            raise errors.SettingsError(f"no call {self.call!r}; known are {', '.join(port.CALLS)}", key="fault.call")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stall:
+    """A process that hangs at a call."""
+
+    pid: int
+    call: str
+    moment: Moment
+
+
+class Faults:
+    """The faults of the machine in a directory."""
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        self._file = directory / _FILE
+
+    def arm(self, *faults: Fault) -> None:
+        """Add faults to the pending ones."""
+        with self._locked():
+            self._write([*self._read(), *faults])
+
+    def disarm(self) -> None:
+        """Remove all faults and release hanging calls."""
+        with self._locked():
+            self._write([])
+        self.release()
+
+    def stalled(self) -> tuple[Stall, ...]:
+        """Return the living processes that hang."""
+        with contextlib.suppress(FileNotFoundError):
+            stalls = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
+            return tuple(stall for stall in stalls if stall is not None and _is_alive(stall.pid))
+        return ()
+
+    def release(self) -> None:
+        """Release all hanging calls."""
+        with contextlib.suppress(FileNotFoundError):
+            for file in (self._directory / _STALLS).iterdir():
+                file.unlink(missing_ok=True)
+
+    def trigger(self, call: str, moment: Moment) -> None:
+        """Run the first pending fault of this call and moment. Raises CallError if the fault makes the call fail."""
+        if not self._file.exists():
+            return
+        fault = self._use(call, moment)
+        if fault is None:
+            return
+        if fault.action is Action.FAIL:
+            raise port.CallError(port.CALLS[call], fault.code, f"injected {moment.value} the effect")
+        if fault.action is Action.DIE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._hang(call, moment)
+
+    def _use(self, call: str, moment: Moment) -> Fault | None:
+        """Return the fault that acts now, or None, and update its counts."""
+        with self._locked():
+            pending = self._read()
+            for index, fault in enumerate(pending):
+                if (fault.call, fault.moment) != (call, moment):
+                    continue
+                updated = (
+                    dataclasses.replace(fault, skip=fault.skip - 1) if fault.skip else dataclasses.replace(fault, times=fault.times - 1)
+                )
+                self._write([*pending[:index], *([updated] if updated.times else []), *pending[index + 1 :]])
+                return None if fault.skip else fault
+        return None
+
+    def _hang(self, call: str, moment: Moment) -> None:
+        folder = self._directory / _STALLS
+        folder.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+        stall_file = folder / f"{os.getpid()}-{time.monotonic_ns()}.json"
+        stall_file.write_text(json.dumps({"pid": os.getpid(), "call": call, "moment": moment.value}), "utf-8")
+        while stall_file.exists():
+            time.sleep(_POLL_SECONDS)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        with machines.locked(self._directory, _LOCK):
+            yield
+
+    def _read(self) -> list[Fault]:
+        try:
+            text = files.read_bytes(self._file, limit=machines.SIZE_MAX).decode()
+        except FileNotFoundError:
+            return []
+        return [_decode_fault(row) for row in tables.from_yaml(text, str(self._file)).rows("faults")]
+
+    def _write(self, faults: list[Fault]) -> None:
+        if not faults:
+            self._file.unlink(missing_ok=True)
+            return
+        beside = self._file.with_suffix(".new")
+        beside.write_text(json.dumps({"faults": [_encode_fault(fault) for fault in faults]}, indent=1), "utf-8")
+        beside.replace(self._file)
+
+
+def _encode_fault(fault: Fault) -> dict[str, object]:
+    times = {"skip": fault.skip, "times": fault.times}
+    return {"call": fault.call, "moment": fault.moment.value, "action": fault.action.value, "code": fault.code.name, **times}
+
+
+def _decode_fault(row: tables.Table) -> Fault:
+    fault = Fault(
+        call=row.text("call"),
+        moment=Moment(row.choice("moment", [member.value for member in Moment])),
+        action=Action(row.choice("action", [member.value for member in Action])),
+        code=port.Code[row.choice("code", [member.name for member in port.Code])] if "code" in row else port.Code.UNKNOWN,
+        skip=row.optional("skip", row.integer) or 0,
+        times=row.integer("times", least=1) if "times" in row else 1,
+    )
+    row.close()
+    return fault
+
+
+def _decode_stall(file: pathlib.Path) -> Stall | None:
+    """Return a stall from its file; None if another process is writing or releasing it."""
+    try:
+        document = json.loads(files.read_bytes(file, limit=machines.SIZE_MAX))
+        return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

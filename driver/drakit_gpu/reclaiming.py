@@ -1,0 +1,92 @@
+"""MIG instances and MPS daemons that no claim of the journal has, and their release.
+
+The hardware stores no owner of a MIG instance. The marker of a slot proves that drakit created the instance in it (see ``mig.instances``). It is in
+the driver's folder and is lost with it. Any other instance without a claim may be an admin's.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from drakit.core import advanced, ports
+from drakit_gpu import identity, port
+from drakit_gpu.mig import instances
+from drakit_gpu.sharing.mps import daemon_folder
+
+INSTANCE, DAEMON = "MIG instance", "MPS daemon"
+_NAME = re.compile(r"gpu-(\d+)/gi-(\d+)")
+
+
+class Unclaimed:
+    """Finds and releases what no intent names."""
+
+    def __init__(
+        self,
+        hardware: port.GpuPort,
+        intents: ports.Intents,
+        *,
+        markers: instances.MarkerStore,
+        daemons: daemon_folder.Daemons,
+        pause: Callable[[float], None],
+    ) -> None:
+        self._hardware, self._intents = hardware, intents
+        self._markers, self._daemons, self._pause = markers, daemons, pause
+
+    def find(self) -> Sequence[advanced.Leftover]:
+        """Return all leftovers. A GPU that does not answer has none. Raise HardwareError."""
+        boot = self._hardware.boot_id()
+        before = tuple(self._intents())
+        present = [(gpu, instance) for gpu in self._hardware.census().gpus for instance in self._instances(gpu)]
+        daemons = self._daemons.running()
+        known = (*before, *self._intents())
+        # A borrowed slot is an admin's device that a claim uses.
+        claimed = {grant.slot for grant in identity.from_intents(known, boot)}
+        unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
+        found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
+        kept = {self._daemons.name_of(holder) for holder in identity.holders(known)}
+        return [*found, *(advanced.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
+
+    def release(self, leftover: advanced.Leftover) -> None:
+        """Release a leftover; one that is gone is ignored. Raise HardwareError, DeviceBusyError while processes use it."""
+        if leftover.kind == DAEMON:
+            self._daemons.end_folder(leftover.name)
+            return
+        match = _NAME.fullmatch(leftover.name)
+        for gpu in self._hardware.census().gpus if match else ():
+            for instance in self._instances(gpu) if match and gpu.minor == int(match[1]) else ():
+                if match and instance.id == int(match[2]):
+                    instances.remove(self._hardware, _slot(gpu, instance), None, self._pause)
+                    self._marker(self._hardware.boot_id(), gpu, instance).remove()
+
+    def _instances(self, gpu: port.Gpu) -> Iterable[port.GpuInstance]:
+        try:
+            mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
+            return self._hardware.gpu_instances(gpu.uuid) if mode is not None and mode.current else ()
+        except port.CallError:
+            return ()  # Discovery reports a GPU that does not answer.
+
+    def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> instances.Marker:
+        return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
+
+    def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover | None:
+        """Return an instance as a leftover; None where it is gone by now. What else cannot be read is left out, and never counts as unused."""
+        marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
+        devices, pids = "", ""
+        try:
+            devices = ", ".join(compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
+            pids = ", ".join(map(str, self._hardware.running_processes(gpu.uuid, instance.id)))
+        except port.CallError as error:
+            if error.code is port.Code.NOT_FOUND:
+                return None
+            pids = f"that could not be listed ({error})"
+        return advanced.Leftover(
+            kind=INSTANCE,
+            name=f"gpu-{gpu.minor}/gi-{instance.id}",
+            detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",
+            locks=(f"gpu-{gpu.minor}", f"gpu-{gpu.minor}-counter-set"),
+            is_marked=marker.is_of(instance.id) or instances.is_unfinished(self._hardware, slot, instance, marker),
+            user=f"processes {pids}" if pids else "",
+        )
+
+
+def _slot(gpu: port.Gpu, instance: port.GpuInstance) -> identity.Slot:
+    return identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)

@@ -1,0 +1,221 @@
+"""GPU settings that a grant's parameters change: compute mode, time slice and MPS.
+
+Plan chooses them and stores them in the intent, prepare applies them, and unprepare undoes them.
+
+A GPU has one time slice and one compute mode for all its users. So all claims that share a GPU must request the same ones. Each intent keeps the
+compute mode that the first claim found, and the last claim to leave restores it. Admin access changes nothing. A reboot clears all settings.
+
+A claim whose devices one container cannot use together gets a warning, once, with its last device. A CUDA process sees one MIG device (MIG user
+guide). An MPS daemon serves one grant, and a container reaches one daemon: the mounts of a second daemon replace those of the first.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Self
+
+from drakit.core import context, errors, records
+from drakit.core import driver as drivers
+from drakit_gpu import config, identity, port
+from drakit_gpu import settings as operator_settings
+
+_MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
+_MPS = (
+    "The claim has several devices with MPS daemons of their own; a container reaches only one daemon, so give each container one device."
+)
+
+
+def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
+    """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
+    claim_intents = list(intents)
+    for reason, message, key in (("SeveralMigDevices", _MIG, "profile"), ("SeveralMpsDaemons", _MPS, "mps")):
+        matching = [intent for intent in claim_intents if _has(intent, key)]
+        if len(matching) > 1 and max(matching, key=lambda intent: str(intent.get("holder", ""))) == mine:
+            yield context.Event(reason=reason, message=message)
+
+
+def _has(intent: records.Record, key: str) -> bool:
+    settings = intent.get("settings")
+    return key in intent or (isinstance(settings, Mapping) and key in settings)
+
+
+Grant = drivers.Grant[config.AnyConfig]
+
+_VOLTA = (7, 0)
+_FIELD = "parameters.sharing"
+_GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mps:
+    """The limits of an MPS daemon; ``memory`` is that of each process in bytes."""
+
+    percentage: int | None = None
+    memory: int | None = None
+    multi_user: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings that a grant changes; ``before`` is the compute mode to restore, None where it is not changed or the GPU reports none."""
+
+    time_slice: port.TimeSlice | None = None
+    compute_mode: port.ComputeMode | None = None
+    before: port.ComputeMode | None = None
+    mps: Mps | None = None
+
+    @classmethod
+    def from_record(cls, record: records.Record) -> Self:
+        """Return the settings of an intent; raises JournalError for a record that this driver did not write."""
+        try:
+            return cls(
+                time_slice=port.TimeSlice(record["timeSlice"]) if "timeSlice" in record else None,
+                compute_mode=port.ComputeMode(record["computeMode"]) if "computeMode" in record else None,
+                before=port.ComputeMode(record["before"]) if "before" in record else None,
+                mps=_mps_from(record["mps"]) if "mps" in record else None,
+            )
+        except (ValueError, TypeError) as error:
+            raise errors.JournalError(f"the journal's record of the GPU's settings is invalid: {error}") from error
+
+    def to_record(self) -> records.Record:
+        """Return the settings as part of an intent, without those that are not changed."""
+        record: dict[str, object] = {}
+        for name, value in (("timeSlice", self.time_slice), ("computeMode", self.compute_mode), ("before", self.before)):
+            if value is not None:
+                record[name] = value.value
+        if self.mps is not None:
+            record["mps"] = dataclasses.asdict(self.mps)
+        return records.freeze_record(record)
+
+    @property
+    def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
+        """The settings that affect all users of the GPU."""
+        return self.time_slice, self.compute_mode
+
+    @property
+    def description(self) -> str:
+        """The GPU-wide settings as text."""
+        parts = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
+        parts.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
+        return " and ".join(filter(None, parts)) or "nothing"
+
+
+def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, grants: Iterable[identity.Identity]) -> Settings:
+    """Return the settings that the grant's parameters change; ``grants`` are the identities of all grants of this boot.
+
+    Raises ConfigError for a field that only a class may set or that this GPU does not support, DeviceBusyError where other claims share the GPU with
+    different settings.
+    """
+    sharing = grant.config.sharing
+    if wanted.borrowed and grant.admin_access:
+        return Settings()
+    others = [
+        Settings.from_record(other.settings) for other in grants if (other.gpu, other.slot, other.borrowed) == (gpu.uuid, None, False)
+    ]
+    chosen = Settings()
+    if sharing is not None:
+        config.check_author(grant.config_source, sharing, shared=grant.share_id is not None)
+        _check_gpu(gpu, sharing)
+        if wanted.slot is None:
+            _check_mode(gpu, sharing, hardware)
+        chosen = _chosen(grant, sharing, wanted)
+    if wanted.slot is None:
+        for other in others:
+            if other.gpu_wide != chosen.gpu_wide:
+                text = f"{grant.device.name} is shared with claims that set {other.description}, not {chosen.description}"
+                raise errors.DeviceBusyError(text)
+    if chosen.compute_mode is None:
+        return chosen
+    before = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
+    return dataclasses.replace(chosen, before=before)
+
+
+def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
+    """Apply the settings to the GPU. Settings that match already are not written."""
+    if settings.compute_mode is not None and hardware.compute_mode(gpu) not in (None, settings.compute_mode):
+        hardware.set_compute_mode(gpu, settings.compute_mode)
+    if settings.time_slice is not None:
+        hardware.set_time_slice(gpu, settings.time_slice)
+
+
+def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, applied: bool) -> None:
+    """Undo ``apply``. ``applied`` is whether it is known to have finished.
+
+    A GPU that is gone or lost needs no change; a second call has to confirm that it is.
+    """
+    try:
+        if settings.before is not None and hardware.compute_mode(gpu) not in (None, settings.before):
+            hardware.set_compute_mode(gpu, settings.before)
+        if settings.time_slice not in (None, port.TimeSlice.DEFAULT):
+            _undo_time_slice(hardware, gpu, applied=applied)
+    except port.CallError as error:
+        if error.code not in _GONE or hardware.gpu(gpu) is not None:
+            raise
+
+
+def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool) -> None:
+    """Restore the default. A GPU whose time slice never changed, or that is in MIG mode now, may not support time slices."""
+    try:
+        hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
+    except port.CallError as error:
+        if error.code is not port.Code.NOT_SUPPORTED:
+            raise
+        mode = hardware.mig_mode(gpu) if applied else None
+        if applied and not (mode is not None and mode.current):
+            raise
+
+
+def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) -> None:
+    """Reject time slices and MPS for a whole GPU that stays in MIG mode. Prepare turns the mode off where it can."""
+    mode = None if gpu.switches_mig_at_once or not _changes(sharing) else hardware.mig_mode(gpu.uuid)
+    if mode is not None and mode.current:
+        setting = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
+        fix = f"request a partition{' with a MigConfig' if setting == 'MPS' else ''}, or let its admin turn MIG mode off"
+        raise errors.ConfigError(
+            f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {setting}: {fix}", field=_FIELD
+        )
+
+
+def _changes(sharing: config.Sharing) -> bool:
+    return sharing.time_slicing_config is not None or sharing.strategy is config.Strategy.MPS
+
+
+def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
+    changes = _changes(sharing)
+    if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
+        version = "{}.{}".format(*gpu.compute_capability)
+        raise errors.ConfigError(
+            f"{gpu.product_name} does not support it: it has compute capability {version}, and 7.0 (Volta) is required", field=_FIELD
+        )
+    if changes and gpu.is_vgpu:
+        raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings only its hypervisor can change", field=_FIELD)
+
+
+def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> Settings:
+    if sharing.strategy is config.Strategy.MPS:
+        # A partition has no compute mode, and on a shared GPU the mode would lock out other claims.
+        alone = wanted.slot is None and grant.share_id is None
+        return Settings(
+            compute_mode=port.ComputeMode.EXCLUSIVE_PROCESS if alone else None, mps=_mps(grant, sharing.mps_config or config.Mps())
+        )
+    if sharing.time_slicing_config is None:
+        return Settings()
+    return Settings(time_slice=sharing.time_slicing_config.interval, compute_mode=port.ComputeMode.DEFAULT)
+
+
+def _mps(grant: Grant, wanted: config.Mps) -> Mps:
+    """Return the MPS limits. The memory limit is the share's memory, or the parameters' limit where that is lower."""
+    share = grant.consumed_capacity.get(operator_settings.MEMORY) if grant.share_id is not None else None
+    limits = [limit for limit in (wanted.limit(str(grant.device.attributes.get("uuid"))), share) if limit]
+    memory = min(limits).value if limits else None
+    return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)
+
+
+def _mps_from(record: records.Json) -> Mps:
+    if not isinstance(record, Mapping):
+        raise TypeError(f"mps is {record!r}")
+    percentage, memory = record.get("percentage"), record.get("memory")
+    return Mps(
+        percentage=percentage if isinstance(percentage, int) else None,
+        memory=memory if isinstance(memory, int) else None,
+        multi_user=record.get("multi_user") is True,
+    )

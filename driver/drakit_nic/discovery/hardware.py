@@ -1,0 +1,157 @@
+"""The hardware behind an interface: its PCI function, its RDMA device, and what its kernel driver reports by ethtool.
+
+PCI facts come from /sys/bus/pci. This tree is the same in every network namespace, unlike /sys/class/net, which shows the interfaces of the namespace
+in which sysfs was mounted. RDMA devices come from /sys/class/infiniband/<device>/device and
+/sys/class/infiniband_verbs/uverbs<N>/ibdev. RDMA traffic bypasses the kernel's queueing, so only a whole interface includes its RDMA device.
+
+The driver's name and bus address come from the ethtool ioctl, because ethtool netlink does not have them. Reading needs no privilege. Structures:
+``ethtool_drvinfo`` and ``ethtool_link_settings`` of linux/ethtool.h.
+"""
+
+import ctypes
+import dataclasses
+import errno
+import fcntl
+import pathlib
+import re
+import socket
+import struct
+from collections.abc import Iterator
+
+from drakit.core import edits
+from drakit_nic import port
+
+DEVICES = pathlib.Path("/sys/bus/pci/devices")
+CLASSES = pathlib.Path("/sys/class")
+NODES = "/dev/infiniband"
+_SIOCETHTOOL = 0x8946
+_GDRVINFO = 0x00000003
+_GLINKSETTINGS = 0x0000004C
+_DRVINFO = struct.Struct("=I32s32s32s32s32s12s5I")
+_SETTINGS_BYTES = 48
+_SPEED_AT = 4
+_WORDS_AT = 15
+_NO_SPEED = frozenset({0, 0xFFFF, 0xFFFFFFFF})
+_BITS_PER_MEGABIT = 10**6
+_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_NOT_REPORTED = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EBUSY, errno.ENETDOWN, errno.EIO, errno.EPERM})
+_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+
+
+def pci_function(bus_id: str, devices: pathlib.Path = DEVICES, classes: pathlib.Path = CLASSES) -> port.PciFunction:
+    """Return the PCI function at ``dddd:bb:dd.f``. Facts that sysfs does not have stay unknown."""
+    folder = devices / bus_id
+    node = _read_number(folder / "numa_node")
+    parent = folder / "physfn"
+    return port.PciFunction(
+        bus_id=bus_id,
+        root=next((part for part in folder.resolve().parts if _ROOT.fullmatch(part)), ""),
+        numa_node=None if node is None or node < 0 else node,
+        physical_function=parent.resolve().name if parent.exists() else "",
+        virtual_functions=_read_number(folder / "sriov_totalvfs") or 0,
+        function_number=_function_number(parent, bus_id),
+        vendor=_read_text(folder / "vendor").removeprefix("0x"),
+        rdma_device=rdma_device_of(bus_id, classes),
+    )
+
+
+def _function_number(parent: pathlib.Path, bus_id: str) -> int | None:
+    """Return the number of a virtual function: the N of its parent's link ``virtfnN`` to it, None for another function."""
+    links = parent.glob("virtfn*") if parent.exists() else ()
+    numbers = (link.name.removeprefix("virtfn") for link in links if link.resolve().name == bus_id)
+    return next((int(number) for number in numbers if number.isdecimal()), None)
+
+
+def _read_text(file: pathlib.Path) -> str:
+    try:
+        return file.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def _read_number(file: pathlib.Path) -> int | None:
+    try:
+        return int(file.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
+    """Return the name of the RDMA device of a PCI function (``mlx5_0``), empty where it has none."""
+    names = (entry.name for entry in _entries(classes / "infiniband") if (entry / "device").resolve().name == bus_id)
+    return next(names, "")
+
+
+def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[edits.DeviceNode, ...]:
+    """Return the device nodes of an RDMA device: its uverbs, and the connection manager that all RDMA devices share."""
+    if not device:
+        return ()
+    verbs = sorted(entry.name for entry in _entries(classes / "infiniband_verbs") if _read_text(entry / "ibdev") == device)
+    return tuple(edits.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
+
+
+def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    if folder.is_dir():
+        yield from sorted(folder.iterdir())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EthtoolReport:
+    """The facts that an interface's kernel driver reports by ethtool; empty or None where it does not.
+
+    ``driver`` is the driver's name, ``bus_id`` a PCI address, and ``speed`` the link's speed in bits per second.
+    """
+
+    driver: str = ""
+    bus_id: str = ""
+    speed: int | None = None
+
+
+def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
+    """Return the report of the interface's driver, empty where it reports nothing or the interface is gone. Raise OSError for other failures."""
+    drvinfo = _ioctl(sock, name, struct.pack("=I", _GDRVINFO).ljust(_DRVINFO.size, b"\0"))
+    driver, bus_id = "", ""
+    if drvinfo is not None:
+        fields = _DRVINFO.unpack(drvinfo)
+        driver, bus_id = _c_text(fields[1]), _c_text(fields[4]).lower()
+    return EthtoolReport(driver=driver, bus_id=bus_id if _BDF.fullmatch(bus_id) else "", speed=_speed(sock, name))
+
+
+def _speed(sock: socket.socket, name: str) -> int | None:
+    """Return the link speed, None where it is unknown.
+
+    The first call has no space for mode masks. Its answer is minus the number of 32-bit words of each of the three masks.
+    """
+    size_answer = _ioctl(sock, name, _settings_request(0))
+    if size_answer is None:
+        return None
+    words = -struct.unpack_from("=b", size_answer, _WORDS_AT)[0]
+    answer = _ioctl(sock, name, _settings_request(words)) if words > 0 else None
+    if answer is None:
+        return None
+    speed: int = struct.unpack_from("=I", answer, _SPEED_AT)[0]
+    return None if speed in _NO_SPEED else speed * _BITS_PER_MEGABIT
+
+
+def _settings_request(words: int) -> bytes:
+    request = bytearray(_SETTINGS_BYTES + 3 * 4 * words)
+    struct.pack_into("=I", request, 0, _GLINKSETTINGS)
+    struct.pack_into("=b", request, _WORDS_AT, words)
+    return bytes(request)
+
+
+def _ioctl(sock: socket.socket, name: str, request: bytes) -> bytes | None:
+    """Make one ioctl and return its answer, None where the driver does not report. Raise OSError."""
+    buffer = ctypes.create_string_buffer(request, len(request))
+    ifreq = struct.pack("16sP16x", name.encode(errors="surrogateescape"), ctypes.addressof(buffer))
+    try:
+        fcntl.ioctl(sock.fileno(), _SIOCETHTOOL, ifreq)
+    except OSError as error:
+        if error.errno in _NOT_REPORTED:
+            return None
+        raise
+    return buffer.raw
+
+
+def _c_text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode(errors="replace")

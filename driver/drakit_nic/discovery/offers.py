@@ -1,0 +1,318 @@
+"""The offered and withheld interfaces of a node, and the devices of the offered ones with attributes and capacity; pure.
+
+Every interface is either offered or withheld with a reason. It is withheld when it cannot carry shares, when the host uses it, when a setting
+excludes it, when another program configured its queueing, when the kernel cannot enforce a rate, or when its speed is unknown, because a guess would
+be allocated as bandwidth.
+
+Attributes have names in three domains. Those in the driver's own domain, written without it, are for its selectors. Those in ``dra.net`` are
+the dranet driver's, for facts with the same meaning, so that its selectors and constraints go on working. Those in ``resource.kubernetes.io`` are the
+standard names for matching devices of different drivers.
+
+Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
+unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
+drivers compare them for equality, and two unknown values are not equal.
+"""
+
+import base64
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+
+from drakit.core import capacity, device, inventory, names, quantity
+from drakit_nic import port
+from drakit_nic import settings as nic_settings
+from drakit_nic.discovery import eligibility
+
+BANDWIDTH = "bandwidth"
+IF_NAME = "ifName"
+STANDARD = "resource.kubernetes.io"
+DRANET = "dra.net"
+SPEED = "speed"
+FORM = "form"
+SHARED, WHOLE = "shared", "whole"
+SLOTS = "shares"
+NO_NUMA_NODE = -1
+_NO_FUNCTION = port.PciFunction(bus_id="")
+
+
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
+    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
+    pci = interface.pci or _NO_FUNCTION
+    common: Mapping[str, device.AttributeValue] = {
+        IF_NAME: device.truncate_text(_text(interface.name)),
+        "mac": device.truncate_text(interface.mac),
+        "mtu": interface.mtu,
+        "state": interface.state,
+        "virtual": interface.is_virtual,
+    }
+    own: Mapping[str, device.AttributeValue] = {
+        **common,
+        "driver": device.truncate_text(_text(interface.driver)),
+        "kind": device.truncate_text(interface.kind),
+        "carrier": interface.carrier,
+        SPEED: speed,
+        "shaping": classifier.value,
+        "vendor": pci.vendor,
+        FORM: form,
+    }
+    dranet: Mapping[str, device.AttributeValue] = {
+        **common,
+        "encapsulation": interface.encapsulation,
+        "type": device.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
+        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
+        "pciAddress": pci.bus_id,
+        "sriov": pci.virtual_functions > 0,
+        "sriovVfs": pci.virtual_functions,
+        "isSriovVf": bool(pci.physical_function),
+        "rdma": bool(pci.rdma_device),
+        "rdmaDevice": device.truncate_text(pci.rdma_device),
+    }
+    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
+    return {
+        **own,
+        **{f"{DRANET}/{name}": value for name, value in dranet.items()},
+        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
+    }
+
+
+def _text(name: str) -> str:
+    """Return a kernel name, which may be any bytes, as text that every encoder accepts."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+_ONE_USE = {"uses": quantity.ONE}
+WHOLE_SUFFIX = "-whole"
+_PCI = "pci-"
+_ENCODED = "net-"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Nic:
+    """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
+
+    ``whole`` is set where the interface is also offered whole. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``caution`` is a problem for the admin, if there is one.
+    """
+
+    name: str
+    interface: port.Interface
+    speed: int
+    bandwidth: capacity.Capacity
+    classifier: port.Classifier = port.Classifier.NONE
+    whole: bool = False
+    shares: int = 0
+    caution: eligibility.Caution | None = None
+
+    def to_device(self) -> device.Device:
+        """Return the published device that many claims may share."""
+        return device.Device(
+            name=self.name,
+            attributes=of(self.interface, speed=self.speed, classifier=self.classifier),
+            capacity={BANDWIDTH: self.bandwidth, **({SLOTS: _slots(self.shares)} if self.shares else {})},
+            consumes=self._consumes(),
+            allow_multiple_allocations=True,
+        )
+
+    def to_whole(self) -> device.Device:
+        """Return the published device that only one claim can have.
+
+        A claim may request part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device with at
+        most one share.
+        """
+        is_function = bool(self.interface.pci and self.interface.pci.physical_function)
+        bandwidth = self.bandwidth if is_function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
+        return device.Device(
+            name=f"{self.name}{WHOLE_SUFFIX}",
+            attributes=of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=WHOLE),
+            capacity={BANDWIDTH: bandwidth, **({SLOTS: _slots(1)} if is_function else {})},
+            consumes=self._consumes(),
+            allow_multiple_allocations=is_function,
+        )
+
+    def _consumes(self) -> tuple[device.CounterConsumption, ...]:
+        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
+        return (device.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Withheld:
+    """An interface that is not offered: its interface name, with the reason and the fix (``eligibility.Refusal``).
+
+    ``device`` is the device name that it would have.
+    """
+
+    name: str
+    refusal: eligibility.Refusal
+    device: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Return the reason, to be read after the interface's name: ``is the loopback interface``."""
+        return self.refusal.reason
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Survey:
+    """The offered and withheld interfaces of a node, and the events that can change them."""
+
+    nics: tuple[Nic, ...]
+    withheld: tuple[Withheld, ...]
+    interest: port.Interest = dataclasses.field(default_factory=port.Interest)
+
+    def to_inventory(self) -> inventory.Inventory:
+        """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
+        devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
+        sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
+        return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        """Return why an interface that is there is not offered, by the names of both forms of its device."""
+        reasons = {entry.device: f"{_text(entry.name)} {entry.reason}" for entry in self.withheld}
+        not_whole = {
+            f"{nic.name}{WHOLE_SUFFIX}": f"{_text(nic.interface.name)} does not match nic.whole" for nic in self.nics if not nic.whole
+        }
+        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+
+
+class LastSpeeds:
+    """The last speed of each interface while it had a link, by PCI address or name.
+
+    Hardware without a link reports no speed, and an interface of unknown speed is not offered. But a device must not vanish from its slice because a
+    cable is unplugged for a minute. After a restart without a link, only the speed of a rule keeps the interface offered.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+
+    def fill(self, interfaces: Iterable[port.Interface]) -> tuple[port.Interface, ...]:
+        """Return the interfaces, those without a link with their last speed."""
+        return tuple(map(self._fill, interfaces))
+
+    def _fill(self, interface: port.Interface) -> port.Interface:
+        key = interface.pci.bus_id if interface.pci else interface.name
+        if interface.speed is not None:
+            self._last[key] = interface.speed
+        elif not interface.carrier and key in self._last:
+            return dataclasses.replace(interface, speed=self._last[key])
+        return interface
+
+
+NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
+
+
+def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
+    """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
+    context = eligibility.NodeContext(interfaces, settings, shaping)
+    nics: list[Nic] = []
+    withheld: list[Withheld] = []
+    for name, interface in sorted(device_names(interfaces).items()):
+        nic_or_refusal = _offer_or_refuse(name, interface, context)
+        if isinstance(nic_or_refusal, Nic):
+            nics.append(nic_or_refusal)
+        else:
+            withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
+    return Survey(
+        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
+    )
+
+
+def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
+    """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
+
+    An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
+    or a rename, and a claim must keep the same hardware. Where several interfaces share one function, the one with the lowest index has that
+    name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
+    """
+    by_name: dict[str, port.Interface] = {}
+    for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
+        name = _name_by_pci(interface)
+        by_name[_name_by_interface(interface.name) if not name or name in by_name else name] = interface
+    return by_name
+
+
+def is_whole(of: device.Device) -> bool:
+    """Return whether a device is the exclusive form of an interface."""
+    return of.attributes.get(FORM) == WHOLE
+
+
+def base_name(of: device.Device) -> str:
+    """Return the device name of the interface, which is that of the shared form."""
+    return of.name.removesuffix(WHOLE_SUFFIX) if is_whole(of) else of.name
+
+
+def _name_by_pci(interface: port.Interface) -> str:
+    if interface.is_virtual or interface.pci is None:
+        return ""
+    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
+    return name if names.is_label(name) else ""
+
+
+def _name_by_interface(name: str) -> str:
+    if names.is_label(name) and not name.startswith((_PCI, _ENCODED)):
+        return name
+    return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
+
+
+def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
+    """Return the interfaces besides hardware that can be offered: bonds, teams, and interfaces whose speed a rule sets.
+
+    Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
+    """
+    return port.Interest(
+        ifindexes=frozenset(
+            interface.ifindex
+            for interface in interfaces
+            if interface.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(interface).speed is not None
+        ),
+        globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
+    )
+
+
+def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.Capacity | None:
+    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None where the policy needs more.
+
+    The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
+    """
+    value = rates.floor(available)
+    if value < rates.min.value + rates.step.value:
+        return None
+    maximum = value if rates.max is None else min(value, rates.max.value)
+    return capacity.Capacity(
+        value=quantity.Quantity.of(value),
+        policy=capacity.RequestPolicy(
+            default=quantity.Quantity.of(min(rates.default.value, maximum)),
+            valid_range=capacity.ValidRange(min=rates.min, max=quantity.Quantity.of(maximum), step=rates.step),
+        ),
+    )
+
+
+def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.NodeContext) -> Nic | eligibility.Refusal:
+    speed = eligibility.speed_of(interface, context)
+    if isinstance(speed, eligibility.Refusal):
+        return speed
+    rule = context.settings.rule_for(interface)
+    rates, reserve = rule.policy or context.settings.policy, rule.reserve or quantity.ZERO
+    bandwidth = shareable(speed - reserve.value, rates)
+    if bandwidth is None:
+        return eligibility.too_small(speed, reserve, rates)
+    whole = nic_settings.matches(interface, context.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
+    return Nic(
+        name=name,
+        interface=interface,
+        speed=speed,
+        bandwidth=bandwidth,
+        classifier=context.shaping.classifier,
+        whole=whole,
+        shares=context.settings.shares or _default_shares(bandwidth, rates),
+        caution=eligibility.caution(interface, context),
+    )
+
+
+def _default_shares(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+    """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
+    return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
+
+
+def _slots(shares: int) -> capacity.Capacity:
+    """Return a capacity for this number of shares. Each share consumes one."""
+    policy = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
+    return capacity.Capacity(value=quantity.Quantity.of(shares), policy=policy)

@@ -1,0 +1,296 @@
+"""The NIC driver: interfaces shared by many claims, one share for each share id, with its bandwidth enforced in both directions.
+
+``prepare`` installs a share's class on the NIC and returns the container's edits; the interface in the pod is created when the container runtime
+calls the hook (``attach``). ``watch`` runs the checks of ``background``: a reconciler restores what was changed on a NIC, and a monitor publishes
+changes of interfaces. A mock machine records shares, but does not shape or attach them.
+"""
+
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from drakit.core import advanced, driver, errors, inventory, records
+from drakit.core import claim as claims
+from drakit.core import context as contexts
+from drakit.core import device as devices
+from drakit_nic import background, config, port, reclaiming, reporting
+from drakit_nic import settings as nic_settings
+from drakit_nic import share as shares
+from drakit_nic.addresses import address_leases
+from drakit_nic.attach import attacher, sandboxes, service
+from drakit_nic.discovery import offers
+from drakit_nic.passthrough import whole_interface
+from drakit_nic.shaping import htb
+
+NAME = "nic.drakit.dev"
+
+
+class NicDriver(driver.Driver[config.NicConfig]):
+    """The driver that shares the interfaces of ``machine`` by ``settings``. ``node`` makes the addresses of shares distinct between nodes.
+
+    ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
+    get no interface, as on a mock machine.
+
+    The driver is volatile: a reboot removes classes, filters, maps, children, their addresses and sandboxes from the kernel. The settings of virtual
+    functions are in the kernel's driver of the physical function.
+    """
+
+    device_metadata = True
+    volatile = True
+    watch_interval = 0.0
+    watch_retry = (1.0, 10.0)
+    config_types: ClassVar[tuple[type[object], ...]] = (config.NicConfig,)
+
+    def __init__(
+        self,
+        machine: port.Port,
+        *,
+        node: str,
+        settings: nic_settings.NicSettings | None = None,
+        name: str = NAME,
+        intents: Callable[[], Iterable[records.Record]] = tuple,
+        attachment: service.Service | None = None,
+    ) -> None:
+        self.name = name
+        self._machine = machine
+        self._node = node
+        self._settings = settings or nic_settings.NicSettings()
+        self._intents = intents
+        self._attachment = attachment
+        self._link_monitor: background.LinkMonitor | None = None
+        self._checks: background.Checks | None = None
+        self._speeds = offers.LastSpeeds()
+        self._counters = reporting.ShareCounters()
+        self._numbers = htb.ShareNumbers()
+        self._claim_conflicts = shares.ClaimConflicts()
+        self._speed_by_device: Mapping[str, int] = {}
+        self._withheld: Mapping[str, str] = {}
+        home = None if attachment is None else attachment.home
+        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
+
+    def survey(self) -> offers.Survey:
+        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
+        own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
+        present = self._speeds.fill(self._machine.interfaces(own_namespaces))
+        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
+        self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
+        return surveyed
+
+    def discover(self) -> inventory.Inventory:
+        surveyed = self.survey()
+        self._withheld = surveyed.withheld_devices()
+        return surveyed.to_inventory()
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        return self._withheld
+
+    def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
+        """Return the record of the planned share or whole interface, complete before anything is installed."""
+        if grant.admin_access:
+            return types.MappingProxyType({})
+        interface = self._interface(grant.device)
+        self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
+        if offers.is_whole(grant.device):
+            return self._whole.plan(grant, interface)
+        shares.check_config(grant, interface, self._node)
+        return shares.to_record(self._share(grant, interface))
+
+    def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
+        """Install the share and return the container's edits. Admin access installs nothing and gets no bandwidth."""
+        self._claim_conflicts.clear()
+        if grant.admin_access:
+            return driver.Prepared()
+        if offers.is_whole(grant.device):
+            return self._prepare_whole(grant)
+        missing = self._shaping().missing
+        if missing:
+            raise errors.HardwareError("prepare", missing)
+        interface = self._interface(grant.device)
+        share = self._share(grant, interface)
+        uplink = self.uplink(interface, self._speed_of(grant.device, share))
+        self._machine.install(uplink, uplink.allowed(share))
+        share_in_pod = dataclasses.replace(share, mac=grant.config.mac or share.mac)
+        edits_with = functools.partial(shares.container_edits, share_in_pod, request=grant.request, device=grant.device.name)
+        if self._attachment is None:
+            if self._checks is not None:
+                self._checks.wake()  # Elsewhere an attach does this.
+            return driver.Prepared(edits=edits_with(interface_name=grant.config.interface_name), record=shares.to_record(share))
+        client = self._attachment.client_for(grant.record)
+        container_edits = edits_with(
+            interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
+        )
+        return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
+
+    def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
+        if self._attachment is None:
+            return self._whole.prepare(grant, None)
+        client = self._attachment.client_for(grant.record)
+        prepared = self._whole.prepare(grant, self._attachment.hook(client, grant))
+        return dataclasses.replace(prepared, record={**prepared.record, service.RECORDED: client})
+
+    def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
+        if grant.admin_access:
+            return
+        if offers.is_whole(grant.device):
+            if self._attachment is not None:
+                self._attachment.end_whole(grant)
+            self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
+            return
+        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        if self._attachment is not None:
+            self._attachment.detach(grant, identity)
+        self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
+        self._numbers.release(identity)
+
+    def start(self, context: contexts.DriverContext) -> None:
+        """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
+        if self._attachment is not None:
+            self._attachment.start(context, self._intents)
+        events = self._machine.watch()
+        survey = functools.partial(background.survey_and_narrow, self.survey, events)
+        health = reporting.DeviceHealth(context)
+        reporter = reporting.StatusReporter(self._machine, context, attaches=self._attachment is not None)
+        reconciler = background.TcReconciler(
+            self._machine,
+            context,
+            survey=survey,
+            uplink=self.uplink,
+            intents=self._intents,
+            health=health,
+            on_read=self._numbers.load,
+        )
+        self._link_monitor = background.LinkMonitor(
+            context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
+        )
+        links = background.Check(self._link_monitor.check, lambda: background.LINK_INTERVAL)
+
+        def reconcile() -> None:
+            reconciler.reconcile()
+            if events.wait(0):  # The reconciler's own requests cause events too, but a link may have changed meanwhile.
+                events.drain()
+                links.bring_forward()
+
+        checks = [background.Check(reconcile, reconciler.interval), links]
+        if self._attachment is not None:
+            checks.insert(0, background.Check(self._attachment.collect, lambda: attacher.COLLECT_INTERVAL, on_events=False))
+        self._checks = background.Checks(events, checks)
+        if self._attachment is not None:
+            self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
+
+    def watch(self, context: contexts.DriverContext) -> None:
+        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raise DrakitError."""
+        if self._checks is not None:
+            self._checks.watch(context.stopping)
+
+    def metrics(self) -> Sequence[advanced.Metric]:
+        """Return the metrics of all shares and attachments. Raise HardwareError."""
+        attachments = () if self._attachment is None else self._attachment.readings()
+        return (*self._counters.readings(self._machine), *attachments)
+
+    def stop(self) -> None:
+        """Stop the server and the checks. Installed shares and attached interfaces stay."""
+        if self._attachment is not None:
+            self._attachment.stop()
+        if self._checks is not None:
+            self._checks.close()
+            self._checks = self._link_monitor = None
+
+    def leftovers(self) -> Sequence[str]:
+        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raise HardwareError."""
+        shaped = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
+        return [*shaped, *(() if self._attachment is None else self._attachment.leftovers())]
+
+    def remove_leftovers(self) -> None:
+        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raise HardwareError."""
+        for interface in self._own():
+            self._machine.repair(self.uplink(interface, 0), ())
+        if self._attachment is not None:
+            self._attachment.remove_leftovers()
+
+    def unclaimed(self) -> Sequence[advanced.Leftover]:
+        """Return shares, interfaces in pods and traffic control that no intent names. Raise HardwareError."""
+        return self._unclaimed().find()
+
+    def reclaim(self, leftover: advanced.Leftover) -> None:
+        """Release one of them. Raise HardwareError."""
+        self._unclaimed().release(leftover)
+
+    def _unclaimed(self) -> reclaiming.Unclaimed:
+        kernel = None if self._attachment is None else self._attachment.kernel
+        return reclaiming.Unclaimed(self._machine, kernel, intents=self._intents, survey=self.survey, uplink=self.uplink)
+
+    def _own(self) -> Sequence[port.Interface]:
+        """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""
+        return [interface for interface in self._machine.interfaces() if not interface.sharer and interface.kind != "ifb"]
+
+    def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
+        """Return the wanted shaping of a NIC with this speed in bits per second."""
+        rule = self._settings.rule_for(interface)
+        return port.Uplink(
+            interface=interface.name,
+            ifindex=interface.ifindex,
+            mac=interface.mac,
+            speed=speed,
+            reserve=rule.reserve.value if rule.reserve is not None else 0,
+            ceil=None if rule.ceil is None else rule.ceil.value,
+        )
+
+    def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        return config.settle(configs)
+
+    def _shaping(self) -> port.Shaping:
+        """Return what this machine can enforce, and why it cannot attach."""
+        shaping = self._machine.shaping()
+        missing = shaping.missing or (self._attachment.missing() if self._attachment is not None else "")
+        return dataclasses.replace(shaping, missing=missing)
+
+    def _share(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
+        shares.check_id(grant.device, grant.share_id)
+        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        bandwidth = shares.bandwidth(grant.device, grant.consumed_capacity, self.name)
+        planned = grant.intent.get("mac")
+        return port.Share(
+            id=identity,
+            interface=interface.name,
+            ifindex=interface.ifindex,
+            mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
+            bandwidth=bandwidth,
+            ceil=grant.config.ceil.value if grant.config.ceil else 0,
+            minor=self._minor(identity, grant.intent, interface),
+        )
+
+    def _speed_of(self, device: devices.Device, share: port.Share) -> int:
+        """Return the NIC's speed of the last survey, else the published speed of the device."""
+        published = device.attributes[offers.SPEED]
+        return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
+
+    def _wanted(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
+        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        default_name = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        return shares.Wanted(
+            key=f"{grant.request} {identity}",
+            request=grant.request,
+            name=grant.config.interface_name or default_name,
+            hosts=address_leases.hosts_of(grant.config),
+        )
+
+    def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
+        """Return the share's class number: the planned one, else the installed one, else a free one."""
+        planned = intent.get("minor")
+        if isinstance(planned, int):
+            return planned
+        at = functools.partial(self._machine.share, interface.ifindex)
+        return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
+
+    def _interface(self, device: devices.Device) -> port.Interface:
+        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raise DeviceGoneError."""
+        interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
+        name = offers.base_name(device)
+        if interface is not None and name in offers.device_names([interface]):
+            return interface
+        present = offers.device_names(self._machine.interfaces())
+        if name not in present:
+            raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")
+        return present[name]

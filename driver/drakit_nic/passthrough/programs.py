@@ -1,0 +1,90 @@
+"""The BPF programs of an interface that the kernel keeps across a move: those of XDP and tcx. Those of clsact go with its qdisc.
+
+A record has the kernel's program id by the place, or for tcx the ids in their order. A program that a pod added is removed, also one that a link
+holds. A program of the host that a pod removed is attached again if it still exists; tcx programs are not, because their order belongs to the
+program that attached them. Functions raise OSError.
+"""
+
+import contextlib
+import enum
+import errno
+import functools
+import os
+import struct
+from collections.abc import Mapping
+
+from drakit.core import records
+from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.shaping import bpf
+
+_XDP, _NESTED = 43, 0x8000
+_DESCRIPTOR, _FLAGS = 1, 3
+_PLACES = {"driver": (5, 4), "generic": (6, 2), "hardware": (7, 8)}
+"""For each place of XDP the attribute with the program's id, and the flag that selects the place (XDP_FLAGS_*)."""
+_DIRECTIONS = {"ingress": bpf.TCX_INGRESS, "egress": bpf.TCX_EGRESS}
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+class Kind(enum.Enum):
+    """The hook of programs."""
+
+    XDP = "xdp"
+    TCX = "tcx"
+
+
+def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> records.Record | None:
+    """Return the programs of a link in the open namespace, None where the kernel cannot say."""
+    del sock
+    if kind is Kind.XDP:
+        return _xdp(link)
+    try:
+        attached = {direction: _tcx(descriptor, link.ifindex, hook) for direction, hook in _DIRECTIONS.items()}
+    except OSError as error:
+        if error.errno in _NOT_SUPPORTED:
+            return None
+        raise
+    return {direction: tuple(ids) for direction, ids in attached.items() if ids}
+
+
+def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: records.Record) -> None:
+    """Remove the programs that are not in a record. Attach the program of XDP that is."""
+    if kind is Kind.XDP:
+        for place, (_, flag) in _PLACES.items():
+            present, recorded = _xdp(link).get(place), wanted.get(place)
+            if present != recorded:
+                _put_xdp(sock, link, flag, recorded if isinstance(recorded, int) else 0, present or 0)
+        return
+    for direction, hook in _DIRECTIONS.items():
+        recorded = wanted.get(direction, ())
+        kept = set(recorded) if isinstance(recorded, list | tuple) else set()
+        for program in _tcx(descriptor, link.ifindex, hook):
+            if program not in kept:
+                rtnetlink.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, hook, program))
+
+
+def _xdp(link: link_requests.Link) -> Mapping[str, int]:
+    attrs = rtnetlink.attributes(link.attributes.get(_XDP, b""))
+    return {place: rtnetlink.as_number(attrs[attribute]) for place, (attribute, _) in _PLACES.items() if attribute in attrs}
+
+
+def _tcx(descriptor: int, ifindex: int, hook: int) -> tuple[int, ...]:
+    return rtnetlink.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, hook))
+
+
+def _put_xdp(sock: rtnetlink.Socket, link: link_requests.Link, flag: int, wanted: int, present: int) -> None:
+    """Replace the program of one place of XDP by the one with this id, 0 for none."""
+    with contextlib.ExitStack() as stack:
+        descriptor = -1
+        if wanted:
+            descriptor = bpf.program(wanted)
+            stack.callback(os.close, descriptor)
+        content = rtnetlink.pack(_DESCRIPTOR, struct.pack("=i", descriptor)) + rtnetlink.number(_FLAGS, flag)
+        request = rtnetlink.pack(_XDP | _NESTED, content)
+        try:
+            link_requests.alter(sock, link.ifindex, more=request)
+        except OSError as error:
+            if error.errno != errno.EBUSY:  # A link holds the program.
+                raise
+            bpf.detach_xdp_links(link.ifindex, present)
+            if wanted:
+                link_requests.alter(sock, link.ifindex, more=request)

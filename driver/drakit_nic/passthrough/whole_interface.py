@@ -1,0 +1,414 @@
+"""The exclusive form: a whole interface allocated to one claim, moved into its pod and restored on the host afterwards.
+
+The intent has the interface's state on the host (name, MAC, MTU, addresses, up or down; for a virtual function also its parent's settings). So the
+state is durable before anything changes. ``prepare`` marks the interface and, for a virtual function, sets address, VLAN and rates by its parent. The
+attach hook moves the interface, or the container runtime where it supports CDI's netDevices. ``unprepare`` returns it from the pod's namespace, or
+from where the kernel puts hardware whose namespace ended. A virtual interface (veth, VLAN) is deleted with its pod, so it cannot be returned.
+
+``WholeAttacher`` moves the interface into a sandbox when a container runtime calls for it, under the NIC's device lock. Only one pod at a time can
+have it: another sandbox of the claim is refused until the host has the interface again. The placement is recorded before the move, with facts of the
+interface and the sandbox that no pod can change. Until a container has the interface, every failure returns it at once, through the caller's
+descriptor of the sandbox. The record is removed when the interface is back. Otherwise it stays, so that the next attempt, also of a later process,
+continues from there.
+
+An interface that is in a pod is still offered, from its intent, because a device in use must not vanish from its slice.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from drakit.core import context as contexts
+from drakit.core import device as devices
+from drakit.core import driver as drivers
+from drakit.core import edits, errors, records
+from drakit.core.encoding import wire
+from drakit_nic import config, pod_interfaces, port
+from drakit_nic import settings as nic_settings
+from drakit_nic import share as shares
+from drakit_nic.addresses import address_leases
+from drakit_nic.attach import announcer, attacher, sandboxes, server
+from drakit_nic.discovery import hardware, offers
+from drakit_nic.passthrough import differences, host_routes, sriov
+
+_KEY = _STATE_KEY = "whole"
+_NAMES: Mapping[tuple[type[object], str], wire.Field] = {
+    (kind, field.name): wire.Field(name=field.name) for kind in (port.Interface, port.PciFunction) for field in dataclasses.fields(kind)
+}
+_FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
+_log = logging.getLogger(__name__)
+
+Grant = drivers.Grant[Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intent:
+    """The plan for a whole interface. ``function`` and its settings are None where it is no virtual function."""
+
+    mark: str
+    interface: port.Interface
+    host_state: Annotated[pod_interfaces.HostState, wire.Field(name="former", converter=pod_interfaces.HOST_STATE)]
+    function: sriov.Function | None = None
+    function_was: Annotated[sriov.Settings | None, wire.Field(name="was")] = None
+    function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
+
+    def to_record(self) -> records.Record:
+        """Return the intent as the journal stores it."""
+        return {
+            _KEY: {
+                "mark": self.mark,
+                "interface": dataclasses.asdict(self.interface),
+                "former": pod_interfaces.to_record(self.host_state),
+                "function": dataclasses.asdict(self.function) if self.function else None,
+                "was": sriov.to_record(self.function_was) if self.function_was else None,
+                "is": sriov.to_record(self.function_is) if self.function_is else None,
+            }
+        }
+
+
+def intent_of(record: records.Record) -> Intent | None:
+    """Return the intent in a record, None for a record of another kind, such as a share's."""
+    return _FORMAT.decode_or_none(Intent, record[_KEY]) if _KEY in record else None
+
+
+def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
+    """Yield the whole interfaces of claims that the host does not have, as they were planned."""
+    on_host = {(interface.name, interface.mac) for interface in present} | {interface.pci.bus_id for interface in present if interface.pci}
+    for record in intents:
+        intent = intent_of(record)
+        if intent is None:
+            continue
+        interface = intent.interface
+        if (interface.name, interface.mac) not in on_host and (interface.pci is None or interface.pci.bus_id not in on_host):
+            yield interface
+
+
+class Whole:
+    """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
+
+    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+        self._machine, self._node, self._home = machine, node, home
+        self._settings, self._runtime_moves = settings, settings.net_devices
+
+    def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
+        """Return the intent with the interface's present and wanted state. Raise ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
+        chosen = config.of(grant)
+        config.check(chosen, node=self._node)
+        self._check_config(chosen, interface)
+        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        host_state = self._machine.host_state(interface.name)
+        if host_state is None:
+            raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+        if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
+            raise errors.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
+        _check_routes(host_state)
+        function = self._function_of(interface)
+        was = None if function is None else self._machine.function(function)
+        planned = None
+        if was is not None:
+            rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
+            ceil = self._ceil(chosen, interface)
+            planned = sriov.wanted(was, mac=chosen.mac, vlan=chosen.vlan, min_rate=rate, max_rate=max(rate, ceil))
+        elif chosen.vlan is not None:
+            raise errors.ConfigError(
+                f"{interface.name} is not a virtual function; only a virtual function can have a VLAN", field="parameters.vlan"
+            )
+        return Intent(
+            mark=mark, interface=interface, host_state=host_state, function=function if was else None, function_was=was, function_is=planned
+        ).to_record()
+
+    def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
+        """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
+        planned, chosen = _intent_of_grant(grant), config.of(grant)
+        if planned.function is not None and planned.function_is is not None:
+            self._machine.set_function(planned.function, planned.function_is)
+        name = chosen.interface_name or planned.host_state.name
+        present = self._machine.host_state(planned.host_state.name)
+        if present is not None and present.mac in {planned.host_state.mac, chosen.mac, ""}:
+            self._machine.mark(present, planned.mark)
+            if self._runtime_moves:
+                on_host = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=present.name)
+                # The move resets the interface's sysctls, and on the host they would affect other interfaces.
+                self._machine.apply(on_host, dataclasses.replace(pod_interfaces.interface_config(chosen, name=present.name), sysctls={}))
+        pci = planned.interface.pci
+        return drivers.Prepared(
+            edits=edits.Edits(
+                env=_env_of(grant, planned, name),
+                device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
+                net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
+                hooks=(hook,) if hook is not None and not self._runtime_moves else (),
+            ),
+            record=grant.intent,
+        )
+
+    def unprepare(self, grant: Grant, placement: pod_interfaces.Placement | None = None) -> None:
+        """Return the interface to the host and restore its virtual function. Raise HardwareError while the interface cannot be reached."""
+        planned = intent_of(grant.intent) or intent_of(grant.record)
+        host_state = planned.host_state if planned else _host_state_of(grant.device)
+        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
+        if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
+            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
+        if planned and planned.function is not None and planned.function_was is not None:
+            self._machine.set_function(planned.function, planned.function_was)
+
+    def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
+        """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
+        limit = self._settings.rule_for(interface).ceil
+        ceil = chosen.ceil.value if chosen.ceil else 0
+        return ceil if limit is None else min(ceil, limit.value)
+
+    def _function_of(self, interface: port.Interface) -> sriov.Function | None:
+        """Return the virtual function of an interface, None where it is none, or where its parent has no interface here."""
+        pci = interface.pci
+        if pci is None or not pci.physical_function or pci.function_number is None:
+            return None
+        parents = (
+            interface.name for interface in self._machine.interfaces() if interface.pci and interface.pci.bus_id == pci.physical_function
+        )
+        parent = next(parents, "")
+        return sriov.Function(parent=parent, number=pci.function_number) if parent else None
+
+    def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
+        """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""
+        if not self._runtime_moves:
+            return
+        unsupported = ("routes", "rules", "neighbours", "sysctls", "forwarding", "address_pools")
+        for name in unsupported:
+            if getattr(chosen, name):
+                wire = "addressPools" if name == "address_pools" else name
+                reason = f"cannot be set on {interface.name}: this node's runtime moves it (nic.net_devices) and supports addresses only"
+                raise errors.ConfigError(reason, field=f"parameters.{wire}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Call:
+    """One call for a whole interface, with the sandbox's namespace open."""
+
+    request: server.Request
+    grant: Grant
+    sandbox: pod_interfaces.InterfaceRef
+    sandbox_id: address_leases.SandboxId
+    placement: pod_interfaces.Placement
+
+    @property
+    def whole(self) -> pod_interfaces.Passthrough:
+        """Return the interface with its present or planned placement."""
+        return passthrough(self.grant, self.placement)
+
+    @property
+    def wanted(self) -> pod_interfaces.InterfaceConfig:
+        """Return the interface's configuration in the pod, with the configured addresses."""
+        nic_config = config.of(self.grant)
+        return pod_interfaces.interface_config(nic_config, name=nic_config.interface_name or self.whole.host_state.name)
+
+
+class WholeAttacher:
+    """Moves whole interfaces into sandboxes."""
+
+    def __init__(
+        self,
+        kernel: sandboxes.KernelSandboxes,
+        context: contexts.DriverContext,
+        *,
+        node: str,
+        index: address_leases.AddressIndex | None = None,
+        announcing: announcer.Announcer | None = None,
+    ) -> None:
+        self._kernel, self._context = kernel, context
+        self._announcer = announcing or announcer.Announcer(kernel)
+        self._leases = address_leases.AddressLeases(context, node=node, index=index)
+
+    def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
+        """Move the interface of a prepared grant into the sandbox. Raise RefusedError, DrakitError."""
+        if self._kernel.is_host(descriptor):
+            reason = "the pod uses the host's network (hostNetwork), where the interface is already"
+            raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
+        locks = (*grant.device.lock_names, *address_leases.locks_for(config.of(grant)))
+        with self._context.hold(locks, is_waited_for), self._kernel.opened(descriptor) as sandbox:
+            self._announcer.cancel((grant.claim.uid, grant.device.name))
+            current = self._current_grant(request, is_waited_for)
+            call = self._plan_call(request, current, pod_interfaces.InterfaceRef(namespace=descriptor, name=""), sandbox)
+            try:
+                self._complete(call, sandbox, is_waited_for)
+            except Exception as error:
+                rollback_error = "" if call.placement.is_attached else self._undo(call)
+                if rollback_error:
+                    raise server.RefusedError(f"{error}; {rollback_error}", server.reason_of(error)) from error
+                raise
+            _log.info("interface moved into pod", extra=_log_keys(call))
+
+    def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
+        """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
+
+        Raise RefusedError, HardwareError.
+        """
+        sandbox_id = address_leases.SandboxId(cookie=opened.cookie, pod=request.pod)
+        recorded = placement_of(self._context, grant)
+        whole = passthrough(grant, recorded)
+        location = self._kernel.locate(whole, sandbox)
+        if location is not pod_interfaces.Location.HERE:
+            _check_free(grant, location)
+            _check_names(grant, opened)
+            placement = self._kernel.planned_placement(whole, sandbox, request.pod)
+        elif recorded is not None and recorded.cookie == sandbox_id.cookie:
+            placement = recorded
+        else:  # This version of the driver did not move the interface there.
+            identity = whole.host_state.identity
+            placement = pod_interfaces.Placement(cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True)
+        return _Call(request=request, grant=grant, sandbox=sandbox, sandbox_id=sandbox_id, placement=placement)
+
+    def end(self, grant: Grant) -> None:
+        """Stop announcing a grant's interface, because that keeps the pod's namespace."""
+        self._announcer.cancel((grant.claim.uid, grant.device.name))
+
+    def _complete(self, call: _Call, sandbox: sandboxes.Sandbox, is_waited_for: Callable[[], bool]) -> None:
+        grant = call.grant
+        if not call.placement.is_attached:
+            self._context.set_state(grant, _STATE_KEY, pod_interfaces.placement_to_record(call.placement))
+        addresses = self._leases.acquire(grant, config.of(grant), call.sandbox_id)
+        wanted = dataclasses.replace(call.wanted, addresses=addresses)
+        self._kernel.move_in(call.whole, dataclasses.replace(call.sandbox, name=wanted.name), wanted)
+        self._current_grant(call.request, is_waited_for)
+        if not call.placement.is_attached:
+            self._context.set_state(
+                grant, _STATE_KEY, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True))
+            )
+        self._announce(call, sandbox, wanted)
+
+    def _announce(self, call: _Call, sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig) -> None:
+        link = sandbox.find(wanted.name)
+        if link is None:  # The pod's root renamed it, and may announce it too.
+            return
+        subject = announcer.Subject(
+            key=(call.grant.claim.uid, call.grant.device.name),
+            nsid=sandbox.nsid(),
+            ifindex=link.ifindex,
+            name=link.name,
+            mac=link.mac,
+            hosts=pod_interfaces.hosts_of(wanted),
+            versions=pod_interfaces.announced_versions(wanted),
+            is_router=config.of(call.grant).forwarding,
+        )
+        self._announcer.announce(subject, sandbox.descriptor)
+
+    def _undo(self, call: _Call) -> str:
+        """Return the interface to the host in the state after ``prepare``, and remove its record.
+
+        Return an error text for the pod's owner where that fails, else an empty text.
+        """
+        # The interface gets the mark with the last request, so that a crash never leaves it on the host without one.
+        marked = dataclasses.replace(call.whole.host_state, alias=call.whole.mark)
+        try:
+            is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
+        except errors.DrakitError as error:
+            _log.error("interface not returned to host", extra=_log_keys(call, error=str(error)))
+            return f"returning the interface to the host failed: {error}"
+        if not is_back:
+            _log.error("interface gone", extra=_log_keys(call))
+            return "the interface is lost: no interface in the pod has its identity"
+        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
+            self._leases.release(call.grant, call.sandbox_id)
+            self._context.set_state(call.grant, _STATE_KEY, None)
+        _log.info("interface returned to host", extra=_log_keys(call))
+        try:
+            self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
+        except errors.HardwareError as error:
+            _log.warning("pod rules not removed", extra=_log_keys(call, error=str(error)))
+        return ""
+
+    def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
+        """Return the present grant of a request. Raise RefusedError where it is not prepared or the runtime no longer waits."""
+        current = self._context.grant(request.claim, request.device, request.share_id)
+        if current is None:
+            raise server.RefusedError(
+                f"the claim's {request.device} is not prepared on this node; the kubelet retries after it has prepared the claim",
+                server.Reason.NOT_PREPARED,
+            )
+        if not is_waited_for():
+            raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
+        return current
+
+
+def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
+    """Return the recorded placement of a grant's interface, None where it was not moved or is on the host again."""
+    return pod_interfaces.placement_from_record(context.state(grant).get(_STATE_KEY))
+
+
+def _log_keys(call: _Call, **more: object) -> dict[str, object]:
+    return attacher.log_keys(call.grant, call.request, **more)
+
+
+def _check_free(grant: Grant, location: pod_interfaces.Location) -> None:
+    """Raise RefusedError or HardwareError where the host does not have the interface."""
+    if location is pod_interfaces.Location.ELSEWHERE:
+        reason = f"{grant.device.name} is a whole interface and in another pod of claim {grant.claim}; only one pod at a time can have it"
+        raise server.RefusedError(reason, server.Reason.IN_ANOTHER_POD)
+    if location is pod_interfaces.Location.RETURNING:
+        reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
+        raise errors.HardwareError("attach", reason)
+    if location is pod_interfaces.Location.GONE:
+        reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
+        raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)
+
+
+def _check_names(grant: Grant, sandbox: sandboxes.Sandbox) -> None:
+    """Raise RefusedError where the pod has another interface of the wanted name, or of an alternative name of the interface."""
+    interface = _intent_of_grant(grant).interface
+    name = config.of(grant).interface_name or interface.name
+    holder = sandbox.find(name)
+    if holder is not None:
+        raise attacher.name_taken(holder, name)
+    for altname in interface.altnames:
+        holder = sandbox.find(altname)
+        if holder is not None:
+            reason = f"the pod has another interface named {altname!r}, which is an alternative name of the NIC {interface.name}"
+            fix = f"rename the pod's interface, or on the host: ip link property del dev {interface.name} altname {altname}"
+            raise server.RefusedError(f"{reason}; {fix}", server.Reason.NAME_TAKEN)
+
+
+def _check_routes(host_state: pod_interfaces.HostState) -> None:
+    """Raise HardwareError where the interface has too many routes to record, because the first move would lose some silently."""
+    if host_state.routes_left_out:
+        count = len(host_state.routes) + host_state.routes_left_out
+        limit = f"of which at most {host_routes.MOST} can be restored"
+        raise errors.HardwareError(
+            "plan", f"the host has {count} routes by {host_state.name}, {limit}; remove some, or take it out of nic.whole"
+        )
+
+
+def _intent_of_grant(grant: Grant) -> Intent:
+    """Return the intent of a grant. Raise HardwareError for a grant of another form."""
+    planned = intent_of(grant.intent)
+    if planned is None:
+        raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
+    return planned
+
+
+def passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
+    """Return the planned interface of a grant with its last recorded placement. Raise HardwareError."""
+    planned = _intent_of_grant(grant)
+    return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
+
+
+def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
+    values = {
+        "DEVICE": grant.device.name,
+        "NIC": planned.host_state.name,
+        "INTERFACE": name,
+        "MAC": config.of(grant).mac or planned.host_state.mac,
+    }
+    if planned.function_is is not None:
+        values |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
+    return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
+
+
+def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
+    """Return the published state of an interface whose intent is lost, without addresses."""
+    mtu = device.attributes.get("mtu")
+    name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))
+    return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)

@@ -1,0 +1,301 @@
+"""Interfaces inside pods' network namespaces: the values to configure, move and recognize them (``passthrough.kernel_pods``).
+
+The driver configures a child of a NIC in a pod, or moves a whole interface into a pod and returns it to the host. Both are idempotent. Every failure
+is a HardwareError that names the call. A mock machine has no pods, so a whole interface stays on the host.
+
+Nothing that a pod's root can write decides which interface is returned: an ``Identity`` distinguishes it from any other that a pod could create.
+Anyone with NET_ADMIN in the pod can change name, MAC and alias, so these do not count. Hardware is recognized by its bus address and its burnt-in
+MAC. A virtual interface is recognized by its other end, which is outside the pod: the peer of a veth pair, the NIC below a VLAN. Only a peer in the
+host's namespace belongs to one interface alone, because the kernel reuses the numbers of other namespaces and the indices in them. In all other cases
+the interface must also have the index that it got in the pod.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping
+from typing import Annotated, Protocol
+
+from drakit.core import records
+from drakit.core.encoding import wire
+from drakit_nic import config
+from drakit_nic import sysctls as sysctl_table
+from drakit_nic.passthrough import host_routes
+
+PAIRS = frozenset({"veth", "netkit", "vxcan"})
+_FORMAT = wire.Format(ignore_unknown=True)
+PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else records.EMPTY, lambda value: value)
+COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
+"""The cookie of a network namespace is text in records, because not every JSON reader supports 64-bit numbers."""
+Cookie = Annotated[int, COOKIE]
+HOST_NSID = -1
+"""The other end is in the host's network namespace."""
+INSIDE_NSID = -2
+"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host has such an identity."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Identity:
+    """The facts that distinguish an interface from any other that a pod could create.
+
+    ``place`` is the bus address and burnt-in MAC of hardware, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
+    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none. ``other_nsid`` is the number of that end's namespace
+    in the host's namespace, or HOST_NSID or INSIDE_NSID.
+    """
+
+    place: str = ""
+    port: str = ""
+    kind: str = ""
+    other: int = 0
+    other_nsid: Annotated[int, wire.Field(name="other_nsid")] = HOST_NSID
+
+    @property
+    def is_provable(self) -> bool:
+        """Return whether an interface in a pod can be proved to be this one."""
+        return bool(self.place or self.other)
+
+    @property
+    def is_unique(self) -> bool:
+        """Return whether no other interface of the machine can have this identity while the interface exists."""
+        return bool(self.place) or (self.kind in PAIRS and bool(self.other) and self.other_nsid == HOST_NSID)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """The record of a move into a sandbox, written before the interface is moved.
+
+    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
+    ``is_attached`` is set once a container has the interface; until then a failure returns it to the host. A record of an earlier version has only
+    cookie and pod. It proves which sandbox the interface is in, but never that an interface may be moved out of one. Where the interface is not on
+    the host, such a record means that a container has it.
+    """
+
+    cookie: Cookie
+    pod: str
+    identity: Identity = dataclasses.field(default_factory=Identity)
+    ifindex: int = 0
+    is_attached: Annotated[bool, wire.Field(name="attached", absent=True)] = False
+
+    @property
+    def is_of_earlier_version(self) -> bool:
+        """Return whether an earlier version wrote the record."""
+        return self.identity == Identity()
+
+
+def is_same(wanted: Identity, present: Identity) -> bool:
+    """Return whether two identities are of the same interface."""
+    if wanted.place:
+        return present.place == wanted.place and wanted.port in {"", present.port}
+    return bool(wanted.kind) and present == wanted
+
+
+def is_in_pod(wanted: Identity, placement: Placement | None, present: Identity, ifindex: int) -> bool:
+    """Return whether an interface in a pod is the wanted one. ``placement`` is the record of its move, if there is one."""
+    return is_same(wanted, present) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
+
+
+def identity_from_record(record: object) -> Identity:
+    """Return the identity in a record, which from an earlier version has only the place."""
+    return _FORMAT.decode_or_none(Identity, record) or Identity()
+
+
+def placement_to_record(placement: Placement) -> records.Record:
+    """Return a placement as the journal stores it."""
+    return {
+        "cookie": COOKIE.encode(placement.cookie),
+        "pod": placement.pod,
+        "identity": dataclasses.asdict(placement.identity),
+        "ifindex": placement.ifindex,
+        "attached": placement.is_attached,
+    }
+
+
+def placement_from_record(record: object) -> Placement | None:
+    """Return the placement in a record, None for anything else."""
+    return _FORMAT.decode_or_none(Placement, record)
+
+
+HOST = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InterfaceRef:
+    """An interface in a namespace. ``namespace`` is a name under /run/netns, a path, an open descriptor, or HOST for the NICs' own."""
+
+    namespace: str | int
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InterfaceConfig:
+    """The wanted configuration of an interface in a pod.
+
+    ``mtu`` 0 and ``mac`` "" keep the present value. ``sysctls`` are values by name (``ipv4.arp_ignore``).
+    """
+
+    name: str
+    mtu: int = 0
+    mac: str = ""
+    mode: config.Mode = config.Mode.PRIVATE
+    addresses: tuple[str, ...] = ()
+    routes: tuple[config.Route, ...] = ()
+    rules: tuple[config.Rule, ...] = ()
+    neighbours: tuple[config.Neighbour, ...] = ()
+    sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObservedInterface:
+    """The present state of an interface in a pod. ``addresses`` are in canonical CIDR form, sorted, without link-local IPv6 ones."""
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HostState:
+    """The state of a whole interface on the host, from which it is restored. ``alias`` is the admin's ifalias.
+
+    ``identity`` distinguishes it from every other interface. ``routes`` are the host's routes by it, at most ``host_routes.MOST``, without those of
+    the kernel and of routing daemons. ``routes_left_out`` is the number of further ones. It is not recorded, because such an interface is not moved.
+    ``properties`` are the others in ``passthrough.properties.TABLE`` that the interface has, by name. A record of an earlier version has none.
+    """
+
+    name: str
+    mac: str
+    mtu: int
+    up: bool
+    addresses: tuple[str, ...] = ()
+    alias: str = ""
+    identity: Identity = dataclasses.field(default_factory=Identity)
+    routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
+    routes_left_out: int = 0
+    properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=records.empty)
+
+
+class Location(enum.Enum):
+    """The location of a whole interface: the host, the given sandbox, another sandbox, or no visible namespace.
+
+    Hardware that exists but is in no visible namespace is RETURNING: the kernel returns it to the host when the namespace that has it ends.
+    """
+
+    HOST = "host"
+    HERE = "here"
+    ELSEWHERE = "elsewhere"
+    RETURNING = "returning"
+    GONE = "gone"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Passthrough:
+    """A whole interface of a claim: its ``mark`` on the host, its former state there, and the record of its move, if there is one."""
+
+    mark: str
+    host_state: HostState
+    placement: Placement | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """Return the identity that was last read on the host."""
+        placement = self.placement
+        return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
+
+
+OnFailed = Callable[[Mapping[str, str]], None]
+
+
+def ignore(failed: Mapping[str, str]) -> None:
+    """Ignore what could not be restored. It is in the log."""
+    del failed
+
+
+class HostInterfaces(Protocol):
+    """The part of the port for whole interfaces: their state, marks, configuration and return to the host."""
+
+    def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
+        """Configure the interface of the wanted name and set it up. Settings that it has already stay.
+
+        Raise HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
+        """
+
+    def host_state(self, name: str) -> HostState | None:
+        """Return the state of an interface of the host, to record before it is moved, None where there is none. Raise HardwareError."""
+
+    def alias(self, name: str) -> str:
+        """Return the ifalias of an interface of the host, empty where there is none. Raise HardwareError."""
+
+    def mark(self, host_state: HostState, mark: str) -> None:
+        """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
+
+    def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None, on_failed: OnFailed = ignore) -> bool:
+        """Return the interface to the host and restore its state. ``sandbox`` is an open namespace that may have it.
+
+        ``on_failed`` is called once with the errors of the properties that could not be restored, usually none, by name.
+
+        Return False, without a change, when the interface is gone (a virtual one is deleted with its pod), or no interface in a pod is proved to be
+        it. Routes are restored where it was away. A route that fails is logged and skipped.
+
+        Raise HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
+        """
+
+
+def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addresses: tuple[str, ...] = ()) -> InterfaceConfig:
+    """Return the wanted configuration of an interface with this name and the addresses leased for one sandbox."""
+    return InterfaceConfig(
+        name=name,
+        mtu=chosen.mtu or 0,
+        mac=chosen.mac or mac,
+        mode=chosen.mode,
+        addresses=addresses or chosen.addresses,
+        routes=tuple(part for route in chosen.routes for part in route.parts),
+        rules=chosen.rules,
+        neighbours=chosen.neighbours,
+        sysctls=sysctl_table.in_pod(chosen.sysctls, forwarding=chosen.forwarding),
+    )
+
+
+def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
+    """Return the addresses of a configuration without their prefixes."""
+    return frozenset(address.partition("/")[0] for address in wanted.addresses)
+
+
+def announced_versions(wanted: InterfaceConfig) -> frozenset[int]:
+    """Return the IP versions whose addresses are announced: those for which the DeviceClass does not turn off the kernel's announcements."""
+    return frozenset(version for version, name in sysctl_table.ANNOUNCING.items() if wanted.sysctls.get(name, 1))
+
+
+def mark_of(share_id: str) -> str:
+    """Return the mark of the whole interface of a grant."""
+    return f"drakit whole {share_id}"
+
+
+def returning_mark(mark: str) -> str:
+    """Return the mark of an interface that was in a pod and is not restored completely, so that a driver continues to restore it."""
+    return f"{mark} coming back"
+
+
+def properties_of(host_state: HostState, *, was_away: bool) -> records.Record:
+    """Return the recorded properties of an interface, by the names of ``passthrough.properties``. Most are of one that was away only."""
+    always = {"mac": host_state.mac, "mtu": host_state.mtu, "up": host_state.up, "addresses": host_state.addresses}
+    return records.freeze_record({**(host_state.properties if was_away else {}), **always})
+
+
+def to_record(host_state: HostState) -> records.Record:
+    """Return a host state as the journal stores it."""
+    record = dataclasses.asdict(dataclasses.replace(host_state, properties={}))
+    del record["routes_left_out"]
+    return {**record, "properties": host_state.properties}
+
+
+def from_record(record: object) -> HostState:
+    """Return the host state in a record. Raise ConfigError for anything else."""
+    host_state = _FORMAT.decode(HostState, record)
+    if host_state.identity != Identity():
+        return host_state
+    # An earlier version wrote the place beside the name.
+    return dataclasses.replace(host_state, identity=identity_from_record(record))
+
+
+HOST_STATE = wire.Converter(from_record, to_record)

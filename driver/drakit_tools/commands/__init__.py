@@ -1,0 +1,1 @@
+"""The sub-commands that these tools add to ``drakit``."""

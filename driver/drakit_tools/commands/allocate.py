@@ -1,0 +1,188 @@
+"""``drakit allocate``: the devices that claims would get, and why a claim does not fit."""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit import extras
+from drakit.cli import options, output
+from drakit.core import errors
+from drakit.telemetry import plurals
+from drakit_tools import manifests as sources
+from drakit_tools import worlds
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+    from drakit_cluster.scheduling.explain import obstacles, whatif
+
+DOES_NOT_FIT = 1
+BAD_INPUT = 2
+_SHOWN_DEVICES = 3
+_SHOWN_NODES = 3
+_INDENT = 2
+_Indented = tuple[int, str]
+"""The indent of a line, and the line."""
+
+
+@options.quietly
+def allocate(
+    given: sources.Given = None,
+    files: sources.Files = None,
+    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Use only this node. Default: all known nodes.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Read slices, classes, nodes and allocated claims from a cluster.")] = False,
+    kubeconfig: Annotated[
+        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
+    ] = None,
+    gates: sources.Gates = None,
+    as_kubernetes: sources.AsKubernetes = None,
+    why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why, print a line for each device.")] = False,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
+
+    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They get the checks and
+    defaults of an API server. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices for the next
+    one.
+
+    The scheduler of Kubernetes 1.36 has known errors. --why shows where its decision differs; --as-kubernetes 1.36 repeats the errors.
+
+    Exit status is 0 if everything fits, 1 if something does not, and 2 for invalid input.
+
+    [bold]Examples[/bold]
+
+      drakit allocate slices.yaml claims.yaml --why
+
+      drakit slices --mock dgx-a100-40gb -o yaml | drakit allocate - claims.yaml
+
+      drakit allocate --live claims.yaml --node node-1 -o json
+    """
+    try:
+        wanted = [*(given or []), *(files or [])]
+        extras.require_local_cluster()
+        if not wanted and not live and kubeconfig is None:
+            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
+        chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
+        world = worlds.from_files(wanted, chosen)
+        if live or kubeconfig is not None:
+            world = worlds.with_live(world, kubeconfig)
+        decisions = _decide(world, _nodes(world, node), chosen, repeated)
+    except errors.DrakitError as error:
+        output.warn(str(error))
+        raise typer.Exit(BAD_INPUT) from error
+    if form is options.Format.TABLE:
+        _print(decisions, why=why, verbose=verbose)
+    else:
+        output.document(
+            {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}, form
+        )
+    if not all(decision.fits for decision in decisions):
+        raise typer.Exit(DOES_NOT_FIT)
+
+
+def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
+    from drakit_cluster.scheduling.explain import whatif
+
+    decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
+    if not decisions:
+        raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
+    return decisions
+
+
+def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
+    nodes = world.known_nodes()
+    if wanted is None:
+        return nodes
+    chosen = [node for node in nodes if _name(node) == wanted]
+    if not chosen:
+        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
+    return chosen
+
+
+def _name(obj: "Object") -> str:
+    from drakit_cluster.objects import json_types
+
+    return json_types.text(obj, "metadata", "name")
+
+
+def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) -> None:
+    out = output.console()
+    rows = [row for decision in decisions for row in _rows(decision)]
+    if rows:
+        output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
+    refused = [decision for decision in decisions if not decision.fits]
+    for number, decision in enumerate(refused):
+        head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
+        if rows or number:
+            out.print()
+        output.say(out, head, hang=_INDENT)
+        for indent, line in _why_lines(decision, verbose=verbose) if why else ():
+            output.say(out, line, indent=indent, hang=_INDENT)
+    for number, decision in enumerate(decision for decision in decisions if why and decision.difference):
+        if not number:
+            out.print()
+        output.say(out, f"warning: {decision.asked}: {decision.difference}", hang=_INDENT)
+
+
+def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
+    from drakit_cluster.objects import json_types
+
+    asked = "" if decision.asked.startswith("claim ") else decision.asked
+    if decision.fits and not decision.given:
+        yield (decision.asked.removeprefix("claim "), decision.node, "", "", decision.message, "")
+    for given in decision.given:
+        for result in json_types.objects(given.allocation, "devices", "results"):
+            device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
+            consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
+            admin = "admin access" if result.get("adminAccess") is True else ""
+            yield (given.claim, decision.node, asked, json_types.text(result, "request"), device, consumed or admin)
+
+
+def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Indented]":
+    """Yield the obstacles by node. Nodes with the same obstacles are listed together."""
+    alike: dict[tuple[_Indented, ...], list[str]] = {}
+    for node, obstacles_of_node in decision.why.items():
+        alike.setdefault(
+            tuple(line for obstacle in obstacles_of_node for line in _obstacle_lines(obstacle, node, verbose=verbose)), []
+        ).append(node)
+    if not alike:
+        yield _INDENT, decision.message
+    for lines, nodes in alike.items():
+        more = len(nodes) - _SHOWN_NODES
+        rest = f" and {plurals.counted(more, 'more node')}" if more > 0 else ""
+        yield _INDENT, f"on {', '.join(nodes[:_SHOWN_NODES])}{rest}:"
+        yield from lines
+
+
+def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool) -> "Iterator[_Indented]":
+    subject = f"{obstacle.claim}, request {obstacle.request}: " if obstacle.request else f"{obstacle.claim}: " if obstacle.claim else ""
+    yield 2 * _INDENT, f"{subject}{obstacle.text}"
+    for group in obstacle.groups:
+        names = [device.removeprefix(f"{device.split('/')[0]}/{node}/") for device in group.devices]
+        if verbose:
+            yield from ((3 * _INDENT, f"{name}: {group.text}") for name in names)
+            continue
+        more = len(names) - _SHOWN_DEVICES
+        shown = ", ".join(names[:_SHOWN_DEVICES]) + (", ..." if more > 0 else "")
+        yield 3 * _INDENT, f"{plurals.counted(len(names), 'device')}: {group.text} ({shown})"
+
+
+def _document(decision: "whatif.Decision") -> Mapping[str, object]:
+    made: dict[str, object] = {"asked": decision.asked, "fits": decision.fits}
+    if decision.difference:
+        made["difference"] = decision.difference
+    if decision.fits:
+        claims = [{"claim": grant.claim, "allocation": grant.allocation} for grant in decision.given]
+        return made | {"node": decision.node, "claims": claims} | ({"message": decision.message} if decision.message else {})
+    why = {node: [_obstacle(obstacle) for obstacle in listed] for node, listed in decision.why.items()}
+    return made | {"message": decision.message, "why": why}
+
+
+def _obstacle(obstacle: "obstacles.Obstacle") -> dict[str, object]:
+    groups = [{"text": group.text, "devices": list(group.devices)} for group in obstacle.groups]
+    made = {"claim": obstacle.claim, "request": obstacle.request, "text": obstacle.text, "devices": groups}
+    return {name: value for name, value in made.items() if value}

@@ -1,0 +1,71 @@
+"""``drakit dashboard``: serves a local web page with devices and claims."""
+
+import contextlib
+import threading
+from typing import Annotated
+
+import typer
+
+from drakit.cli import composition, options, output, process
+from drakit.core import errors
+
+_PORT_MAX = 65535
+
+
+@options.quietly
+def dashboard(
+    cluster: Annotated[
+        bool,
+        typer.Option(
+            "--cluster", help="Show all nodes of a cluster instead of this node. Uses --kubeconfig, or the pod's service account."
+        ),
+    ] = False,
+    kubeconfig: options.Kubeconfig = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=_PORT_MAX, help="Port on 127.0.0.1; 0 chooses a free port.")] = 0,
+    mock: options.Mock = None,
+    folder: options.Folder = None,
+    node: options.Node = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    families: options.Families = None,
+) -> None:
+    """Show GPUs, NICs and claims on a local web page that updates with every change, until Ctrl-C.
+
+    Without --cluster it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health,
+    bandwidth of NICs with the rate and use of each share, and claims with their states. With --cluster it shows every node, from ResourceSlices and
+    ResourceClaims, with events.
+
+    Only you can open the page: it is served on 127.0.0.1, and its address has a random token. It is read-only and loads nothing from other hosts.
+
+    [bold]Examples[/bold]
+
+      drakit dashboard --mock dgx-a100-40gb-2gpu
+
+      drakit dashboard --cluster --kubeconfig ~/.kube/config --port 8800
+    """
+    from drakit_tools.dashboard import server
+
+    settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+    if kubeconfig is not None and not cluster:
+        raise errors.SettingsError("needs --cluster; add it", key="--kubeconfig")
+    with contextlib.ExitStack() as stack:
+        if cluster:
+            from drakit.kube import client
+            from drakit.node import timing
+            from drakit_tools.dashboard import cluster_source
+
+            api = stack.enter_context(contextlib.closing(client.connect(kubeconfig)))
+            source = cluster_source.ClusterSource(api, timing.SystemClock(), f"cluster {api.server}")
+            stack.callback(source.close)
+            read = source.state
+        else:
+            from drakit_tools.dashboard import node_source
+
+            output.note(composition.unserved(composition.narrowed(settings, families or ())))
+            read = node_source.NodeSource(settings, only=families or ()).state
+        stop = threading.Event()
+        process.at_signals(stop)
+        address = stack.enter_context(server.serving(server.Dashboard(read), port))
+        output.for_scripts(address)
+        output.prose().print(f"Dashboard: {address}\nPress Ctrl-C to stop it.", markup=False, soft_wrap=True)
+        stop.wait()

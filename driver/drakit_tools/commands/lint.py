@@ -1,0 +1,155 @@
+"""``drakit lint``: find mistakes in slices, classes, claims and templates before they reach a cluster."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit import extras
+from drakit import settings as values
+from drakit.admission import opaque
+from drakit.cli import composition, options, output
+from drakit.core import errors
+from drakit.telemetry import plurals
+from drakit_tools import manifests as sources
+
+if TYPE_CHECKING:
+    from drakit_cluster.lint import Finding
+    from drakit_cluster.manifests import Document
+
+HAS_ERRORS = 1
+BAD_INPUT = 2
+_SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
+_INDENT = 2
+_INDEX = re.compile(r"\[[^\]]*\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Checked:
+    """The findings, the number and kinds of checked objects, and the skipped documents."""
+
+    found: "Sequence[Finding]"
+    objects: int
+    kinds: frozenset[object]
+    skipped: "Sequence[Document]"
+
+
+@options.quietly
+def lint(
+    given: sources.Given = None,
+    files: sources.Files = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
+    gates: sources.Gates = None,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Find mistakes in slices, classes, claims, templates, taint rules and pods.
+
+    The command applies the rules of Kubernetes 1.36's API server, and compares the objects with each other. It finds missing counters, a default
+    above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
+    node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
+    drakit's own drivers as prepare and drakit webhook do. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors,
+    1 with an error (or a warning, with --strict), and 2 for files that cannot be read.
+
+    [bold]Examples[/bold]
+
+      drakit lint claims.yaml
+
+      drakit lint manifests/ --strict -o json
+
+      kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
+    """
+    try:
+        checked = _lint([*(given or []), *(files or [])], gates or [])
+    except errors.DrakitError as error:
+        output.warn(str(error))
+        raise typer.Exit(BAD_INPUT) from error
+    if form is options.Format.TABLE:
+        _print(checked)
+        output.note(_devices_notice(checked))
+    else:
+        output.document([_document(finding) for finding in checked.found], form)
+    output.note(sources.skip_notice(checked.skipped))
+    if any(strict or finding.severity == "error" for finding in checked.found):
+        raise typer.Exit(HAS_ERRORS)
+
+
+def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
+    extras.require_local_cluster()
+    from drakit_cluster import lint as linting
+
+    if not files:
+        raise errors.ConfigError("nothing to check; add FILE, or -f FILE")
+    chosen = sources.feature_gates(gates)
+    documents = sources.read(files, samples=True)
+    skipped = linting.skipped(documents)
+    refused = [finding for document in documents for finding in _refused(document)]
+    kinds = frozenset(document.body.get("kind") for document in documents)
+    found = linting.lint(documents, chosen, refused, network_drivers=composition.network_drivers(values.Settings()))
+    return _Checked(found=found, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
+
+
+def _devices_notice(checked: _Checked) -> str:
+    """Return a note that selectors were not compared with devices; empty after a finding, and if files have slices or no selectors."""
+    if checked.found or "ResourceSlice" in checked.kinds or not checked.kinds & _SELECTING:
+        return ""
+    return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
+
+
+def _refused(document: "Document") -> "Iterator[Finding]":
+    """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does, or else for likely mistakes."""
+    from drakit_cluster import lint as linting
+
+    kind, version = document.body.get("kind"), document.body.get("apiVersion")
+    if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
+        rules = composition.opaque_rules(values.Settings())
+        mistakes = opaque.mistakes(kind, document.body, rules)
+        severity = linting.Severity.ERROR if mistakes else linting.Severity.WARNING
+        for mistake in mistakes or opaque.warnings(kind, document.body, rules):
+            reason, _, fix = mistake.reason.partition("; ")
+            yield linting.Finding(
+                severity=severity,
+                document=document,
+                field=mistake.field,
+                text=reason,
+                fix=fix or "correct the value, or remove the field",
+            )
+
+
+def _print(checked: _Checked) -> None:
+    out = output.console()
+    for finding, *alike in _grouped(checked.found):
+        where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
+        field = f"{finding.field}: " if finding.field else ""
+        more = [f"and {plurals.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
+        output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
+        for line in (f"{field}{finding.text}", *more, f"fix: {finding.fix}"):
+            output.say(out, line, indent=_INDENT, hang=_INDENT)
+    mistakes = sum(finding.severity == "error" for finding in checked.found)
+    total = ", ".join((plurals.counted(mistakes, "error"), plurals.counted(len(checked.found) - mistakes, "warning")))
+    result = total if checked.objects or checked.found else "nothing was checked"
+    output.say(output.prose(), f"{plurals.counted(checked.objects, 'object')}: {result}")
+
+
+def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":
+    """Return the findings in groups: the same mistake in many places of one object is shown once."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for finding in findings:
+        key = (id(finding.document), finding.severity, finding.text, finding.fix, _INDEX.sub("[]", finding.field))
+        groups.setdefault(key, []).append(finding)
+    return groups.values()
+
+
+def _document(finding: "Finding") -> Mapping[str, object]:
+    return {
+        "severity": str(finding.severity),
+        "file": finding.document.file,
+        "document": finding.document.number,
+        "line": finding.document.part.line_of(finding.field),
+        "kind": finding.document.body.get("kind"),
+        "object": finding.document.label,
+        "field": finding.field,
+        "message": finding.text,
+        "fix": finding.fix,
+    }

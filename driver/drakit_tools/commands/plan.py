@@ -1,0 +1,278 @@
+"""``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit import extras
+from drakit.cli import options, output
+from drakit.core import errors
+from drakit.telemetry import plurals
+from drakit_tools import fleets
+from drakit_tools import manifests as sources
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.explain import whatif
+    from drakit_cluster.simulation.fleet.groups import Fleet
+    from drakit_cluster.simulation.plan.moves import Plan as Moves
+    from drakit_cluster.simulation.plan.purchase import Purchase
+    from drakit_cluster.simulation.workload.templates import PodTemplate
+
+NO_PLAN = 1
+BAD_INPUT = 2
+_INDENT = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Question:
+    """The pods that need devices, by name, and the present fleet."""
+
+    pods: "Sequence[tuple[str, PodTemplate]]"
+    fleet: "Fleet"
+
+
+@options.quietly
+def plan(
+    machines: fleets.Machines = None,
+    files: sources.Files = None,
+    capture: fleets.Capture = None,
+    workload: Annotated[
+        str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Their times are ignored.")
+    ] = None,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ask",
+            metavar="TEMPLATE[:COUNT]",
+            help="Add COUNT pods of a template, which is written as in a workload: mig=1g.5gb:20. May be repeated.",
+        ),
+    ] = None,
+    buy: Annotated[list[str] | None, typer.Option("--buy", metavar="MACHINE", help="Add nodes of this machine. May be repeated.")] = None,
+    move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
+    gates: sources.Gates = None,
+    why: Annotated[bool, typer.Option("--why", help="Print the proof of the answer, and the devices of every pod.")] = False,
+    form: options.Output = options.Format.TABLE,
+) -> None:
+    """Plan capacity: the smallest number of nodes to add, or the fewest claims to move, so that pods fit.
+
+    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate. Allocated
+    claims of the fleet keep their devices, except with --move.
+
+    --buy simulates first fit, in the order of the pods, with more and more nodes. The answer is exact if counting or an exhaustive search proves
+    that fewer nodes are too few; otherwise it is called an estimate. --move tries every way to move one pod, then two, and so on. Its answer is
+    exact unless the search would take too long. The simulator verifies a plan before it is printed.
+
+    The exit status is 0 with a plan, 1 if there is none, and 2 for bad input.
+
+    [bold]Examples[/bold]
+
+      drakit plan --ask mig=1g.5gb:100 --ask gpu=8:2 --buy dgx-a100-40gb --why
+
+      drakit plan --ask mig=3g.20gb:40 --buy dgx-a100-40gb-2gpu --buy server-a30
+
+      drakit plan --capture ~/.kube/config --ask gpu=4 --move --why
+
+      drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
+    """
+    try:
+        extras.require_local_cluster()
+        chosen = sources.feature_gates(gates or [])
+        if bool(buy) == move:
+            raise errors.ConfigError("add either --buy MACHINE or --move")
+        with fleets.bad_input():
+            world = fleets.known_world(files or [], capture, chosen)
+            question = _question(machines or [], workload, ask or [], world)
+            answer = _moved(question, world) if move else _bought(question, buy or [])
+    except errors.DrakitError as error:
+        output.warn(str(error))
+        raise typer.Exit(BAD_INPUT) from error
+    if form is options.Format.TABLE:
+        answer.print(why=why)
+    else:
+        output.document(answer.document(), form)
+    if not answer.possible:
+        raise typer.Exit(NO_PLAN)
+
+
+def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World") -> _Question:
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import naming
+    from drakit_cluster.simulation.workload import reading, templates
+
+    catalogue = reading.Catalogue(world.templates)
+    pods: list[tuple[str, PodTemplate]] = []
+    for text in ask:
+        name, count = text, 1
+        if ":" in text and text.rpartition(":")[2].isdecimal():
+            name, count = text.rpartition(":")[0], int(text.rpartition(":")[2])
+        pods += [(f"{name} #{number}" if count > 1 else name, catalogue.template(name)) for number in range(1, count + 1)]
+    if workload is not None:
+        for task in fleets.workload_of(workload, world).tasks:
+            pods += [(f"{task.name} #{number}" if task.pods > 1 else task.name, task.template) for number in range(1, task.pods + 1)]
+    for claim in world.claims:
+        if not pod_claims.is_allocated(claim):
+            label = naming.label(claim)
+            pods.append((label, templates.PodTemplate(name=label, claims=[claim])))
+    if not pods:
+        raise errors.ConfigError("there are no pods; add --ask TEMPLATE:COUNT, --workload FILE, or a file with pending ResourceClaims")
+    made = fleets.groups(fleets.parsed(machines))
+    return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Bought:
+    """The answer to --buy."""
+
+    question: _Question
+    purchase: "Purchase"
+
+    @property
+    def possible(self) -> bool:
+        return not self.purchase.impossible
+
+    def document(self) -> Mapping[str, object]:
+        """Return the answer as data."""
+        if not self.possible:
+            return {"possible": False, "reasons": list(self.purchase.impossible)}
+        return {
+            "possible": True,
+            "exact": self.purchase.exact,
+            "why": self.purchase.why,
+            "nodes": [{"machine": name, "count": count} for name, count in self.purchase.nodes],
+            "placements": [
+                {"pod": name, "node": grant.node.name, "devices": grant.names()}
+                for (name, _), outcome in zip(self.question.pods, self.purchase.outcomes, strict=True)
+                for grant in outcome.grants
+            ],
+        }
+
+    def print(self, *, why: bool) -> None:
+        """Write the answer for people."""
+        pods = plurals.counted(len(self.question.pods), "pod")
+        if not self.possible:
+            _say(f"{pods}: no number of nodes is enough")
+            _say(*self.purchase.impossible, indent=_INDENT)
+            return
+        bought = self.purchase
+        machines = " and ".join(f"{count} {name}" for name, count in bought.nodes)
+        certainty = "the fewest" if bought.exact else "an estimate"
+        _say(f"{pods}: add {machines} ({certainty})" if bought.total else f"{pods}: the fleet has enough room; no node is needed")
+        _say(f"verified: a simulation with first fit places {pods}")
+        if why and bought.why:
+            less = f"with {bought.total - 1} instead of {bought.total}: " if bought.exact and not bought.why.startswith("an ") else ""
+            _say(f"why: {less}{bought.why}")
+        if why:
+            rows = [
+                (name, grant.node.name, ", ".join(grant.names()))
+                for (name, _), outcome in zip(self.question.pods, bought.outcomes, strict=True)
+                for grant in outcome.grants
+            ]
+            output.put(output.console(), output.table("\nPlacements", ["POD", "NODE", "DEVICES"], rows))
+
+
+def _bought(question: _Question, buy: Sequence[str]) -> _Bought:
+    from drakit_cluster.simulation.plan import purchase
+
+    shown = fleets.groups([(name, 1) for name in dict.fromkeys(buy)])
+    planner = purchase.Planner(question.fleet, shown, [template for _, template in question.pods])
+    return _Bought(question=question, purchase=planner.plan())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Moved:
+    """The answer to --move; ``reasons`` are why pods do not fit without moves."""
+
+    question: _Question
+    moves: "Moves"
+    reasons: Sequence[str]
+    verified: bool
+
+    @property
+    def possible(self) -> bool:
+        return self.moves.found
+
+    def document(self) -> Mapping[str, object]:
+        """Return the answer as data."""
+        return {
+            "possible": self.possible,
+            "exact": self.moves.exact,
+            "verified": self.verified,
+            "why": list(self.reasons),
+            "moves": [
+                {
+                    "pod": pod.name,
+                    "from": {"node": pod.moved_from, "devices": list(pod.devices_before)},
+                    "to": {"node": pod.node, "devices": list(pod.devices)},
+                }
+                for pod in self.moves.moves
+            ],
+            "placements": [
+                {"pod": pod.name, "node": pod.node, "devices": list(pod.devices)} for pod in self.moves.placed if not pod.moved_from
+            ],
+        }
+
+    def print(self, *, why: bool) -> None:
+        """Write the answer for people."""
+        pods = plurals.counted(len(self.question.pods), "pod")
+        if not self.possible:
+            reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
+            _say(f"{pods}: {reason}")
+            _say(*(self.reasons if why else ()), indent=_INDENT)
+            return
+        moved = self.moves.moves
+        certainty = "the fewest" if self.moves.exact else "an estimate"
+        _say(
+            f"{pods}: move {plurals.counted(len(moved), 'pod or claim')} ({certainty})"
+            if moved
+            else f"{pods}: the fleet has enough room; no move is needed"
+        )
+        _say("verified: in a simulation, all moved pods end first, and then every pod gets its devices")
+        if why:
+            _say(*(f"why: {text}" for text in self.reasons))
+        out = output.console()
+        rows = [(pod.name, _place(pod.moved_from, pod.devices_before), _place(pod.node, pod.devices)) for pod in moved]
+        if rows:
+            output.put(out, output.table("\nMoves", ["POD OR CLAIM", "FROM", "TO"], rows))
+        new = [(pod.name, pod.node, ", ".join(pod.devices)) for pod in self.moves.placed if not pod.moved_from]
+        output.put(out, output.table("\nNew", ["POD", "NODE", "DEVICES"], new))
+
+
+def _moved(question: _Question, world: "whatif.World") -> _Moved:
+    from drakit_cluster.simulation.engine.nodes import Nodes
+    from drakit_cluster.simulation.plan import moves
+    from drakit_cluster.simulation.report import refusals
+
+    if not question.fleet.size:
+        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+    nodes = Nodes(question.fleet)
+    holders = moves.pods_of(nodes, _allocated(world))
+    answer = moves.MovePlanner(nodes, holders).plan(question.pods)
+    reasons = []
+    for template in dict.fromkeys(template for _, template in question.pods):
+        never = [refusals.why_not(template, placed) for placed in nodes.types]
+        if all(never):
+            reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
+        elif answer.moves:
+            reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
+    return _Moved(
+        question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
+    )
+
+
+def _allocated(world: "whatif.World") -> "list[Object]":
+    from drakit_cluster.client import pod_claims
+
+    return [claim for claim in world.claims if pod_claims.is_allocated(claim)]
+
+
+def _place(node: str, devices: Sequence[str]) -> str:
+    return f"{node}: {', '.join(devices)}"
+
+
+def _say(*lines: str, indent: int = 0) -> None:
+    out = output.console()
+    for line in lines:
+        output.say(out, line, indent=indent, hang=_INDENT)

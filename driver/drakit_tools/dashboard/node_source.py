@@ -1,0 +1,66 @@
+"""The state of this node: hardware, journal, and the health that a running driver reports."""
+
+from collections.abc import Mapping, Sequence
+
+from drakit import settings as values
+from drakit.cli import composition, views
+from drakit.core import advanced, errors, inventory, lifecycle
+from drakit_tools.dashboard import model
+
+_BYTES = "nic_share_bytes"
+
+
+class NodeSource:
+    """Reads the drivers of one node, as ``drakit show`` does."""
+
+    def __init__(self, settings: values.Settings, *, only: Sequence[str] = ()) -> None:
+        self._families = composition.families_to_read(settings, only=only)
+        self._node = composition.node_name(settings)
+
+    def state(self) -> model.State:
+        """Return the current state. A driver that cannot be read is reported as a problem, and the others are shown."""
+        pools, claims, problems = [], [], []
+        node_name = self._node
+        for family in self._families:
+            driver = family.spec.driver_name
+            try:
+                seen = views.look(family)
+            except errors.DrakitError as error:
+                problems.append(f"{driver}: {error}")
+                continue
+            if seen.error is not None and (family.is_served or seen.entries):
+                problems.append(f"{driver}: {seen.error}")
+            node_name = seen.pool
+            held = [holding for entry in seen.entries for holding in _holdings(entry)]
+            health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
+            for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
+                base = model.Pool(driver=driver, name=name, note=seen.trouble)
+                pools.append(model.pool(base, offered, held, health, _traffic(seen.readings)))
+            claims += model.claim_rows(driver, node_name, held)
+        node = model.Node(name=node_name, pools=tuple(pools))
+        return model.State(title=f"node {node_name}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))
+
+
+def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
+    return [
+        model.Holding(
+            device=grant.device.name,
+            claim=str(entry.claim),
+            uid=entry.claim.uid,
+            request=grant.request,
+            share=grant.share_id or "",
+            consumed=grant.consumed_capacity,
+            admin=grant.admin_access,
+            state=entry.state.value,
+            done=grant.edits is not None,
+        )
+        for grant in entry.grants
+    ]
+
+
+def _traffic(readings: Sequence[advanced.Metric]) -> Mapping[tuple[str, str], int]:
+    return {
+        (reading.labels.get("share", ""), reading.labels.get("direction", "")): int(reading.value)
+        for reading in readings
+        if reading.name == _BYTES
+    }

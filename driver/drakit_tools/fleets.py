@@ -1,0 +1,152 @@
+"""Builds the fleets of ``drakit simulate`` and ``drakit plan`` from mock machines, files or a live cluster."""
+
+import contextlib
+import dataclasses
+import pathlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from drakit import machines
+from drakit.cli import composition, options
+from drakit.cli.commands import slices as publishing
+from drakit.core import errors
+from drakit.core.slices import resource_slice
+from drakit.inputs import files as inputs
+from drakit.telemetry import plurals
+from drakit_tools import manifests as sources
+from drakit_tools import worlds
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
+    from drakit_cluster.scheduling.explain import whatif
+    from drakit_cluster.simulation.fleet.groups import Fleet, Group
+    from drakit_cluster.simulation.workload.tasks import Workload
+    from drakit_cluster.simulation.workload.templates import PodTemplate
+
+PROTOTYPE = "prototype"
+NODES_MAX = 100_000
+
+Machines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--machine",
+        "-m",
+        metavar="NAME[:COUNT]",
+        help="Add COUNT nodes of a machine: the name of a mock machine, or a machine file. May be repeated.",
+    ),
+]
+Capture = Annotated[
+    pathlib.Path | None,
+    typer.Option("--capture", metavar="KUBECONFIG", help="Also use the nodes, slices, classes and allocated claims of this cluster."),
+]
+
+
+def parsed(texts: Sequence[str]) -> list[tuple[str, int]]:
+    """Return machines with their counts; raises ConfigError."""
+    counts = []
+    for text in texts:
+        name, _, count = text.rpartition(":") if text.rpartition(":")[2].isdecimal() else (text, "", "1")
+        if not 1 <= int(count) <= NODES_MAX:
+            raise errors.ConfigError(f"--machine {text}: write NAME:COUNT with a count from 1 to {NODES_MAX}")
+        counts.append((name, int(count)))
+    return counts
+
+
+def groups(counts: Sequence[tuple[str, int]]) -> "list[Group]":
+    """Return the nodes of machines; raises SettingsError for a machine that is unknown."""
+    from drakit_cluster.simulation.fleet import groups as fleet_groups
+
+    made: list[Group] = []
+    numbered: dict[str, int] = {}
+    for name, count in counts:
+        label = machines.load(name).name
+        first = numbered.get(label, 0)
+        made.append(fleet_groups.of_machine(label, slices_of(name), PROTOTYPE, count, first=first))
+        numbered[label] = first + count
+    return made
+
+
+def slices_of(machine: str) -> "list[Object]":
+    """Return the slices that drakit's drivers publish on a node like this machine."""
+    with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+        settings = options.read(mock=machine, folder=pathlib.Path(folder), node=PROTOTYPE, local=True)
+        sheaves = [
+            publishing.sheaf(family, offered, resource_slice.Form.FLAT)
+            for family, offered in publishing.inventories(composition.families(settings))
+        ]
+    return [item for sheaf in sheaves for item in sheaf.objects if isinstance(item, dict)]
+
+
+def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":
+    """Return the objects of files and of a live cluster, and those of drakit's classes whose names are not in use."""
+    from drakit_tools.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
+
+    world = worlds.from_files(files, gates)
+    if capture is not None:
+        world = worlds.with_live(world, capture)
+    named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
+    own = [
+        device_class
+        for device_class in demo_cluster.classes()
+        if isinstance(device_class["metadata"], dict) and device_class["metadata"]["name"] not in named
+    ]
+    return dataclasses.replace(world, classes=[*world.classes, *own])
+
+
+def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":
+    """Return the fleet of machines and of the world's nodes; raises ConfigError if the two cannot be combined."""
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import json_types
+    from drakit_cluster.scheduling import taint_rules
+    from drakit_cluster.simulation.fleet import groups as fleet_groups
+
+    classes = {json_types.text(device_class, "metadata", "name"): device_class for device_class in world.classes}
+    held = [claim for claim in world.claims if pod_claims.is_allocated(claim)]
+    published = [taint_rules.tainted(entry, world.taint_rules) for entry in world.slices]
+    nodes = world.nodes if published else ()
+    fleet = fleet_groups.of_objects(published, nodes, classes, fleet_groups.Reads.of(templates), held)
+    if fleet.shared and made:
+        raise errors.ConfigError("--machine: cannot be combined with slices for several nodes")
+    return dataclasses.replace(fleet, groups=[*fleet.groups, *made])
+
+
+def require_nodes(made: "Sequence[Group]", world: "whatif.World") -> None:
+    """Raise ConfigError if the input has no devices."""
+    if not made and not world.slices:
+        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+
+
+def workload_of(file: str, world: "whatif.World") -> "Workload":
+    """Return the workload of a file, whose templates are in the world or shorthand; raises ConfigError and WorkloadError."""
+    from drakit_cluster.simulation.workload import reading
+
+    try:
+        text = inputs.read_text(pathlib.Path(file), limit=sources.SIZE_MAX, encoding="utf-8-sig")
+    except OSError as error:
+        raise errors.ConfigError(f"{file}: cannot be read: {error.strerror}") from error
+    return reading.read(file, text, reading.Catalogue(world.templates))
+
+
+@contextlib.contextmanager
+def bad_input() -> Iterator[None]:
+    """Convert errors of a simulation's input into ConfigError."""
+    from drakit_cluster.objects.devices import AllocationError
+    from drakit_cluster.objects.quantity import QuantityError
+    from drakit_cluster.simulation.workload.templates import WorkloadError
+
+    try:
+        yield
+    except (WorkloadError, AllocationError, QuantityError) as error:
+        raise errors.ConfigError(str(error)) from error
+
+
+def counted_nodes(fleet: "Fleet") -> str:
+    """Return the number of nodes, in total and by machine, as text."""
+    totals: dict[str, int] = {}
+    for group in fleet.groups:
+        totals[group.label] = totals.get(group.label, 0) + len(group.names)
+    return f"{plurals.counted(fleet.size, 'node')} ({', '.join(f'{count} {label}' for label, count in totals.items())})"

@@ -1,0 +1,69 @@
+"""A GPU that does not answer is not offered; all others are."""
+
+import logging
+import pathlib
+
+import pytest
+
+from drakit.core import errors
+from drakit_gpu import port
+from drakit_gpu.mock import fault_injection
+from fakes import gpu_node
+
+CALLS = ["mig_mode", "gpu_instance_profiles", "possible_placements", "gpu_instances"]
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    return gpu_node.GpuNode(tmp_path)
+
+
+def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_LOST, times: int = 1) -> None:
+    fault = fault_injection.Fault(
+        call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=times
+    )
+    fault_injection.Faults(node.choice.directory).arm(fault)
+
+
+@pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])
+@pytest.mark.parametrize("call", CALLS)
+def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
+    fail(node, call, code)
+    with caplog.at_level(logging.WARNING):
+        names = {device.name for device in node.driver.discover().devices}
+    assert len(names) == 26
+    assert all(name.startswith("gpu-1") for name in names)
+    result = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}
+    assert (node.hardware.gpus()[0].uuid, f"{port.CALLS[call]}: {code.name}") in result
+    assert len(node.driver.discover().devices) == 52
+
+
+def test_claims_on_the_others_are_prepared(node: gpu_node.GpuNode) -> None:
+    fail(node, "mig_mode")
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    assert node.instances() == [(1, 19, 6)]
+
+
+def test_no_answer_from_any_is_an_error_so_that_the_last_offer_stays(node: gpu_node.GpuNode) -> None:
+    fail(node, "mig_mode", times=2)
+    with pytest.raises(errors.HardwareError, match=r"no GPU answers \(2 found\)"):
+        node.driver.discover()
+
+
+def test_a_claim_on_a_lost_gpu_unprepares_because_recovery_destroys_its_instance(node: gpu_node.GpuNode) -> None:
+    gpu = node.hardware.gpus()[1].uuid
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    node.hardware.lose(gpu)
+    node.unprepare()
+    node.hardware.reset(gpu)
+    assert not node.instances()
+
+
+def test_one_error_that_says_lost_is_not_believed_while_the_gpu_answers(node: gpu_node.GpuNode) -> None:
+    node.prepare("gpu-1-mig-1g5gb-19-6")
+    fail(node, "gpu_instances")
+    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+        node.unprepare()
+    assert node.instances() == [(1, 19, 6)]
+    node.unprepare()
+    assert not node.instances()

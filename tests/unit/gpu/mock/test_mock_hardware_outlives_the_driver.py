@@ -1,0 +1,247 @@
+"""Mock GPUs are a machine of their own: real processes come and go, are killed by real signals, and what they made stays until a reboot."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from drakit import machines
+from drakit.core import errors
+from drakit_gpu import port
+from drakit_gpu.mock import fault_injection, mock_gpus
+from fakes import gpu_node
+
+MACHINE = "dgx-a100-40gb-2gpu"
+PROFILE, SLICE = 19, port.Placement(start=6, size=1)
+MAKE_ONE = """
+import pathlib, sys
+from drakit.devices import machines
+from drakit_gpu import port
+from drakit_gpu.mock import mock_gpus
+hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=pathlib.Path(sys.argv[1]), owner="node-a"))
+for start in map(int, sys.argv[2:]):
+    gpu = hardware.gpus()[start // 7].uuid
+    made = hardware.create_gpu_instance(gpu, 19, port.Placement(start=start % 7, size=1))
+    print(made.id, flush=True)
+"""
+PATIENCE_SECONDS = 60.0
+
+
+@pytest.fixture
+def choice(tmp_path: pathlib.Path) -> machines.Choice:
+    return machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a")
+
+
+@contextlib.contextmanager
+def process(choice: machines.Choice, *starts: int) -> Iterator["subprocess.Popen[str]"]:
+    arguments = [sys.executable, "-c", MAKE_ONE, str(choice.directory), *map(str, starts)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            yield running
+        finally:
+            if running.poll() is None:
+                running.kill()
+
+
+def until_stalled(injector: fault_injection.Faults) -> fault_injection.Stall:
+    """The stall of the other process: the one thing here that has to be waited for, because a process cannot be asked."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for stall in injector.stalled():
+            return stall
+        time.sleep(0.01)
+    raise AssertionError("nobody stalled")
+
+
+def starts(choice: machines.Choice) -> list[int]:
+    hardware = mock_gpus.MockGpus(choice)
+    return [instance.placement.start for gpu in hardware.gpus() for instance in hardware.gpu_instances(gpu.uuid)]
+
+
+@pytest.mark.parametrize("moment,left", [(fault_injection.Moment.BEFORE, []), (fault_injection.Moment.AFTER, [6])])
+def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(
+    choice: machines.Choice, moment: fault_injection.Moment, left: list[int]
+) -> None:
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=moment, action=fault_injection.Action.HANG))
+    with process(choice, 6) as victim:
+        stall = until_stalled(injector)
+        assert (stall.pid, stall.call, stall.moment) == (victim.pid, "create_gpu_instance", moment)
+        os.kill(victim.pid, signal.SIGKILL)
+        assert victim.wait() == -signal.SIGKILL
+    assert starts(choice) == left
+    assert not injector.stalled()
+    mock_gpus.MockGpus(choice).create_gpu_instance(mock_gpus.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
+
+
+def test_a_hanging_call_goes_on_when_released_and_others_are_not_held_up(choice: machines.Choice) -> None:
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
+    with process(choice, 6) as slow:
+        until_stalled(injector)
+        with process(choice, 5) as quick:
+            assert quick.wait() == 0
+        assert slow.poll() is None
+        injector.release()
+        assert slow.wait() == 0
+    assert starts(choice) == [5, 6]
+
+
+def test_a_machine_can_kill_the_process_that_calls_it_between_effect_and_answer(choice: machines.Choice) -> None:
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(
+        fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE, skip=1)
+    )
+    with process(choice, 6, 5, 4) as victim:
+        assert victim.wait() == -signal.SIGKILL
+        assert victim.stdout is not None
+        assert victim.stdout.read() == "1\n", "the first call was answered, the second was not, the third was not made"
+    assert starts(choice) == [5, 6]
+    with process(choice, 4) as successor:
+        assert successor.wait() == 0
+
+
+def test_two_processes_change_one_machine_in_turn(choice: machines.Choice) -> None:
+    with process(choice, *range(7)) as first, process(choice, *range(7, 14)) as second:
+        assert (first.wait(), second.wait()) == (0, 0)
+    assert sorted(starts(choice)) == sorted([*range(7), *range(7)])
+
+
+def test_two_threads_cannot_have_the_same_placement(choice: machines.Choice) -> None:
+    gpu = mock_gpus.MockGpus(choice).gpus()[0].uuid
+    outcomes: list[port.Code | None] = []
+
+    def create() -> None:
+        try:
+            mock_gpus.MockGpus(choice).create_gpu_instance(gpu, PROFILE, SLICE)
+        except port.CallError as error:
+            outcomes.append(error.code)
+        else:
+            outcomes.append(None)
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count(None) == 1
+    assert outcomes.count(port.Code.INSUFFICIENT_RESOURCES) == 7
+
+
+def test_a_reboot_forgets_instances_keeps_mig_mode_and_changes_the_boot_id(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    first, second = (gpu.uuid for gpu in hardware.gpus())
+    hardware.create_gpu_instance(first, PROFILE, SLICE)
+    hardware.set_mig_mode(second, enabled=False)
+    before = hardware.boot_id()
+    assert machines.reboot(choice.directory) == hardware.boot_id() != before
+    assert not starts(choice)
+    assert mock_gpus.MockGpus(choice).mig_mode(second) == port.MigMode(current=False, pending=False)
+
+
+def test_an_injected_error_comes_at_its_call_as_often_as_asked(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    injector = fault_injection.Faults(choice.directory)
+    injector.arm(
+        fault_injection.Fault(
+            call="gpus",
+            moment=fault_injection.Moment.BEFORE,
+            action=fault_injection.Action.FAIL,
+            code=port.Code.GPU_IS_LOST,
+            skip=1,
+            times=2,
+        )
+    )
+    answers: list[object] = []
+    for _ in range(4):
+        try:
+            answers.append(len(hardware.gpus()))
+        except port.CallError as error:
+            answers.append(error.code)
+    assert answers == [2, port.Code.GPU_IS_LOST, port.Code.GPU_IS_LOST, 2]
+
+
+def test_a_fault_at_an_unknown_call_is_refused(choice: machines.Choice) -> None:
+    with pytest.raises(errors.SettingsError, match="no call 'explode'"):
+        fault_injection.Fault(call="explode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.DIE)
+
+
+def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    file = choice.directory / "gpu-faults.json"
+    file.write_text('{"faults": [{"call": "gpus", "moment": "before", "action": "fail"}]}')
+    with pytest.raises(port.CallError, match="UNKNOWN"):
+        hardware.gpus()
+    file.write_text('{"faults": [{"call": "gpus", "moment": "during", "action": "fail"}]}')
+    with pytest.raises(errors.SettingsError, match=r"faults\[0\].moment: 'during' is not one of before, after"):
+        hardware.gpus()
+
+
+def test_gpus_of_two_nodes_are_not_the_same(tmp_path: pathlib.Path) -> None:
+    uuids = [
+        {gpu.uuid for gpu in mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
+        for owner in ("node-a", "node-b")
+    ]
+    assert not uuids[0] & uuids[1]
+
+
+def test_a_directory_of_another_machine_is_refused(choice: machines.Choice, tmp_path: pathlib.Path) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    hardware.set_mig_mode(hardware.gpus()[0].uuid, enabled=False)
+    for other in ({"name": "dgx-h100", "owner": "node-a"}, {"name": MACHINE, "owner": "node-b"}):
+        with pytest.raises(errors.SettingsError, match="use another directory"):
+            mock_gpus.MockGpus(machines.Choice(directory=choice.directory, **other))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "machine": "x"}'])
+def test_a_damaged_state_is_reported_and_never_overwritten(choice: machines.Choice, text: str) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    gpu = hardware.gpus()[0].uuid
+    file = choice.directory / "gpus.json"
+    file.write_text(text)
+    with pytest.raises(errors.SettingsError, match=r"gpus\.json"):
+        hardware.create_gpu_instance(gpu, PROFILE, SLICE)
+    assert file.read_text() == text
+
+
+def test_a_state_that_cannot_be_written_is_a_failed_call_and_changes_nothing(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    (choice.directory / "gpus.json.new").mkdir()
+    with pytest.raises(port.CallError, match=r"UNKNOWN .*Is a directory"):
+        hardware.create_gpu_instance(hardware.gpus()[0].uuid, PROFILE, SLICE)
+    assert not starts(choice)
+
+
+def test_the_state_is_for_its_owner_alone(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    hardware.create_gpu_instance(hardware.gpus()[0].uuid, PROFILE, SLICE)
+    assert choice.directory.stat().st_mode & 0o777 == 0o700
+    assert (choice.directory / "gpus.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((choice.directory / "gpus.json").read_text())["machine"] == MACHINE
+
+
+def test_a_driver_killed_while_it_prepares_is_recovered_by_the_next(tmp_path: pathlib.Path) -> None:
+    """The journal holds the intent, the machine holds a GPU instance without a compute instance, the process is gone."""
+    node = gpu_node.GpuNode(tmp_path)
+    node.prepare("gpu-0-mig-1g5gb-19-6")
+    grant = node.journal["a"].grant
+    node.driver.unprepare(grant)
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(grant, record={}))
+    fault_injection.Faults(tmp_path).arm(
+        fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE)
+    )
+    with process(node.choice, 6) as victim:
+        assert victim.wait() == -signal.SIGKILL
+    assert node.instances() == [(0, 19, 6)]
+    node.restart()
+    node.recover()
+    assert not node.instances()

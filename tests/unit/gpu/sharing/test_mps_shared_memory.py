@@ -1,0 +1,318 @@
+"""The shared memory of an MPS daemon: a tmpfs of its own where the host sees it, and nothing left of it whenever the driver dies.
+
+The folder that is shared with the host is played by a mount of the test's own; the host, and the driver's container, by a process with another
+mount namespace that shares it.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
+from fakes import mps_daemon
+
+Record = Callable[[str, object], None]
+
+GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
+GPU = "GPU-00000000-0000-0000-0000-000000000001"
+WANTED = gpu_settings.Mps(percentage=50)
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")]
+
+
+@pytest.fixture
+def place() -> Iterator[pathlib.Path]:
+    """A folder with a mount of its own that is shared, as a kubelet's plugin folder is for a pod with Bidirectional mounts. Its path is short."""
+    with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
+        subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+        try:
+            subprocess.run(["mount", "--make-private", folder], check=True)
+            subprocess.run(["mount", "--make-shared", folder], check=True)
+            yield pathlib.Path(folder)
+        finally:
+            kill_all(pathlib.Path(folder))
+            subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def processes_below(folder: pathlib.Path) -> list[processes.Process]:
+    return [
+        process
+        for made in (folder / "mps").glob("*")
+        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")
+    ]
+
+
+@pytest.fixture
+def daemons(place: pathlib.Path) -> child_daemons.ChildDaemons:
+    return child_daemons.ChildDaemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
+
+
+def kill_all(folder: pathlib.Path) -> None:
+    """Kill what serves, and see it gone."""
+    for process in processes_below(folder):
+        process.send(signal.SIGKILL)
+    waiting = threading.Event()
+    assert any(not processes_below(folder) or waiting.wait(0.01) for _ in range(3000))
+
+
+def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
+    """Fields of the mounts below a folder, as a process sees them: point, options, kind, options of the file system."""
+    points = []
+    for fields in map(str.split, pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()):
+        if fields[4].startswith(f"{folder}/"):
+            kind = fields.index("-") + 1
+            points.append([fields[4], fields[5], fields[kind], fields[kind + 2]])
+    return points
+
+
+def memory_of(daemons: child_daemons.ChildDaemons) -> pathlib.Path:
+    return pathlib.Path(daemons.access(GRANT).mounts[1].host_path)
+
+
+@contextlib.contextmanager
+def another_namespace(*, result: str = "unchanged") -> Iterator[subprocess.Popen[bytes]]:
+    """A process with a mount namespace of its own, whose shared mounts stay shared with this one's."""
+    command = ["unshare", "--mount", f"--propagation={result}", "sh", "-c", "echo ready; read _"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        try:
+            yield running
+        finally:
+            running.communicate(b"\n")
+
+
+def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_programs(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
+    with another_namespace() as host:
+        daemons.ensure(GRANT, GPU, WANTED)
+        memory = memory_of(daemons)
+        (point, options, kind, _) = mounts(place, str(host.pid))[0]
+        assert (point, kind) == (str(memory), "tmpfs")
+        assert {"nosuid", "nodev", "noexec"} <= set(options.split(","))
+        assert oct(memory.stat().st_mode & 0o7777) == "0o1777"
+        seen = pathlib.Path(f"/proc/{host.pid}/root{memory}/mps-stand-in")
+        assert seen.read_text() == "shared", "what the daemon wrote to its /dev/shm"
+        half = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2
+        assert os.statvfs(memory).f_blocks * os.statvfs(memory).f_frsize == pytest.approx(half, rel=0.01)
+        daemons.stop(GRANT)
+        assert mounts(place, str(host.pid)) == mounts(place) == []
+    assert daemons.home is not None
+    assert list(daemons.home.iterdir()) == []
+
+
+def control(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> int:
+    """The pid of a grant's daemon, which is in its mount namespace."""
+    running = daemons.process(grant)
+    assert running is not None
+    return running.pid
+
+
+def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
+    other = f"{GRANT}other"
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.ensure(other, GPU, WANTED)
+    gone = str(memory_of(daemons))
+    daemons.stop(GRANT)
+    assert gone not in {mount[0] for mount in mounts(place, str(control(daemons, other)))}
+    daemons.stop(other)
+
+
+def test_a_server_with_another_user_id_reaches_only_the_pipe_in_closed_folders(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
+    """NVIDIA's daemon starts its servers under the user id of a client that is not root."""
+    daemons.ensure(GRANT, GPU, WANTED)
+    daemons.ensure(f"{GRANT}other", GPU, WANTED)
+    pipe = pathlib.Path(daemons.access(GRANT).mounts[0].host_path)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    inside = ["nsenter", f"--target={control(daemons)}", "--mount", *user]
+
+    def can(command: list[str]) -> bool:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+    assert can([*inside, "ls", str(pipe / "control")])
+    assert not can([*user, "ls", str(pipe / "control")]), "on the host the folders are closed"
+    assert pipe.parent.stat().st_mode & 0o777 == 0o700
+    home = subprocess.run([*inside, "ls", str(pipe.parents[1])], capture_output=True, text=True, check=True).stdout.split()
+    assert home == [pipe.parent.name], "no other claim's folder"
+    beside = subprocess.run([*inside, "ls", str(pipe.parent)], capture_output=True, text=True, check=True).stdout.split()
+    assert beside == ["log", "pipe"]
+    daemons.check(GRANT)
+    daemons.stop(GRANT)
+    daemons.stop(f"{GRANT}other")
+
+
+def test_a_restarted_driver_and_a_new_daemon_keep_the_shared_memory(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    client = memory_of(daemons) / "of-a-container"
+    client.write_text("still in use")
+    again = child_daemons.ChildDaemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
+    again.ensure(GRANT, GPU, WANTED)
+    kill_all(place)
+    again.ensure(GRANT, GPU, WANTED)
+    assert client.read_text() == "still in use"
+    assert len(mounts(place)) == 1, "nothing is mounted twice"
+    again.stop(GRANT)
+    assert mounts(place) == []
+
+
+def test_shared_memory_is_created_again_after_a_reboot(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    kill_all(place)
+    daemon_folder.unmount_shm(memory_of(daemons))
+    daemons.stop(GRANT)  # a claim of an earlier boot is undone first
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert daemon_folder.is_shm_mounted(memory_of(daemons))
+    daemons.stop(GRANT)
+
+
+def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+) -> None:
+    """As of a claim that was prepared before memory was mounted."""
+    subprocess.run(["mount", "--make-private", str(place)], check=True)
+    daemons.ensure(GRANT, GPU, WANTED)
+    subprocess.run(["mount", "--make-shared", str(place)], check=True)
+    kill_all(place)
+    daemons.ensure(GRANT, GPU, WANTED)
+    assert mounts(place) == []
+    daemons.stop(GRANT)
+
+
+def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    kill_all(place)
+    daemons.sweep(lambda: {GRANT})
+    assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the grant is known"
+    daemons.sweep(tuple)
+    assert mounts(place) == []
+    assert daemons.home is not None
+    assert list(daemons.home.iterdir()) == []
+
+
+def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says_so(
+    place: pathlib.Path, daemons: child_daemons.ChildDaemons, caplog: pytest.LogCaptureFixture
+) -> None:
+    subprocess.run(["mount", "--make-private", str(place)], check=True)
+    daemons.ensure(GRANT, GPU, WANTED)
+    try:
+        assert mounts(place) == []
+        assert (memory_of(daemons) / "mps-stand-in").read_text() == "shared", "daemon and clients share it all the same"
+        assert "mounts are not shared with the host" in caplog.text
+    finally:
+        daemons.stop(GRANT)
+
+
+def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+    daemons.ensure(GRANT, GPU, WANTED)
+    with (memory_of(daemons) / "open").open("w") as used:
+        daemons.stop(GRANT)
+        used.write("a container is slow to end")
+    assert mounts(place) == []
+
+
+PREPARE = """
+import os, pathlib, signal, sys
+from drakit_gpu import host
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import child_daemons
+
+home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+child_daemons.ChildDaemons(home=home / "mps", root=host.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subprocess.CompletedProcess[bytes]:
+    """A program of ours in a process of its own."""
+    paths = [str(pathlib.Path(child_daemons.__file__).parents[5]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
+    env = {"PYTHONPATH": ":".join(paths), "PATH": os.environ["PATH"]}
+    command = [*inside, sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, env=env, capture_output=True, check=False, timeout=3000)
+
+
+def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+    ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
+    assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
+    daemons.check(GRANT)
+    daemons.stop(GRANT)
+    assert mounts(place) == []
+
+
+MATRIX = """
+import os, pathlib, signal, sys
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
+from fakes import mps_daemon
+
+home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+daemons = child_daemons.ChildDaemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
+files = {child_daemons.__file__, daemon_folder.__file__}
+
+
+def life(act, at):
+    '''Fork a life that dies when the line with this number is first reached; whether it died.'''
+    pid = os.fork()
+    if pid:
+        return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+    met = set()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line" and (key := (frame.f_code, frame.f_lineno)) not in met:
+            met.add(key)
+            if len(met) > at:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return trace
+
+    sys.settrace(trace)
+    act()
+    os._exit(0)
+
+
+def check(point):
+    assert not (home / "mps").exists() or not list((home / "mps").iterdir()), point
+    assert f"{home}/" not in pathlib.Path("/proc/self/mountinfo").read_text(), point
+
+
+points = 0
+step = int(sys.argv[4])
+for act in ("ensure", "stop"):
+    at = 0
+    while True:
+        if act == "stop":
+            daemons.ensure(grant, gpu, gpu_settings.Mps())
+        died = life(lambda: daemons.ensure(grant, gpu, gpu_settings.Mps()) if act == "ensure" else daemons.stop(grant), at)
+        if act == "ensure" and at % 2:
+            daemons.ensure(grant, gpu, gpu_settings.Mps())
+            assert pathlib.Path("/proc/self/mountinfo").read_text().count(f"{home}/") == 1, at
+        daemons.stop(grant)
+        check((act, at))
+        if not died:
+            break
+        at, points = at + step, points + 1
+print(points)
+"""
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(3600)])], ids=["sampled", "every"])
+def test_a_driver_killed_at_a_line_leaves_no_memory_behind(place: pathlib.Path, step: int, record_property: Record) -> None:
+    result = python(MATRIX, place, GRANT, GPU, step)
+    assert result.returncode == 0, result.stderr.decode()
+    points = int(result.stdout)
+    record_property("matrix", f"MPS: {points} kills of the driver, by line, with shared memory mounted")
+    assert points >= 80 // step

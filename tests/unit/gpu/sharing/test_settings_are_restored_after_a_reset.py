@@ -1,0 +1,416 @@
+"""What a reset or an admin's change of MIG mode takes from prepared claims comes back while the driver runs, and reaches nobody else's GPU."""
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import cast
+
+import pytest
+
+from drakit.core import claim, errors
+from drakit.core import driver as drivers
+from drakit.testing import fake_context
+from drakit_gpu import config as gpu_config
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu import identity, port
+from drakit_gpu.health import faults, monitor, signals
+from drakit_gpu.mock import fault_injection
+from drakit_gpu.sharing import restore
+from drakit_gpu.sharing.mps import child_daemons, processes
+from fakes import gpu_node, mps_daemon, watched_driver
+
+ROUNDS, BETWEEN = 3000, 0.02
+MINE, FREE = 1, 0
+FAST = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
+LONG = gpu_config.GpuConfig(
+    sharing=gpu_config.Sharing(
+        strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
+    )
+)
+MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strategy.MPS))
+Mishap = Callable[[gpu_node.GpuNode, port.GpuUuid], None]
+
+
+@pytest.fixture
+def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
+    made = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie")
+    made.prepare(f"gpu-{MINE}", config=LONG, config_source=claim.ConfigSource.CLAIM)
+    return made
+
+
+@pytest.fixture
+def context(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> fake_context.FakeContext:
+    return fake_context.FakeContext(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+
+
+def granted(node: gpu_node.GpuNode) -> drivers.Grant[object]:
+    return cast("drivers.Grant[object]", node.journal["a"].grant)
+
+
+def uuid(node: gpu_node.GpuNode, minor: int = MINE) -> port.GpuUuid:
+    return node.hardware.gpus()[minor].uuid
+
+
+@contextlib.contextmanager
+def at_work(crew: restore.RestoreWorker) -> Iterator[None]:
+    crew.start()
+    try:
+        yield
+    finally:
+        crew.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
+
+
+def has_its_slice(node: gpu_node.GpuNode) -> bool:
+    return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
+
+
+def restorer(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> restore.Restorer:
+    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), context, child_daemons.ChildDaemons())
+
+
+@contextlib.contextmanager
+def running(node: gpu_node.GpuNode, context: fake_context.FakeContext, resources: gpu_driver.HostResources | None = None) -> Iterator[None]:
+    """A driver that serves and watches."""
+    with watched_driver.watching(gpu_driver.GpuDriver(node.hardware, intents=node.intents, health=FAST, resources=resources), context):
+        yield
+
+
+def listening(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    """Strike the GPU that nobody uses until the watch hears it: events from before it began are not for it."""
+
+    def is_heard() -> bool:
+        node.hardware.report_xid(uuid(node, FREE), 48)
+        return f"gpu-{FREE}" in context.taints()
+
+    assert eventually(is_heard)
+
+
+def flip(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
+    node.hardware.set_mig_mode(gpu, enabled=True)
+    node.hardware.set_mig_mode(gpu, enabled=False)
+
+
+def reset(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
+    node.hardware.reset(gpu)
+
+
+def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
+    node.hardware.reload()
+
+
+@pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
+def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "drakit"), running(node, context):
+        listening(node, context)
+        caplog.clear()
+        mishap(node, uuid(node))
+        assert eventually(lambda: has_its_slice(node))
+        assert eventually(lambda: "claim settings restored" in caplog.text)
+    (line,) = (vars(record) for record in caplog.records if record.getMessage() == "claim settings restored")
+    assert (line["gpu"], line["claim"]) == (uuid(node), "default/claim-a")
+    assert "time slice Long and compute mode Default" in line["settings"]
+
+
+def polled_once(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> tuple[monitor.HealthMonitor, list[set[port.GpuUuid]]]:
+    """A watch that has looked once, driven by hand, and what it says of lost settings."""
+    reported: list[set[port.GpuUuid]] = []
+
+    def note(gpus: Collection[port.GpuUuid]) -> None:
+        reported.append(set(gpus))
+
+    watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=FAST, lost_settings=note)
+    watch.poll()
+    return watch, reported
+
+
+def event(gpu: port.GpuUuid, kind: signals.EventKind) -> signals.Event:
+    return signals.Event(gpu=gpu, kind=kind)
+
+
+@pytest.mark.parametrize("kind", [signals.EventKind.MIG, signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE])
+def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, kind: signals.EventKind
+) -> None:
+    watch, reported = polled_once(node, context)
+    watch.handle_event(event(uuid(node), kind))
+    watch.poll()
+    watch.poll()
+    assert reported == [{uuid(node)}]
+
+
+def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
+    watch, reported = polled_once(node, context)
+    watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
+    watch.poll()
+    assert reported == []
+    assert context.rediscoveries == 1, "they are news all the same"
+    node.hardware.set_mig_mode(uuid(node, FREE), enabled=False)
+    watch.poll()
+    assert reported == [{uuid(node, FREE)}], "a change of the mode may be one"
+
+
+def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, reported = polled_once(node, context)
+    gpu = uuid(node)
+    node.hardware.lose(gpu)
+    watch.handle_event(event(gpu, signals.EventKind.UNAVAILABLE))
+    watch.poll()
+    assert reported == []
+    node.hardware.reset(gpu)
+    watch.poll()
+    assert reported == [{gpu}]
+
+
+def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, reported = polled_once(node, context)
+    node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
+    watch.poll()
+    assert reported == []
+    node.hardware.reset(uuid(node))
+    watch.poll()
+    assert reported == [{uuid(node)}]
+
+
+def test_healthy_hardware_reports_no_lost_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    watch, reported = polled_once(node, context)
+    for _ in range(30):
+        watch.poll()
+    assert reported == []
+
+
+def settings_calls(node: gpu_node.GpuNode) -> list[str]:
+    return [name for name in node.steps.names if name.startswith("before set_")]
+
+
+def test_applying_again_is_idempotent_and_touches_no_gpu_that_no_claim_uses(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext
+) -> None:
+    node.steps.names.clear()
+    again = restorer(node, context)
+    assert again.restore({uuid(node, FREE)}) == frozenset()
+    assert settings_calls(node) == []
+    node.hardware.reset(uuid(node))
+    for _ in range(2):
+        assert again.restore({uuid(node), uuid(node, FREE)}) == frozenset()
+        assert has_its_slice(node)
+    assert settings_calls(node) == ["before set_time_slice"] * 2
+    assert set().union(*context.held) == set(granted(node).device.lock_names)
+
+
+class Leaving(fake_context.FakeContext):
+    """A claim is unprepared while its GPU's lock is waited for."""
+
+    @contextlib.contextmanager
+    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> Iterator[None]:
+        for grant in self.grants():
+            self.remove(grant)
+        with super().hold(lock_names, wanted):
+            yield
+
+
+def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+    leaving = Leaving(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    node.unprepare()
+    node.steps.names.clear()
+    assert restorer(node, leaving).restore({uuid(node)}) == frozenset()
+    assert settings_calls(node) == []
+    assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
+
+
+def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.set_mig_mode(uuid(node), enabled=True)
+    node.steps.names.clear()
+    assert restorer(node, context).restore({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
+    assert settings_calls(node) == []
+    assert "claim settings wait: MIG mode is on" in caplog.text
+
+
+def test_what_fails_is_named_and_tried_again_until_it_is_so(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.reset(uuid(node))
+    injector = fault_injection.Faults(node.choice.directory)
+    injector.arm(
+        fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=2)
+    )
+    crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
+    with at_work(crew):
+        crew.enqueue([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
+    assert failed == ["default/claim-a"] * 2
+
+
+def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [2]
+
+    def step(name: str) -> None:
+        if "set_time_slice" in name and left[0]:
+            left[0] -= 1
+            raise ValueError("a bug")
+
+    node.hardware.reset(uuid(node))
+    crew = restore.RestoreWorker(
+        restore.Restorer(gpu_node.stepping(node.hardware, step), context, child_daemons.ChildDaemons()), pause=0.01
+    )
+    with at_work(crew):
+        crew.enqueue([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    assert caplog.text.count("ValueError: a bug") == 2
+
+
+class BuggySite(fake_context.FakeContext):
+    """A context that cannot list its grants the first times it is asked, for a reason nobody thought of."""
+
+    bugs = 2
+
+    def grants(self) -> Sequence[drivers.Grant[object]]:
+        if self.bugs:
+            self.bugs -= 1
+            raise ValueError("a bug")
+        return super().grants()
+
+
+def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
+    node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.hardware.reset(uuid(node))
+    context = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
+    with at_work(crew):
+        crew.enqueue([uuid(node)])
+        assert eventually(lambda: has_its_slice(node))
+    assert caplog.text.count("listing prepared claims failed") == 2
+
+
+def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+    injector = fault_injection.Faults(node.choice.directory)
+    with running(node, context):
+        listening(node, context)
+        injector.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
+        node.hardware.reset(uuid(node))
+        assert eventually(lambda: bool(injector.stalled()))
+        node.hardware.lose(uuid(node, FREE))
+        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
+        changed = context.rediscoveries
+        node.hardware.set_mig_mode(uuid(node), enabled=True)
+        assert eventually(lambda: context.rediscoveries > changed)
+    injector.disarm()
+
+
+@pytest.fixture
+def short() -> Iterator[pathlib.Path]:
+    """A folder with a short path, because MPS has a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+        yield pathlib.Path(folder)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MpsNode:
+    """A node with one prepared claim that shares its GPU by MPS."""
+
+    folder: pathlib.Path
+    node: gpu_node.GpuNode
+    context: fake_context.FakeContext
+    around: gpu_driver.HostResources
+
+    def kill(self) -> set[int]:
+        """Kill the daemon with all it started, and wait until nothing of it is there; return what it was."""
+        killed = alive(self.folder)
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+        assert eventually(lambda: not alive(self.folder))
+        return killed
+
+    def is_served(self) -> bool:
+        """Whether the claim's daemon answers."""
+        try:
+            self.around.daemons.check(identity.Identity.from_record(granted(self.node).intent).holder)
+        except errors.HardwareError:
+            return False
+        return True
+
+
+@pytest.fixture
+def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
+    daemons = child_daemons.ChildDaemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
+    around = gpu_driver.HostResources(daemons=daemons)
+    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", resources=around)
+    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+    context = fake_context.FakeContext(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
+    try:
+        yield MpsNode(folder=short, node=node, context=context, around=around)
+    finally:
+        node.unprepare()
+    assert not alive(short)
+
+
+def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: MpsNode) -> None:
+    node, folder = mps_claim.node, mps_claim.folder
+    with running(node, mps_claim.context, mps_claim.around):
+        listening(node, mps_claim.context)
+        before = alive(folder)
+        node.hardware.reset(uuid(node))
+        assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
+        assert alive(folder) == before, "it was not asked to end"
+        mps_claim.kill()
+        node.hardware.reset(uuid(node))
+        assert eventually(mps_claim.is_served)
+        assert not alive(folder) & before
+
+
+def test_a_repeated_prepare_and_a_start_of_the_driver_end_no_daemon_that_is_slow(mps_claim: MpsNode) -> None:
+    node, before = mps_claim.node, alive(mps_claim.folder)
+    for pid in before:
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(errors.HardwareError, match="is left running for its pods"):
+        node.driver.prepare(node.journal["a"].grant)
+    with running(node, mps_claim.context, mps_claim.around):
+        assert alive(mps_claim.folder) == before
+    assert alive(mps_claim.folder) == before
+    for pid in before:
+        os.kill(pid, signal.SIGCONT)
+    assert node.driver.prepare(node.journal["a"].grant).record == node.journal["a"].grant.record
+
+
+def test_a_daemon_missing_from_the_restored_intent_stops_with_its_claim(mps_claim: MpsNode) -> None:
+    grant = mps_claim.node.journal["a"].grant
+    mps_claim.node.driver.unprepare(dataclasses.replace(grant, intent=mps_claim.node.driver.recall(grant)))
+    assert not alive(mps_claim.folder)
+
+
+def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
+    mps_claim: MpsNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    mps_claim.kill()
+    mps_daemon.install(mps_claim.folder / "root", "broken")
+    with running(mps_claim.node, mps_claim.context, mps_claim.around):
+        assert "ended at once: no CUDA-capable device" in str([vars(record).get("error") for record in caplog.records])
+        mps_daemon.install(mps_claim.folder / "root")
+        assert eventually(mps_claim.is_served)
+
+
+def alive(folder: pathlib.Path) -> set[int]:
+    return {
+        process.pid
+        for place in (folder / "mps").glob("*")
+        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")
+    }

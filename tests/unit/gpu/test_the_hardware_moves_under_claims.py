@@ -1,0 +1,197 @@
+"""A serving node whose GPUs and libraries change while claims are prepared: slices, health, CDI files and other claims."""
+
+import dataclasses
+import math
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import cast
+
+import pytest
+
+from drakit import machines
+from drakit.core import claim as claims
+from drakit.core import context as contexts
+from drakit.node import edits_refresh, engine, local_node, node, timing
+from drakit_gpu import cdi, host, port
+from drakit_gpu import driver as gpu_driver
+from drakit_gpu.health import faults
+from drakit_gpu.inventory import discovery
+from drakit_gpu.mig import instances
+from drakit_gpu.mock import machine, mock_gpus
+from fakes import claim_source, crash_node, slice_store
+
+ROUNDS, BETWEEN = 1500, 0.02
+HEALTH = faults.HealthPolicy(settle=0.2, hold=0.2, event_wait=0.05, poll=0.1)
+PART, SMALL, OTHER = "gpu-0-mig-3g20gb-9-0", "gpu-0-mig-1g5gb-19-1", "gpu-0-mig-1g5gb-19-6"
+OLD, NEW = "580.95.05", "580.126.09"
+
+
+class Running:
+    """One node on real sockets; ``start`` may be called again after ``stop``, as another process."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        (folder / "r").mkdir()
+        self.hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder / "machine", owner="node-a"))
+        self.store, self.claims = slice_store.FakeSliceStore(), claim_source.FakeClaimSource()
+        self.gpu = self.hardware.plugged()[0].uuid
+        self.version = OLD
+        machine.create_driver_root(folder, OLD)
+        self.node: node.Node | None = None
+        self.events: list[str] = []
+
+    def _driver(self, intents: local_node.Intents) -> gpu_driver.GpuDriver:
+        hardware = cast("port.GpuPort", Versioned(self.hardware, self))
+        resources = gpu_driver.HostResources(
+            files=cdi.DriverFiles(host.DriverRoot(path=self._folder / "driver-root"), use_toolkit=False),
+            made=instances.MarkerStore(folder=self._folder / "instances"),
+        )
+        return gpu_driver.GpuDriver(hardware, intents=intents, options=discovery.DiscoveryOptions(), health=HEALTH, resources=resources)
+
+    def start(self) -> node.Node:
+        spec = local_node.DriverSpec(
+            driver_name=gpu_driver.NAME,
+            build=self._driver,
+            identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=self.hardware.boot_id()),
+        )
+        outside = node.NodeDependencies(
+            claim_source=self.claims,
+            slice_store=self.store,
+            registry=self._folder / "r",
+            clock=timing.SystemClock(),
+            rescan_seconds=3600,
+            registration_grace=math.inf,
+        )
+        self.node = node.Node(spec, local_node.Folders(home=self._folder / "d", cdi=self._folder / "c"), outside, node_name=crash_node.POOL)
+        self.node.start()
+        sinks = self.node.local.context.sinks
+        self.node.local.context.sinks = dataclasses.replace(sinks, event=lambda _, event: self.events.append(event.message))
+        return self.node
+
+    def stop(self) -> None:
+        if self.node is not None:
+            self.node.stop()
+        self.node = None
+
+    def prepare(self, device: str) -> tuple[claims.ClaimRef, str]:
+        assert self.node is not None
+        world = crash_node.CrashNode()
+        ref = world.claim(device, driver=gpu_driver.NAME, name=f"claim-{device}")
+        self.claims.put(world.claims.fetch(ref))
+        return ref, self.node.local.engine.prepare([ref], world.caller)[ref.uid].error
+
+    def unprepare(self, ref: claims.ClaimRef) -> None:
+        assert self.node is not None
+        assert self.node.local.engine.unprepare([ref], crash_node.Waiting())[ref.uid] == ""
+
+    def published(self) -> set[str]:
+        return {device.name for one in self.store.list() for device in one.spec.page.devices}
+
+    def health_of(self, device: str) -> tuple[contexts.Health, str]:
+        assert self.node is not None
+        return next((one.health, one.message) for one in self.node.health.snapshot() if one.device == device)
+
+    def replace_instance(self, profile: int, size: int) -> None:
+        """Delete all instances of the first GPU and create another one at slice 0."""
+        for instance in self.hardware.gpu_instances(self.gpu):
+            for compute in self.hardware.compute_instances(self.gpu, instance.id):
+                self.hardware.destroy_compute_instance(self.gpu, instance.id, compute.id)
+            self.hardware.destroy_gpu_instance(self.gpu, instance.id)
+        created = self.hardware.create_gpu_instance(self.gpu, profile, port.Placement(start=0, size=size))
+        self.hardware.create_compute_instance(self.gpu, created.id, self.hardware.compute_instance_profiles(self.gpu, created)[0].id)
+
+    def libraries(self) -> set[str]:
+        """The versions of libcuda that CDI files name."""
+        texts = [file.read_text("utf-8") for file in (self._folder / "c").iterdir()]
+        return {version for version in (OLD, NEW) for text in texts if f"libcuda.so.{version}" in text}
+
+    def upgrade(self) -> None:
+        """Install the new driver's files and remove the old ones."""
+        machine.create_driver_root(self._folder, NEW)
+        for file in [*(self._folder / "driver-root").rglob(f"*.so.{OLD}")]:
+            file.unlink()
+        self.version = NEW
+
+
+class Versioned:
+    """The GPUs of a node, with the version of the driver that is loaded now."""
+
+    def __init__(self, hardware: mock_gpus.MockGpus, running: Running) -> None:
+        self._hardware = hardware
+        self._running = running
+
+    def versions(self) -> port.Versions:
+        return dataclasses.replace(self._hardware.versions(), driver=self._running.version)
+
+    def __getattr__(self, call: str) -> object:
+        return getattr(self._hardware, call)
+
+
+@pytest.fixture
+def running(tmp_path: pathlib.Path) -> Iterator[Running]:
+    made = Running(tmp_path)
+    made.start()
+    assert eventually(lambda: PART in made.published())
+    yield made
+    made.stop()
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
+
+
+def test_what_a_claim_holds_is_offered_to_nobody_after_an_admin_repartitions(running: Running) -> None:
+    ref, error = running.prepare(PART)
+    assert error == ""
+    running.replace_instance(profile=19, size=1)
+    assert eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY and SMALL not in running.published())
+    assert {PART, OTHER} <= running.published(), "the claim's device stays, and so does the rest of the GPU"
+    assert "gpu-0-mig-1g5gb-19-0" not in running.published(), "the admin's device fills slices that the claim holds"
+    assert eventually(lambda: any("was deleted" in message for message in running.events))
+    _, error = running.prepare(SMALL)
+    assert f"has hardware in common with {PART}" in error
+    running.unprepare(ref)
+    assert eventually(lambda: {SMALL, "gpu-0-mig-1g5gb-19-0"} <= running.published() and PART not in running.published())
+    assert len(running.hardware.gpu_instances(running.gpu)) == 1, "the admin's instance is kept"
+
+
+def test_the_whole_gpu_is_not_offered_while_a_claim_holds_a_part_of_it(running: Running) -> None:
+    ref, error = running.prepare(PART)
+    assert error == ""
+    instance = running.hardware.gpu_instances(running.gpu)[0]
+    running.hardware.destroy_compute_instance(running.gpu, instance.id, 0)
+    running.hardware.destroy_gpu_instance(running.gpu, instance.id)
+    running.hardware.set_mig_mode(running.gpu, enabled=False)
+    assert eventually(lambda: running.published() >= {PART} and OTHER not in running.published())
+    assert "gpu-0" not in running.published()
+    assert eventually(lambda: "MIG mode was turned off" in running.health_of(PART)[1])
+    running.stop()
+    running.start()
+    assert eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY)
+    assert "gpu-0" not in running.published()
+    running.unprepare(ref)
+    assert eventually(lambda: "gpu-0" in running.published() and PART not in running.published())
+
+
+def test_a_driver_upgrade_refreshes_cdi_files_at_start(running: Running) -> None:
+    assert running.prepare(PART)[1] == ""
+    assert running.libraries() == {OLD}
+    running.stop()
+    running.upgrade()
+    made = running.hardware.gpu_instances(running.gpu)
+    running.start()
+    assert eventually(lambda: running.libraries() == {NEW})
+    assert running.hardware.gpu_instances(running.gpu) == made
+
+
+def test_a_driver_upgrade_refreshes_cdi_files_at_runtime(running: Running) -> None:
+    assert running.prepare(PART)[1] == ""
+    assert running.node is not None
+    local = running.node.local
+    refresher = edits_refresh.EditsRefresher(local.engine, local.journal, local.author, timing.SystemClock())
+    refresher.check(threading.Event())
+    running.upgrade()
+    refresher.check(threading.Event())
+    assert running.libraries() == {NEW}

@@ -1,0 +1,67 @@
+"""A mirror of a mock machine's file reads it again when it is another, and only then."""
+
+import os
+import pathlib
+import time
+
+import pytest
+
+from drakit import machines
+
+LONG_AGO = 1_700_000_000_000_000_000
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> pathlib.Path:
+    return tmp_path / "state"
+
+
+def write(file: pathlib.Path, text: str, dated: int) -> None:
+    """In place, so that the inode stays."""
+    file.write_text(text)
+    os.utime(file, ns=(dated, dated))
+
+
+def test_a_file_that_bears_the_same_marks_is_not_read_again(file: pathlib.Path) -> None:
+    mirror = machines.Mirror(file)
+    write(file, "one", LONG_AGO)
+    assert mirror.text() == "one"
+    write(file, "two", LONG_AGO)
+    assert mirror.text() == "one"
+
+
+@pytest.mark.parametrize("text, dated", [("two", LONG_AGO + 1), ("three", LONG_AGO)])
+def test_another_date_or_size_is_another_file(file: pathlib.Path, text: str, dated: int) -> None:
+    mirror = machines.Mirror(file)
+    write(file, "one", LONG_AGO)
+    assert mirror.text() == "one"
+    write(file, text, dated)
+    assert mirror.text() == text
+
+
+def test_a_file_that_was_replaced_is_another_file(file: pathlib.Path) -> None:
+    mirror = machines.Mirror(file)
+    write(file, "one", LONG_AGO)
+    assert mirror.text() == "one"
+    beside = file.with_name("beside")
+    write(beside, "two", LONG_AGO)
+    beside.replace(file)
+    assert mirror.text() == "two"
+
+
+def test_what_was_written_a_moment_ago_is_read_at_every_look(file: pathlib.Path) -> None:
+    mirror, now = machines.Mirror(file), time.time_ns()
+    for text in ("one", "two", "six"):
+        write(file, text, now)
+        assert mirror.text() == text, "writes within a tick of the clock bear one date"
+
+
+def test_a_file_that_goes_and_comes_back_is_followed(file: pathlib.Path) -> None:
+    mirror = machines.Mirror(file)
+    assert mirror.text() is None
+    write(file, "one", LONG_AGO)
+    assert mirror.text() == "one"
+    file.unlink()
+    assert mirror.text() is None
+    write(file, "two", LONG_AGO)
+    assert mirror.text() == "two"

@@ -1,0 +1,236 @@
+"""The exclusive form: a whole interface offered, given, moved, brought back; and virtual functions. On a mock machine."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Callable, Collection
+
+import pytest
+
+from drakit import machines
+from drakit.core import claim as claims
+from drakit.core import device as devices
+from drakit.core import driver, edits, errors, names, quantity, records
+from drakit_nic import config, mock_port, pod_interfaces, port, settings
+from drakit_nic import driver as nic_driver
+from drakit_nic.addresses import ip_pools
+from drakit_nic.discovery import offers
+from drakit_nic.passthrough import host_routes, sriov, whole_interface
+
+NIC = "pci-0000-0c-00-0"
+WHOLE = f"{NIC}-whole"
+CLAIM = claims.ClaimRef(uid=names.ClaimUid("0a6b1c1e-0000-4000-8000-000000000001"), namespace="default", name="net")
+OTHER = dataclasses.replace(CLAIM, uid=names.ClaimUid("0a6b1c1e-0000-4000-8000-000000000002"))
+FUNCTION = port.Interface(
+    ifindex=40,
+    name="eth1v0",
+    mac="02:d9:a1:00:10:00",
+    mtu=1500,
+    driver="mlx5_core",
+    speed=10**11,
+    pci=port.PciFunction(bus_id="0000:0c:00.2", physical_function="0000:0c:00.0", function_number=3, rdma_device="mlx5_9"),
+)
+BYTES = quantity.Quantity.of
+Grant = driver.Grant[config.NicConfig]
+
+
+class Machine(mock_port.MockPort):
+    """A mock machine with a virtual function of eth1; the interfaces ``away`` are in pods and not seen on the host."""
+
+    def __init__(self, choice: machines.Choice) -> None:
+        super().__init__(choice)
+        self._interfaces = (*self._interfaces, FUNCTION)
+        self.away: set[str] = set()
+
+    def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
+        return tuple(interface for interface in super().interfaces(own_namespaces) if interface.name not in self.away)
+
+    def host_state(self, name: str) -> pod_interfaces.HostState | None:
+        return None if name in self.away else super().host_state(name)
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path) -> Machine:
+    return Machine(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+
+
+class Node:
+    """A driver with a journal of intents, as the engine keeps it."""
+
+    def __init__(self, machine: Machine, **changes: object) -> None:
+        base = settings.NicSettings(whole=("eth1*",), interfaces=(settings.InterfaceRule(match="eth1v*", speed=BYTES("50G")),))
+        self.machine = machine
+        self.settings = dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+        self.intents: list[records.Record] = []
+        self.driver = nic_driver.NicDriver(machine, node="node-1", settings=self.settings, intents=lambda: tuple(self.intents))
+
+    def grant(
+        self, device: str = WHOLE, chosen: config.NicConfig | None = None, claim: claims.ClaimRef = CLAIM, **changes: object
+    ) -> Grant:
+        offered = self.driver.discover().by_name()[device]
+        base = Grant(claim=claim, request="uplink", pool="node-1", device=offered, config=chosen or config.NicConfig())
+        return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+    def planned(self, grant: Grant) -> Grant:
+        intent = records.freeze_record(self.driver.plan(grant))
+        self.intents.append(intent)
+        return dataclasses.replace(grant, intent=intent)
+
+
+@pytest.fixture
+def node(machine: Machine) -> Node:
+    return Node(machine)
+
+
+def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
+    offered = node.driver.discover()
+    draw = (devices.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
+    names_in_order = [device.name for device in offered.devices]
+    assert names_in_order.index(NIC) + 1 == names_in_order.index(WHOLE), "the scheduler takes the first that fits: the shared form"
+    for name in (NIC, WHOLE):
+        assert offered.by_name()[name].consumes == draw
+        assert offered.by_name()[name].lock_names == (NIC,)
+    assert devices.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
+    assert offered.by_name()[WHOLE].attributes[offers.FORM] == "whole"
+    assert offered.by_name()["pci-0000-4b-00-0"].consumes == (), "eth2 is not to be given whole"
+
+
+def test_bonds_are_shared_only() -> None:
+    bond = port.Interface(ifindex=5, name="bond0", mac="02:00:00:00:00:05", mtu=1500, kind="bond", speed=10**10)
+    slaves = tuple(port.Interface(ifindex=n, name=f"p{n}", mac=f"02:00:00:00:00:1{n}", mtu=1500, speed=10**10, master=5) for n in (1, 2))
+    survey = offers.survey((bond, *slaves), settings.NicSettings(whole=("*",)))
+    assert [(nic.name, nic.whole) for nic in survey.nics] == [("bond0", False)]
+    assert {withheld.reason for withheld in survey.withheld} == {"is enslaved to bond0"}
+
+
+def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
+    asked = node.planned(node.grant(chosen=config.NicConfig(interface_name="fast0", mtu=4000)))
+    prepared = node.driver.prepare(asked)
+    assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared
+    assert {key.rpartition("_")[2]: value for key, value in prepared.edits.env.items()} == {
+        "DEVICE": WHOLE,
+        "NIC": "eth1",
+        "INTERFACE": "fast0",
+        "MAC": "02:d9:a1:00:00:01",
+    }
+    marked = node.machine.host_state("eth1")
+    assert marked is not None
+    assert marked.alias == pod_interfaces.mark_of(f"{CLAIM.uid}-{WHOLE}")
+    node.machine.away.add("eth1")
+    assert node.driver.prepare(dataclasses.replace(asked, record=prepared.record)) == prepared, "also while it is in the pod"
+    node.machine.away.clear()
+    for _ in range(2):
+        node.driver.unprepare(asked)
+    place = pod_interfaces.Identity(place="mock 02:d9:a1:00:00:01")
+    assert node.machine.host_state("eth1") == pod_interfaces.HostState(
+        name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place
+    )
+
+
+def test_an_interface_that_is_away_is_still_offered_as_it_was(node: Node) -> None:
+    before = node.driver.discover()
+    asked = node.planned(node.grant())
+    node.driver.prepare(asked)
+    node.machine.away.add("eth1")
+    assert "eth1" not in {interface.name for interface in node.machine.interfaces()}
+    assert node.driver.discover() == before
+    node.machine.away.clear()
+    node.driver.unprepare(asked)
+    node.intents.clear()
+    assert node.driver.discover() == before
+
+
+def test_an_interface_with_more_routes_than_fit_the_journal_is_refused_unchanged(node: Node) -> None:
+    here = node.machine.host_state("eth1")
+    assert here is not None
+    hop = host_routes.Hop(interface="eth1", gateway="10.7.0.2")
+    listed = tuple(host_routes.HostRoute(destination=f"10.90.0.{number}/32", hops=(hop,)) for number in range(host_routes.MOST))
+    crowded = dataclasses.replace(here, routes=listed, routes_left_out=44)
+    node.machine.mark(crowded, "")
+    with pytest.raises(
+        errors.HardwareError,
+        match=r"^plan: the host has 300 routes by eth1, of which at most 256 can be restored; remove some, or take it out of nic\.whole$",
+    ):
+        node.driver.plan(node.grant())
+    assert node.machine.host_state("eth1") == crowded
+    node.machine.mark(dataclasses.replace(crowded, routes_left_out=0), "")
+    assert len(json.dumps(records.thaw(node.planned(node.grant()).intent))) < 100_000
+
+
+def test_another_claim_s_interface_is_refused(node: Node) -> None:
+    node.driver.prepare(node.planned(node.grant()))
+    with pytest.raises(errors.DeviceBusyError, match=rf"^{WHOLE} still has the mark of another claim: drakit whole {CLAIM.uid}-{WHOLE}$"):
+        node.driver.plan(node.grant(claim=OTHER))
+
+
+def test_unprepare_without_memory_takes_the_mark_away(node: Node) -> None:
+    node.driver.prepare(node.planned(node.grant()))
+    node.driver.unprepare(node.grant())
+    former = node.machine.host_state("eth1")
+    assert former is not None
+    assert former.alias == ""
+
+
+def test_a_runtime_that_moves_interfaces_gets_their_names(machine: Machine) -> None:
+    node = Node(machine, net_devices=True)
+    chosen = config.NicConfig(interface_name="fast0", addresses=("10.1.2.3/24",), mtu=4000)
+    prepared = node.driver.prepare(node.planned(node.grant(chosen=chosen)))
+    assert prepared.edits.net_devices == (edits.NetDevice(host_interface_name="eth1", name="fast0"),)
+    ready = machine.host_state("eth1")
+    assert ready is not None
+    assert (ready.addresses, ready.mtu) == (("10.1.2.3/24",), 4000), "the runtime keeps what the interface has"
+
+
+@pytest.mark.parametrize("field", ["forwarding", "addressPools"])
+def test_what_such_a_runtime_cannot_give_is_refused_by_name(machine: Machine, field: str) -> None:
+    node = Node(machine, net_devices=True)
+    pool = ip_pools.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last="10.9.1.9")
+    chosen = config.NicConfig(forwarding=True) if field == "forwarding" else config.NicConfig(address_pools=(pool,))
+    with pytest.raises(errors.ConfigError) as refused:
+        node.driver.plan(node.grant(chosen=chosen))
+    assert refused.value.field == f"parameters.{field}"
+
+
+FUNCTION_WHOLE = "pci-0000-0c-00-2-whole"
+PLACE = sriov.Function(parent="eth1", number=3)
+
+
+def function_grant(node: Node, **chosen: object) -> Grant:
+    share = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
+    wanted = config.NicConfig(**chosen)  # type: ignore[arg-type]
+    return node.grant(FUNCTION_WHOLE, wanted, share_id=share, consumed_capacity={"bandwidth": BYTES("10G")})
+
+
+def test_of_a_virtual_function_a_rate_may_be_asked_by_one_claim(node: Node) -> None:
+    offered = node.driver.discover().by_name()[FUNCTION_WHOLE]
+    assert offered.allow_multiple_allocations
+    assert offered.capacity["shares"].value == quantity.ONE
+    assert offered.capacity["bandwidth"].value == BYTES("50G")
+    assert offered.attributes["dra.net/isSriovVf"] is True
+
+
+def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> None:
+    asked = node.planned(function_grant(node, mac="02:ee:00:00:00:01", vlan=7, ceil=BYTES("20G")))
+    for _ in range(2):
+        node.driver.prepare(asked)
+        held = sriov.Settings(mac="02:ee:00:00:00:01", vlan=7, min_rate=10**10, max_rate=2 * 10**10)
+        assert node.machine.function(PLACE) == held
+    later = Machine(machines.Choice(name="dgx-a100-40gb", directory=node.machine._directory))
+    assert later.function(PLACE) == held, "it is hardware, and outlives the driver"
+    for _ in range(2):
+        node.driver.unprepare(asked)
+        assert node.machine.function(PLACE) == sriov.Settings(mac="02:d9:a1:00:10:00")
+
+
+def test_a_vlan_for_what_is_no_virtual_function_is_refused(node: Node) -> None:
+    with pytest.raises(errors.ConfigError, match="eth1 is not a virtual function"):
+        node.driver.plan(node.grant(chosen=config.NicConfig(vlan=7)))
+
+
+def test_what_is_planned_is_found_again_from_the_journal(node: Node) -> None:
+    asked = node.planned(function_grant(node))
+    planned = whole_interface.intent_of(asked.intent)
+    assert planned is not None
+    assert planned.to_record() == records.thaw(asked.intent) or records.freeze_record(planned.to_record()) == asked.intent
+    assert planned.interface == FUNCTION
+    assert whole_interface.intent_of({}) is None
