@@ -7,7 +7,7 @@ from drakit.cli.doctor import api as doctor
 from fakes import manifests
 
 PAGE = (manifests.ROOT / "docs" / "reference" / "rbac.md").read_text("utf-8")
-SOURCES = "".join(file.read_text("utf-8") for file in (manifests.ROOT / "driver" / "drakit").rglob("*.py"))
+SOURCES = "".join(file.read_text("utf-8") for file in (manifests.ROOT / "driver").rglob("*.py"))
 OVERLAYS = ("gpu-nic", "mock", "tpu-mock")
 DRIVERS = {name: getattr(settings.Settings(), name).driver_name for name in ("gpu", "nic", "tpu")}
 
