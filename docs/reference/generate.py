@@ -295,7 +295,7 @@ def _settings() -> Iterator[str]:
     known, examples = list(settings.known_keys()), (HERE / "settings.yaml").read_text("utf-8")
     values, options = documents.load(examples), own_options()
     for group in dict.fromkeys(key.partition(".")[0] for key, _ in known):
-        model = _model(settings.Settings, group)
+        model = _model(group)
         keys = [key for key, _ in known if key.startswith(f"{group}.")]
         yield from ["", f"## {group}", "", model.__doc__ or "", ""]
         meanings = _meanings(model)

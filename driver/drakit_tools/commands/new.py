@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
+from drakit import families
 from drakit.cli import options, output
 from drakit.core import errors, names
-from drakit.settings import schema
 from drakit_tools.commands import new_wheels
 
 TEMPLATE = "template"
@@ -49,7 +49,7 @@ class Project:
             "package": self.package,
             "class": "".join(part.capitalize() for part in self.word.split("-")),
             "upper": self.word.upper().replace("-", "_"),
-            "prefix": schema.group_of(self.driver).upper(),
+            "prefix": families.group_of(self.driver).upper(),
             "drakit_wheel": wheels.drakit.name,
             "cluster_wheel": wheels.cluster.name,
         }
