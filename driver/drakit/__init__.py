@@ -114,10 +114,10 @@ def run(
 ) -> None:
     """Run the command line of the driver that ``make`` returns, and end the process.
 
-    The commands are run, slices, show, prepare, unprepare, journal, doctor and webhook, and with drakit-tools lint. ``settings`` is a frozen dataclass
-    of the driver's own settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first label of the driver's name:
-    ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by name. Each is a function for
-    typer, whose first parameter is the settings, if there are any.
+    The commands are run, slices, show, prepare, unprepare, journal, doctor and webhook, and with drakit-tools lint. ``settings`` is a frozen
+    dataclass of the driver's own settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first
+    label of the driver's name: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by
+    name. Each is a function for typer, whose first parameter is the settings, if there are any.
     """
     import drakit_command  # noqa: PLC0415 - not needed by those who only import values, as the command line's libraries
 
