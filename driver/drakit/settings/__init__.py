@@ -31,6 +31,7 @@ __all__ = [
     "Serve",
     "Settings",
     "Webhook",
+    "defaults",
     "known_keys",
     "load",
     "none_if_empty",
@@ -64,6 +65,11 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
         raise errors.SettingsError(f"{_explain(key, first)} ({_source(key, flags, file, environ)})", key=key) from error
+
+
+def defaults() -> Settings:
+    """Return the settings of this program without any source."""
+    return schema.current().model()
 
 
 def known_keys() -> Iterator[tuple[str, object]]:

@@ -10,7 +10,7 @@ from fakes import installed_drivers, manifests
 PAGE = (manifests.ROOT / "docs" / "reference" / "rbac.md").read_text("utf-8")
 SOURCES = "".join(file.read_text("utf-8") for file in (manifests.ROOT / "driver").rglob("*.py"))
 OVERLAYS = ("gpu-nic", "mock", "tpu-mock")
-DRIVERS = {name: getattr(settings.Settings(), name).driver_name for name in ("gpu", "nic", "tpu")}
+DRIVERS = {name: settings.defaults().group(name).driver_name for name in ("gpu", "nic", "tpu")}
 
 Right = tuple[str, str, str, str]
 """Role, verb, resource, and the name of the only object, empty for all."""
