@@ -16,7 +16,7 @@ import importlib.metadata
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from drakit.core import advanced, config, edits, errors, inventory, ports
 from drakit.core import driver as drivers
@@ -149,7 +149,7 @@ class DriverFamily(Family[Any]):
         A class is not called, because its ``__init__`` may open hardware that only the real settings name. Raises DrakitError.
         """
         make = self._make
-        if isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str):
+        if _has_name(make):
             drivers.check_class(make)
             return make, make.name
         driver = drivers.made_by(make, *(() if self.options is None else (self.options(),)))
@@ -175,8 +175,11 @@ class DriverFamily(Family[Any]):
 
     def _named(self, options: object) -> type[drivers.Driver[Any]] | drivers.Driver[Any]:
         """Return the driver's class; if its name depends on the options, a driver."""
-        kind, _ = self.kind_and_name
-        return kind if self._make is kind else drivers.made_by(self._make, *self._given(options))
+        return self._make if _has_name(self._make) else drivers.made_by(self._make, *self._given(options))
+
+
+def _has_name(make: Make) -> TypeGuard[type[drivers.Driver[Any]]]:
+    return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
 
 
 def family(make: Make, *, settings: type | None = None, name: str = "") -> Family[Any]:
