@@ -12,7 +12,6 @@ of them, whatever hardware the node has.
 import abc
 import dataclasses
 import functools
-import importlib.metadata
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,8 @@ from drakit.core import advanced, config, edits, errors, inventory, ports
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
+    import importlib.metadata
+
     from drakit import machines
 
 GROUP = "drakit.families"
@@ -199,6 +200,8 @@ def group_of(driver_name: str) -> str:
 @functools.cache
 def installed() -> tuple[Family[Any], ...]:
     """Return the families of all installed distributions, sorted by name. Raises SettingsError for one that cannot be loaded."""
+    import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
+
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
     found = tuple(_loaded(point) for point in points)
     for first, second in itertools.pairwise(found):
@@ -207,7 +210,7 @@ def installed() -> tuple[Family[Any], ...]:
     return found
 
 
-def _loaded(point: importlib.metadata.EntryPoint) -> Family[Any]:
+def _loaded(point: "importlib.metadata.EntryPoint") -> Family[Any]:
     origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
     try:
         loaded = point.load()
