@@ -41,9 +41,9 @@ class StartError(RuntimeError):
 class ApiServer:
     """Serves one registry. Use as a context manager, or call :meth:`start` and :meth:`stop`; both may be repeated.
 
-    ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
-    a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
-    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (every user with a token may do everything).
+    ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``authorization`` is "rbac"
+    (roles, bindings and the node authorizer decide; the administrator may do everything) or "known-users" (every user with a token may do
+    everything).
     ``faults`` holds the faults to inject into requests.
     """
 
@@ -53,7 +53,6 @@ class ApiServer:
         *,
         port: int = 0,
         bookmark_every: float = BOOKMARK_SECONDS,
-        gone_as_status: bool = False,
         authorization: Literal["rbac", "known-users"] = "known-users",
     ) -> None:
         self.registry = registry
@@ -65,7 +64,6 @@ class ApiServer:
         self._authority = tls.Authority()
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
-        self._gone_as_status = gone_as_status
         self._running: _Server | None = None
 
     @property
@@ -104,7 +102,6 @@ class ApiServer:
             self._authorizer,
             self.metrics,
             bookmark_every=self._bookmark_every,
-            gone_as_status=self._gone_as_status,
         )
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]

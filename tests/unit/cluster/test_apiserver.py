@@ -16,7 +16,7 @@ import pytest
 from drakit_cluster.api import apiserver, registry, tls
 from drakit_cluster.api.storage import watching
 from drakit_cluster.client import client
-from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLASS, SLICE
 from unit.cluster import samples
@@ -60,15 +60,6 @@ def test_a_request_in_the_name_of_another_user_is_refused(raw: httpx.Client, hea
     refused = raw.get(SLICE.path(), headers={header: "bob"})
     assert refused.status_code == 400
     assert refused.json()["message"] == "Impersonate-User: the local cluster has no impersonation; use a token of that user"
-
-
-def test_a_revoked_token_is_unknown(server: apiserver.ApiServer) -> None:
-    token = server.issue_token("system:node:n1", ("system:nodes",))
-    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as connected:
-        assert connected.list(SLICE).items == []
-        server.tokens.revoke(token)
-        with pytest.raises(errors.UnauthorizedError):
-            connected.list(SLICE)
 
 
 def test_a_client_that_trusts_another_authority_does_not_connect(server: apiserver.ApiServer) -> None:
@@ -288,15 +279,6 @@ def test_bookmarks_come_when_asked_for(memory: registry.Registry) -> None:
             assert event.type is watching.EventType.BOOKMARK
             assert json_types.text(event.object, "metadata", "resourceVersion") == str(memory.store.version)
             assert list(connected.watch(SLICE, since="", timeout=1)) == []
-
-
-def test_a_lost_history_can_be_an_http_410(memory: registry.Registry) -> None:
-    memory.create(SLICE, samples.slice_())
-    memory.store.forget_history()
-    with apiserver.ApiServer(memory, gone_as_status=True) as strict:
-        token = strict.issue_token("tester")
-        with client.ApiClient(server=strict.url, ca_pem=strict.ca_pem, token=token) as connected, pytest.raises(errors.GoneError):
-            connected.watch(SLICE, since="2")
 
 
 def test_a_stopped_server_ends_watches_and_comes_back_on_its_port(memory: registry.Registry) -> None:
