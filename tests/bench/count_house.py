@@ -210,7 +210,7 @@ def serve_one_call(folder: pathlib.Path, frames: Frames) -> None:
         result = claims.AllocationResult(request="gpu", driver=gpu.spec.driver_name, pool="node-1", device=DEVICES[0])
         source.put(claims.Claim(ref=claims.ClaimRef(uid=uid, namespace="default", name="mig-0"), results=(result,)))
         request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(uid=uid, namespace="default", name="mig-0")])
-        frames.during(lambda: dra.DraService(node.calls).NodePrepareResources(request, WaitingContext()))
+        frames.during(lambda: dra.DraService(node.local.engine, node.calls).NodePrepareResources(request, WaitingContext()))
     if not frames.stack:
         raise RuntimeError("no CDI file was written")
 

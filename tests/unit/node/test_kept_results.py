@@ -3,7 +3,6 @@
 import dataclasses
 import datetime
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -99,7 +98,7 @@ def reversed_results(node: crash_node.CrashNode, ref: claims.ClaimRef) -> claims
 
 
 def kept_by(started: engine.Engine) -> int:
-    return len(started._preparer._results)
+    return len(started.preparer._results)
 
 
 def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: crash_node.CrashNode) -> None:
@@ -142,23 +141,11 @@ def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_
     assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
 
 
-def plain(started: engine.Engine) -> ports.ClaimEngine:
-    return started
-
-
-def timed(started: engine.Engine) -> ports.ClaimEngine:
-    return timing.TimedEngine(started, ports.Unmeasured())
-
-
 @pytest.mark.parametrize("count", range(1, 8))
-@pytest.mark.parametrize("served", [plain, timed])
-def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(
-    node: crash_node.CrashNode, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
-) -> None:
+def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(node: crash_node.CrashNode, count: int) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
-    asked = served(started)
     refs = [node.claim("pipe", shared=True) for _ in range(count)]
-    while any(kubelet.call(asked, *refs)):
+    while any(kubelet.call(started, *refs)):
         assert kubelet.calls <= count, f"never answered; set up {len(kubelet.steps)} times"
     assert len(kubelet.steps) == len(set(kubelet.steps)) == count
     assert kept_by(started) == 0, "the kubelet heard the answer"
