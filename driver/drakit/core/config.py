@@ -76,7 +76,8 @@ def choose(
 
 def default_for(driver: "drivers.Driver[drivers.Config]", device: devices.Device) -> object:
     """Return the configuration of a grant without parameters. Raises ConfigError if parameters are required."""
-    if isinstance(driver, advanced.ConfigDefaults):
+    # As isinstance() with the protocol, which takes 14 microseconds and is called for every grant.
+    if hasattr(driver, "default_config"):
         return driver.default_config(device)
     try:
         return driver.config_types[0]()
