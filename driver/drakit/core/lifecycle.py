@@ -72,8 +72,8 @@ class GrantEntry:
     """The journal's entry of one grant.
 
     ``device`` is the flat device at the time of prepare, so that the grant can be undone after the hardware is gone. ``parameters`` are the effective
-    opaque parameters (None: defaults). ``record`` is empty and ``edits`` is None until the device is finished. ``config`` is what the parameters decode
-    to; the journal does not keep it, so it is None in an entry that was read.
+    opaque parameters (None: defaults). ``config`` is what they decode to, or None in an entry that was read from the journal, which does not keep it.
+    ``record`` is empty and ``edits`` is None until the device is finished.
     """
 
     request: str

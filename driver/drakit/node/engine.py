@@ -86,8 +86,8 @@ class Engine:
         self._metadata = metadata
         self._clock = clock
         self._meter = meter = meter or ports.Unmeasured()
-        self._device_locks = timing.MeteredLocks(device_locks, meter)
-        self._claim_locks = timing.MeteredLocks(locks_of_claims, meter)
+        self._device_locks = device_locks
+        self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter | None = None
         self.defers_release = False
         self.verbs = running_verbs.RunningVerbs(clock)

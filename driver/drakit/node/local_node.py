@@ -90,7 +90,7 @@ class LocalNode:
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
         self.offered = inventory_cache.InventoryCache(author, self._held)
-        device_locks = locks.FileLocks(folders.home)
+        device_locks = locks.FileLocks(folders.home, meter=meter)
         self.engine = engine.Engine(
             author,
             identity=spec.identity,
@@ -99,7 +99,7 @@ class LocalNode:
             journal=self.journal,
             cdi=self.cdi,
             device_locks=device_locks,
-            locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True),
+            locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True, meter=meter),
             meter=meter,
             metadata=self.metadata,
         )

@@ -8,15 +8,11 @@ outcome. Phases outside a call of the kubelet (a recovery, a claim that is bound
 """
 
 import abc
-import contextlib
 import datetime
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable
 from typing import Self
-
-from drakit.core import ports
 
 
 class SystemClock:
@@ -102,28 +98,3 @@ class _TimedPhase:
             self._timer.observe_phase(self._phase, ok=error is None, seconds=seconds)
         else:
             phases.append((self._phase, seconds))
-
-
-class MeteredLocks:
-    """Named locks, the wait for which is the phase ``lock``."""
-
-    def __init__(self, locks: ports.Locks, meter: ports.Meter) -> None:
-        self._locks = locks
-        self._meter = meter
-
-    def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> "_MeteredHold":
-        """Hold locks in the block. Raise as ``ports.Locks.hold`` does."""
-        return _MeteredHold(self._locks.hold(lock_names, wanted), self._meter)
-
-
-class _MeteredHold:
-    def __init__(self, held: contextlib.AbstractContextManager[None], meter: ports.Meter) -> None:
-        self._held = held
-        self._meter = meter
-
-    def __enter__(self) -> None:
-        with self._meter.phase("lock"):
-            self._held.__enter__()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> bool | None:
-        return self._held.__exit__(kind, error, trace)

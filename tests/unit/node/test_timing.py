@@ -1,9 +1,12 @@
 """A claim and its phases are timed, and counted by the claim's outcome."""
 
+import pathlib
+
 import pytest
 
 from drakit.core import driver as drivers
 from drakit.core import errors
+from drakit.journal import locks
 from drakit.node import timing
 from fakes import author, crash_node
 
@@ -51,8 +54,8 @@ def node(tally: Tally) -> crash_node.CrashNode:
     return world
 
 
-PREPARED = ["fetch", "lock", "lock", "journal", "device_prepare", "cdi", "journal"]
-UNPREPARED = ["lock", "lock", "journal", "cdi", "device_unprepare", "journal"]
+PREPARED = ["fetch", "journal", "device_prepare", "cdi", "journal"]
+UNPREPARED = ["journal", "cdi", "device_unprepare", "journal"]
 
 
 def test_each_phase_of_a_claim_is_timed_in_order(node: crash_node.CrashNode, tally: Tally) -> None:
@@ -76,7 +79,7 @@ def test_all_phases_of_a_claim_have_the_outcome_of_the_claim(node: crash_node.Cr
     engine, ref = node.boot(), node.claim("chip-1")
     assert "a bug" in engine.prepare([ref], node.caller)[ref.uid].error
     undone = ["journal", "cdi", "device_unprepare", "journal"]
-    assert tally.phases == [(phase, False) for phase in [*PREPARED[:5], *undone]]
+    assert tally.phases == [(phase, False) for phase in [*PREPARED[:3], *undone]]
     assert tally.answers == [("prepare", False)]
 
 
@@ -85,15 +88,16 @@ def test_phases_of_a_recovery_are_counted_at_once_by_their_own_outcome(node: cra
     engine.prepare([ref], node.caller)
     tally.phases.clear()
     engine.recover(ref.uid, node.caller)
-    assert tally.phases == [("lock", True), ("cdi", True)]
+    assert tally.phases == [("cdi", True)]
     with pytest.raises(errors.ApiError), tally.phase("fetch"):
         raise errors.ApiError("no")
-    assert tally.phases[2:] == [("fetch", False)]
+    assert tally.phases[1:] == [("fetch", False)]
 
 
-def test_a_wait_for_a_lock_that_was_in_vain_is_timed_too(tally: Tally) -> None:
-    locks = crash_node.ThreadLocks()
-    timed = timing.MeteredLocks(locks, tally)
-    with locks.hold(["a"], lambda: True), pytest.raises(errors.LockedError), timed.hold(["a"], lambda: False):
-        pytest.fail("two hold one lock")
-    assert tally.phases == [("lock", False)]
+def test_a_wait_for_locks_is_timed_also_where_it_fails(tally: Tally, tmp_path: pathlib.Path) -> None:
+    held, awaited = locks.FileLocks(tmp_path, meter=tally), locks.FileLocks(tmp_path, meter=tally)
+    with held.hold(["a", "b"], lambda: True):
+        assert tally.phases == [("lock", True)]
+        with pytest.raises(errors.LockedError), awaited.hold(["a"], lambda: False):
+            pytest.fail("two hold one lock")
+    assert tally.phases == [("lock", True), ("lock", False)]
