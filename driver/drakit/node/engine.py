@@ -212,7 +212,7 @@ class Engine:
                     verified = self.preparer.verify(entry, caller, claim.pod_claim_name)
                     return device_preparer.outcome_of(self._author.name, entry.claim, verified)
                 if self._can_continue(entry):
-                    return self._complete_or_undo(entry, caller, claim.pod_claim_name)
+                    return self._complete_or_undo(resolution.with_configs(entry, self._author), caller, claim.pod_claim_name)
             _log.info("undoing earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
@@ -288,6 +288,8 @@ class Engine:
             with self._device_locks.hold(resolution.lock_names(grants), call_budget.is_waiting_for_lock(caller)):
                 if entry is None:
                     entry = self._plan_and_begin(ref, grants, caller)
+                elif entry.state is lifecycle.State.PREPARING:
+                    entry = resolution.with_configs(entry, self._author)
                 conditional = [grant for grant in entry.grants if grant.device.binding_conditions]
                 to_bind = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in conditional]
                 try:

@@ -272,6 +272,23 @@ def grant_of(
     )
 
 
+def with_configs(entry: lifecycle.Entry, author: inventory_cache.Author) -> lifecycle.Entry:
+    """Return an entry that was read from the journal with the configurations of its grants, to prepare them for the first time.
+
+    Raise ConfigError for parameters that no longer decode after an upgrade: they would be replaced by the default.
+    """
+    grants = tuple(
+        dataclasses.replace(
+            grant,
+            config=config.default_for(author, grant.device)
+            if grant.parameters is None
+            else config.decode(grant.parameters, author.config_types),
+        )
+        for grant in entry.grants
+    )
+    return dataclasses.replace(entry, grants=grants)
+
+
 def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
     """Return the recorded configuration, or the default where it no longer decodes after an upgrade, or NoConfig where there is no default.
 

@@ -247,6 +247,8 @@ class Restorer:
             if entry is None:
                 self._stale.check_free(claim.ref.uid, grants)
                 entry = self._engine.begin(claim.ref, self._with_intents(claim.ref, grants, files))
+            else:
+                entry = resolution.with_configs(entry, self._author)
             self._engine.preparer.complete(entry, deadline, claim.pod_claim_name)
         self._engine.preparer.drop(claim.ref.uid)
 

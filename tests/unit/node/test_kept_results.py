@@ -3,11 +3,12 @@
 import dataclasses
 import datetime
 import threading
+from typing import ClassVar
 
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import driver, errors, lifecycle, ports
+from drakit.core import driver, errors, lifecycle, ports, records
 from drakit.node import device_preparer, engine, timing
 from fakes import author, crash_node, fpga
 
@@ -187,6 +188,28 @@ def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: 
     ref = node.claim(*TWO)
     assert [kubelet.call(started, ref) for _ in range(4)] == [["half done"], ["half done"], ["half done"], [""]]
     assert bound == ["chip-0", "chip-1"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Renamed(author.Tuning):
+    kind: ClassVar[str] = "Renamed"
+
+
+class Upgraded(WarmingUp):
+    config_types = (Renamed,)
+
+
+def test_a_begun_claim_whose_parameters_an_upgrade_rejects_gets_no_default(node: crash_node.CrashNode) -> None:
+    node.driver_type = WarmingUp
+    kubelet, started = Kubelet(node, 30), node.boot()
+    parameters = records.freeze_record({"apiVersion": author.Tuning.api_version, "kind": author.Tuning.kind, "speed": 2})
+    config = claims.OpaqueConfig(source=claims.ConfigSource.CLAIM, driver=author.FakeDriver.name, parameters=parameters)
+    ref = node.claim(*TWO, configs=(config,))
+    assert kubelet.call(started, ref) == ["warming up"]
+    node.driver_type = Upgraded
+    [error] = kubelet.call(node.boot(recover=False), ref)
+    assert "Renamed" in error
+    assert node.hardware.made == {"chip-0": 2}
 
 
 def test_another_error_after_a_retry_error_undoes_all(node: crash_node.CrashNode) -> None:
