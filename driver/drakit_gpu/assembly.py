@@ -7,7 +7,7 @@ from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import instances
 from drakit_gpu.mock import mock_gpus
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons
+from drakit_gpu.sharing.mps import pod_daemons
 
 _DAEMONS = "mps"
 _MARKERS = "instances"
@@ -39,17 +39,15 @@ def assemble(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
             made=instances.MarkerStore(folder=options.home / _MARKERS if options.home else None),
-            # A mock machine's daemons serve no CUDA program, and need no privilege.
-            daemons=_daemons(options, root, own_shm=machine is None),
+            daemons=pod_daemons.PodDaemons(
+                pods=options.daemon_pods,
+                home=options.home / _DAEMONS if options.home else None,
+                root=root,
+                # A mock machine's daemons serve no CUDA program, and need no privilege.
+                own_shm=machine is None,
+            ),
         ),
     )
-
-
-def _daemons(options: settings.GpuSettings, root: host.DriverRoot, *, own_shm: bool) -> daemon_folder.Daemons:
-    home = options.home / _DAEMONS if options.home else None
-    if options.daemon_pods is not None and home is not None:
-        return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
-    return child_daemons.ChildDaemons(home=home, root=root, own_shm=own_shm)
 
 
 def _real_gpus(options: settings.GpuSettings, root: host.DriverRoot) -> port.GpuPort:

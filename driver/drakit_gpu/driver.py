@@ -32,7 +32,7 @@ from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, discovery
 from drakit_gpu.mig import instances
 from drakit_gpu.sharing import gpu_settings, restore
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder
+from drakit_gpu.sharing.mps import pod_daemons
 
 NAME = "gpu.drakit.dev"
 
@@ -52,7 +52,7 @@ class HostResources:
 
     files: cdi.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: daemon_folder.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
+    daemons: pod_daemons.PodDaemons = dataclasses.field(default_factory=pod_daemons.PodDaemons)
     made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
 
 
@@ -60,7 +60,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
     """The driver for the GPUs of one node.
 
     It is volatile: nothing it creates survives a reboot. That holds for GPU instances, for the MIG mode of the GPUs whose mode it changes (MIG user
-    guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). MPS daemons are processes; their folders are removed at the start.
+    guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). The folders of MPS daemons are removed at the start.
     """
 
     config_types = config.TYPES
@@ -189,7 +189,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
 
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
-        settings, ConfigError for parameters that this GPU does not support or a claim may not set.
+        settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
         grants = self._grants_of(grant.device, wanted)
@@ -203,6 +203,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                     "release it with: drakit unprepare --unclaimed --yes"
                 )
             settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, grants)
+        if settings.mps is not None:
+            self._resources.daemons.require_pods()
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 

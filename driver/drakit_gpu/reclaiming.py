@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from drakit.core import advanced, ports
 from drakit_gpu import identity, port
 from drakit_gpu.mig import instances
-from drakit_gpu.sharing.mps import daemon_folder
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 
 INSTANCE, DAEMON = "MIG instance", "MPS daemon"
 _NAME = re.compile(r"gpu-(\d+)/gi-(\d+)")
@@ -25,7 +25,7 @@ class Unclaimed:
         intents: ports.Intents,
         *,
         markers: instances.MarkerStore,
-        daemons: daemon_folder.Daemons,
+        daemons: pod_daemons.PodDaemons,
         pause: Callable[[float], None],
     ) -> None:
         self._hardware, self._intents = hardware, intents
@@ -42,7 +42,7 @@ class Unclaimed:
         claimed = {grant.slot for grant in identity.from_intents(known, boot)}
         unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
         found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
-        kept = {self._daemons.name_of(holder) for holder in identity.holders(known)}
+        kept = {daemon_folder.name_of(holder) for holder in identity.holders(known)}
         return [*found, *(advanced.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
 
     def release(self, leftover: advanced.Leftover) -> None:

@@ -18,7 +18,7 @@ class GpuSettings:
     installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``library_folders`` are folders below it
     that are searched for its libraries first. ``dev_root`` is the folder that holds the host's ``dev``. With ``toolkit``, nvidia-ctk lists the files
     that a container needs, where it is installed. ``home`` is a folder for MPS daemons and ownership markers; without one there are neither.
-    ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
+    ``daemon_pods`` runs the MPS daemons' pods; without it claims with MPS are rejected.
 
     ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``SharePolicy``.
 

@@ -254,7 +254,7 @@ def _boot_id(chosen: machines.Choice | None) -> str:
 
 
 def _pods(settings: values.Settings) -> ports.PodStore | None:
-    """Return the store of the pods that run MPS daemons; None if they run as child processes. It connects to the API server at the first use."""
+    """Return the store of the pods that run MPS daemons; None if there are none. It connects to the API server at the first use."""
     if settings.gpu.mps_template is None:
         return None
     namespace, _, template = settings.gpu.mps_template.partition("/")

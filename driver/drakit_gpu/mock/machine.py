@@ -24,7 +24,7 @@ from drakit.core import errors
 from drakit.inputs import files
 from drakit_gpu import cdi, host, port
 from drakit_gpu.mock import mps_control
-from drakit_gpu.sharing.mps import child_daemons
+from drakit_gpu.sharing.mps import control_daemon
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
@@ -265,7 +265,7 @@ def create_driver_root(directory: pathlib.Path, version: str) -> host.DriverRoot
     for name in _PROGRAMS:
         _create_file(root / _PROGRAM_FOLDER / name, _PROGRAM_MODE)
     _write_program(
-        root / _PROGRAM_FOLDER / child_daemons.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mps_control.__file__).read_text('utf-8')}"
+        root / _PROGRAM_FOLDER / control_daemon.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mps_control.__file__).read_text('utf-8')}"
     )
     for name in _FIRMWARE:
         _create_file(root / cdi.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
