@@ -27,10 +27,10 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit_gpu import cdi, config, host, identity, metrics, port, reclaiming
+from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, reclaiming
 from drakit_gpu.health import claimed, faults, monitor
-from drakit_gpu.inventory import attributes, discovery
-from drakit_gpu.mig import instances
+from drakit_gpu.inventory import attributes, claimed_devices, discovery
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings, restore
 from drakit_gpu.sharing.mps import pod_daemons
 
@@ -53,7 +53,7 @@ class HostResources:
     files: cdi.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
     daemons: pod_daemons.PodDaemons = dataclasses.field(default_factory=pod_daemons.PodDaemons)
-    made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
+    made: markers.MarkerStore = dataclasses.field(default_factory=markers.MarkerStore)
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
@@ -177,7 +177,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept, self._resources.made)
         if self._health is not None:
             minors = {view.gpu.minor for view in self._cache.offered}
-            offered = discovery.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
+            offered = claimed_devices.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
         return faults.with_taints(offered, taints, self.name)
 
     @property
@@ -229,7 +229,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return whether the instance in the slot of a grant has its marker."""
         if grant.admin_access or wanted.slot is None:
             return False
-        return self._resources.made.of_slot(wanted.slot, wanted.boot).is_at(self._hardware, wanted.slot)
+        return instances.is_marked(self._hardware, wanted.slot, self._resources.made.of_slot(wanted.slot, wanted.boot))
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
@@ -265,7 +265,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             edits = cdi.of_mig(grant.request, name, gpu, uuid, majors, minors)
         parts = [edits]
         if resources.dev_root is not None:
-            host.ensure_device_nodes(edits.device_nodes, resources.dev_root)
+            device_nodes.ensure_device_nodes(edits.device_nodes, resources.dev_root)
         if resources.files is not None:
             parts.append(resources.files.of(hardware.versions().driver))
         settings = gpu_settings.Settings.from_record(wanted.settings)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from drakit.core import advanced, ports
 from drakit_gpu import identity, port
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 
 INSTANCE, DAEMON = "MIG instance", "MPS daemon"
@@ -24,7 +24,7 @@ class Unclaimed:
         hardware: port.GpuPort,
         intents: ports.Intents,
         *,
-        markers: instances.MarkerStore,
+        markers: markers.MarkerStore,
         daemons: pod_daemons.PodDaemons,
         pause: Callable[[float], None],
     ) -> None:
@@ -64,7 +64,7 @@ class Unclaimed:
         except port.CallError:
             return ()  # Discovery reports a GPU that does not answer.
 
-    def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> instances.Marker:
+    def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> markers.Marker:
         return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
 
     def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes
 from fakes import mps_daemon, mps_pods
@@ -36,7 +36,7 @@ class Node:
 
     @property
     def daemons(self) -> pod_daemons.PodDaemons:
-        root = host.DriverRoot(path=self.folder / "root")
+        root = driver_root.DriverRoot(path=self.folder / "root")
         return pod_daemons.PodDaemons(pods=self.kubelet, home=self.home, root=root, own_shm=False, stop_seconds=0.5)
 
     @property

@@ -26,17 +26,16 @@ from drakit.core import names, ports, quantity, records
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host
-from drakit_gpu import settings as gpu_options
+from drakit_gpu import driver_root, share_policy
 from drakit_gpu.inventory import discovery
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.mock import machine, mock_gpus
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 from fakes import claim_source, crash_node, gpu_node, mps_pods
 
 UID = "11111111-2222-3333-4444-555555555555"
-TERMS = gpu_options.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
 BY_LINE = (pod_daemons.__file__, daemon_folder.__file__, instances.__file__)
 
@@ -210,7 +209,7 @@ def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driv
     daemons = SteppingDaemons(
         pods=mps_pods.RemotePods(address=pathlib.Path(life.kubelet)) if life.kubelet else None,
         home=life.folder / "mps",
-        root=host.DriverRoot(path=pathlib.Path(life.root)),
+        root=driver_root.DriverRoot(path=pathlib.Path(life.root)),
         own_shm=False,
         stop_seconds=0.5,
         step=stepper,
@@ -218,8 +217,8 @@ def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driv
     return gpu_driver.GpuDriver(
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
-        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else gpu_options.NOT_SHARED),
-        resources=gpu_driver.HostResources(daemons=daemons, made=instances.MarkerStore(folder=life.folder / "made")),
+        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else share_policy.NOT_SHARED),
+        resources=gpu_driver.HostResources(daemons=daemons, made=markers.MarkerStore(folder=life.folder / "made")),
         pause=lambda _: None,
     )
 

@@ -19,7 +19,7 @@ from multiprocessing import connection
 from typing import cast
 
 from drakit.core import errors, ports
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons, processes, supervisor
 
 COMMAND = (sys.executable, "-m", supervisor.__name__)
@@ -160,7 +160,7 @@ def living(home: pathlib.Path) -> dict[str, list[processes.Process]]:
 
 
 @contextlib.contextmanager
-def daemons(folder: pathlib.Path, root: host.DriverRoot, *, own_shm: bool = False) -> Iterator[pod_daemons.PodDaemons]:
+def daemons(folder: pathlib.Path, root: driver_root.DriverRoot, *, own_shm: bool = False) -> Iterator[pod_daemons.PodDaemons]:
     """Yield daemons whose folders are in ``mps`` below a folder with a short path, because MPS has a socket in it; end them all."""
     kubelet = FakePods(folder / "pods.log", grace=0.5)
     try:

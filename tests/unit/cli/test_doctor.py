@@ -19,8 +19,8 @@ from drakit.core import device, edits, errors, lifecycle, names
 from drakit.telemetry import plurals
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
+from drakit_gpu import device_nodes, host, nvml
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml
 from drakit_gpu.mock import mock_gpus
 from drakit_nic import port
 from fakes import command_line, nvml_library
@@ -377,6 +377,6 @@ def test_device_nodes_of_claims_without_a_link_are_named(tmp_path: pathlib.Path)
         "no link for 195:0 (/dev/nvidia0): with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
     )
     assert "create-dev-char-symlinks" in missing.fix
-    host.ensure_device_nodes([node], tmp_path)
+    device_nodes.ensure_device_nodes([node], tmp_path)
     (linked,) = gpus.of_links([prepared_with(node)], tmp_path)
     assert (linked.verdict, linked.message) == (Verdict.OK, "has the links of 1 device node")

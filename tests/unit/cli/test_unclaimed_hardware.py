@@ -121,12 +121,12 @@ def test_yes_is_for_unclaimed_hardware_only(shell: command_line.CommandLine) -> 
 def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     """The claim is removed from the journal, and the instance and its marker stay, as after a journal that was restored from a backup."""
     from drakit_gpu import driver as gpu_driver
-    from drakit_gpu.mig import instances as mig
+    from drakit_gpu.mig import markers as mig_markers
 
     hardware = gpus(shell)
     gpu = hardware.gpus()[0]
     made = hardware.create_gpu_instance(gpu.uuid, 9, gpu_port.Placement(start=0, size=4))
-    markers = mig.MarkerStore(folder=tmp_path / "instances")
+    markers = mig_markers.MarkerStore(folder=tmp_path / "instances")
     author = gpu_driver.GpuDriver(hardware, resources=gpu_driver.HostResources(made=markers))
     (found,) = author.unclaimed()
     assert not found.is_marked

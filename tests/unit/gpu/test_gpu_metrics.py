@@ -10,7 +10,7 @@ from drakit.core import names
 from drakit.testing import fake_context
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.health import faults
 from drakit_gpu.sharing.mps import pod_daemons
 from fakes import gpu_node, mps_daemon, mps_pods
@@ -81,7 +81,7 @@ def daemons(tmp_path: pathlib.Path) -> Iterator[pod_daemons.PodDaemons]:
 
 def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     around = gpu_driver.HostResources(daemons=daemons)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=settings.SharePolicy(number=4), resources=around)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.SharePolicy(number=4), resources=around)
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)

@@ -65,10 +65,10 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 
 def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iterator[Finding]:
     """Check that dev/char has a link to each device node of the prepared claims. Without claims there is nothing to check."""
-    from drakit_gpu import host
+    from drakit_gpu import device_nodes
 
     handed_out = {node for entry in entries for grant in entry.grants if grant.edits for node in grant.edits.device_nodes}
-    missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in handed_out if not host.has_link(node, dev_root))
+    missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in handed_out if not device_nodes.has_link(node, dev_root))
     subject = str(dev_root / "dev/char")
     if missing:
         more = f" and {len(missing) - _LINKS_SHOWN} more" if len(missing) > _LINKS_SHOWN else ""
@@ -82,7 +82,7 @@ def of_links(entries: Iterable[lifecycle.Entry], dev_root: pathlib.Path) -> Iter
 
 def _open(gpu: values.Gpu) -> "nvml.NvmlGpus":
     """Open NVML as the driver does."""
-    from drakit_gpu import host, nvml
+    from drakit_gpu import driver_root, nvml
 
-    root = host.DriverRoot(path=gpu.driver_root, folders=gpu.library_folders)
+    root = driver_root.DriverRoot(path=gpu.driver_root, folders=gpu.library_folders)
     return nvml.NvmlGpus.open(gpu.library, root=root, kernel_root=gpu.kernel_root)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import errors
-from drakit_gpu import host, programs
+from drakit_gpu import driver_root, programs
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, launcher, processes
 
@@ -35,7 +35,7 @@ class ControlDaemon:
     def __init__(
         self,
         folder: pathlib.Path,
-        root: host.DriverRoot,
+        root: driver_root.DriverRoot,
         *,
         own_shm: bool,
         answer_seconds: float = 5.0,
@@ -103,7 +103,7 @@ class ControlDaemon:
     def _environment(self) -> Mapping[str, str]:
         library_path = [str(place) for place in self._root.library_folders()]
         below = {} if self._root.path == pathlib.Path("/") else {"LD_LIBRARY_PATH": ":".join(library_path)}
-        path = ":".join(str(self._root.path / place) for place in host.PROGRAM_FOLDERS)
+        path = ":".join(str(self._root.path / place) for place in driver_root.PROGRAM_FOLDERS)
         return {"PATH": path, daemon_folder.PIPE_VARIABLE: str(self._pipe), "CUDA_MPS_LOG_DIRECTORY": str(self._log), **below}
 
     def _wait_until_ready(self, running: "subprocess.Popen[bytes]") -> None:

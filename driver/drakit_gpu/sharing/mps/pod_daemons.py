@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection
 
 from drakit.core import edits, errors, ports
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, supervisor
 
@@ -43,7 +43,7 @@ class PodDaemons:
 
     pods: ports.PodStore | None = None
     home: pathlib.Path | None = None
-    root: host.DriverRoot = dataclasses.field(default_factory=host.DriverRoot)
+    root: driver_root.DriverRoot = dataclasses.field(default_factory=driver_root.DriverRoot)
     own_shm: bool = True
     start_seconds: float = 60.0
     stop_seconds: float = 5.0

@@ -22,7 +22,7 @@ import threading
 import types
 
 from drakit.core import errors
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon
 
@@ -112,7 +112,7 @@ class Supervisor:
     def __init__(self, folder: pathlib.Path, wanted: DaemonSpec) -> None:
         self._folder = folder
         self._wanted = wanted
-        root = host.DriverRoot(path=wanted.root, folders=wanted.folders)
+        root = driver_root.DriverRoot(path=wanted.root, folders=wanted.folders)
         self._daemon = control_daemon.ControlDaemon(folder, root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
         self._stopped = False
 

@@ -168,11 +168,11 @@ def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemon: Daemon)
 IN_A_POD = """
 import pathlib, sys
 from drakit.core import errors
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon
 
-daemon = control_daemon.ControlDaemon(pathlib.Path(sys.argv[1]), host.DriverRoot(path=pathlib.Path(sys.argv[2])), own_shm=True)
+daemon = control_daemon.ControlDaemon(pathlib.Path(sys.argv[1]), driver_root.DriverRoot(path=pathlib.Path(sys.argv[2])), own_shm=True)
 daemon.start(sys.argv[3], gpu_settings.Mps())
 print("ready", flush=True)
 input()

@@ -224,14 +224,14 @@ def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, 
 
 PREPARE = """
 import os, pathlib, signal, sys
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import pod_daemons
 from fakes import mps_pods
 
 folder, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 pods = mps_pods.RemotePods(address=folder / "kubelet")
-pod_daemons.PodDaemons(pods=pods, home=folder / "mps", root=host.DriverRoot(path=folder / "root")).ensure(grant, gpu, gpu_settings.Mps())
+pod_daemons.PodDaemons(pods=pods, home=folder / "mps", root=driver_root.DriverRoot(path=folder / "root")).ensure(grant, gpu, gpu_settings.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -256,13 +256,13 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 
 MATRIX = """
 import os, pathlib, signal, sys
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 from fakes import mps_pods
 
 folder, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-home, root = folder / "mps", host.DriverRoot(path=folder / "root")
+home, root = folder / "mps", driver_root.DriverRoot(path=folder / "root")
 pods = mps_pods.RemotePods(address=folder / "kubelet")
 daemons = pod_daemons.PodDaemons(pods=pods, home=home, root=root, stop_seconds=0.5)
 files = {pod_daemons.__file__, daemon_folder.__file__}

@@ -12,11 +12,11 @@ from drakit import machines
 from drakit.core import claim, config, errors, names, quantity, records
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, mps_daemon, mps_pods
 
-TERMS = settings.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
