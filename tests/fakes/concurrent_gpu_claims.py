@@ -18,7 +18,7 @@ from drakit.core import names, quantity
 from drakit.journal import journal, locks
 from drakit.node import engine, inventory_cache
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
 from fakes import claim_source, crash_node
@@ -86,7 +86,7 @@ def claimed_node(
         driver = family(
             around(hardware),
             intents=memory.intents,
-            options=discovery.DiscoveryOptions(terms=settings.SharePolicy(number=2, partitions=True)),
+            options=discovery.DiscoveryOptions(terms=share_policy.SharePolicy(number=2, partitions=True)),
         )
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()
