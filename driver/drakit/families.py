@@ -90,6 +90,11 @@ class Family(abc.ABC, Generic[Options]):
     spans_nodes: ClassVar[bool] = False
     mock_only: ClassVar[bool] = False
 
+    @property
+    def package(self) -> str:
+        """The package whose loggers write into drakit's log."""
+        return type(self).__module__.partition(".")[0]
+
     @abc.abstractmethod
     def driver_name(self, options: Options) -> str:
         """Return the driver's name."""
@@ -155,6 +160,10 @@ class DriverFamily(Family[Any]):
             return make, make.name
         driver = drivers.made_by(make, *(() if self.options is None else (self.options(),)))
         return type(driver), driver.name
+
+    @property
+    def package(self) -> str:
+        return str(getattr(self._make, "__module__", "")).partition(".")[0]
 
     def driver_name(self, options: object) -> str:
         return self._named(options).name
