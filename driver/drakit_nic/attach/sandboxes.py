@@ -24,7 +24,7 @@ from drakit.core import records
 from drakit.core.encoding import wire
 from drakit_nic import config, pod_interfaces, share
 from drakit_nic.attach import announcer
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 from drakit_nic.passthrough import kernel_pods, locator, refusals
 from drakit_nic.shaping import tc_messages
 
@@ -102,11 +102,8 @@ def from_record(record: records.Record) -> Attachment | None:
     return _FORMAT.decode_or_none(Attachment, record)
 
 
-_MACVLAN_MODE = 1
-_MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
 _KIND = "macvlan"
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
-_NAMESPACES = pathlib.Path("/run/netns")
 
 
 class Sandbox:
@@ -118,7 +115,7 @@ class Sandbox:
 
     def nsid(self) -> int:
         """Return the number of this namespace in the NIC's namespace. Assign one where there is none."""
-        return rtnetlink.assign_nsid(self._host, self.descriptor)
+        return namespace_numbers.assign_nsid(self._host, self.descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
         """Return the link of this name in the sandbox, also of this alternative name."""
@@ -126,10 +123,16 @@ class Sandbox:
 
     def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
         """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
-        mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
         with refusals.naming("mode", wanted.mode.value):
             link_requests.create(
-                self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
+                self._host,
+                wanted.name,
+                _KIND,
+                lower=nic,
+                mac=wanted.mac,
+                mtu=wanted.mtu,
+                namespace=self.descriptor,
+                macvlan_mode=wanted.mode.value,
             )
 
     def configure(self, wanted: pod_interfaces.InterfaceConfig) -> None:
@@ -162,7 +165,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     def is_host(self, descriptor: int) -> bool:
         """Return whether a descriptor refers to the host's network namespace or the NIC's. All of them exist, so their inode numbers differ."""
-        paths = [*_HOSTS, *([_NAMESPACES / self._namespace] if isinstance(self._namespace, str) else [])]
+        paths = [*_HOSTS, *([namespaces.NAMED / self._namespace] if isinstance(self._namespace, str) else [])]
         own = os.fstat(descriptor)
         for path in paths:
             with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -188,16 +191,16 @@ class KernelSandboxes(kernel_pods.KernelPods):
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
         """Return every child of this host's NICs with the driver's mark, with the number of its namespace. All numbered namespaces are searched."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
-            children = _children(host, rtnetlink.nsids(host.sock))
+            children = _children(host, namespace_numbers.nsids(host.sock))
             return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
 
     def sender(self, descriptor: int | None = None) -> socket.socket:
-        return rtnetlink.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
+        return namespaces.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
 
     def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
         with rtnetlink.Socket.open(self._namespace) as host:
             try:
-                link = link_requests.at(host, subject.ifindex, rtnetlink.in_namespace(subject.nsid))
+                link = link_requests.at(host, subject.ifindex, namespace_numbers.in_namespace(subject.nsid))
                 hosts = link_requests.usable_hosts(host, subject.ifindex, subject.nsid)
             except OSError as error:
                 if error.errno == errno.EINVAL:  # The namespace is gone, and with it the number.
@@ -234,5 +237,5 @@ def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_
     """
     links = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
-    own = rtnetlink.nsid_of(host.sock, host.descriptor)
-    return [] if own == rtnetlink.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]
+    own = namespace_numbers.nsid_of(host.sock, host.descriptor)
+    return [] if own == namespace_numbers.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]

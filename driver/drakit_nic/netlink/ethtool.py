@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 
 from drakit.core import records
-from drakit_nic.netlink import rtnetlink
+from drakit_nic.netlink import namespaces, rtnetlink
 
 _NETLINK_GENERIC = 16
 _CONTROLLER, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
@@ -83,8 +83,8 @@ class Ethtool:
 
 
 def opened(namespace: str | int | None) -> rtnetlink.Socket:
-    """Return a socket of generic netlink in a namespace, given as to ``rtnetlink.Socket.open``."""
-    return rtnetlink.Socket(rtnetlink.run_in(namespace, _open))
+    """Return a socket of generic netlink in a namespace, given as to ``namespaces.run_in``."""
+    return rtnetlink.Socket(namespaces.run_in(namespace, _open))
 
 
 def is_as(wanted: records.Record, present: records.Record) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from drakit.core import records
 from drakit_nic import pod_interfaces
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import properties
 
 FOLDER = "returned"
@@ -57,5 +57,5 @@ def present(namespace: str | None, interface: str, recorded: records.Record) -> 
         link = link_requests.find(sock, interface)
         if link is None:
             return ()
-        with rtnetlink.opened(namespace or "/proc/thread-self/ns/net") as descriptor, properties.opened(sock, descriptor, link) as opened:
+        with namespaces.opened(namespace or "/proc/thread-self/ns/net") as descriptor, properties.opened(sock, descriptor, link) as opened:
             return properties.differing(opened, recorded)

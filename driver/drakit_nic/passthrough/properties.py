@@ -122,7 +122,7 @@ def _number(name: str, attribute: int, form: str = "=I") -> Property:
 
     def write_number(interface: Interface, value: records.Json) -> None:
         more = rtnetlink.pack(attribute, layout.pack(_integer(value)))
-        link_requests.alter(interface.sock, interface.link.ifindex, more=more)
+        link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
     return Property(name=name, read=read_number, write=write_number)
 
@@ -164,15 +164,15 @@ def _write_mac(interface: Interface, value: records.Json) -> None:
 
 def _write_broadcast(interface: Interface, value: records.Json) -> None:
     more = rtnetlink.pack(_BROADCAST, bytes.fromhex(str(value).replace(":", "")))
-    link_requests.alter(interface.sock, interface.link.ifindex, more=more)
+    link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
 
 def _write_proto_down(interface: Interface, value: records.Json) -> None:
     """Set whether a protocol holds the link down. It cannot be cleared while it has reasons."""
     reasons = rtnetlink.number(_REASON_MASK, _ALL_REASONS) + rtnetlink.number(_REASON_VALUE, 0)
     if not value:
-        link_requests.alter(interface.sock, interface.link.ifindex, more=rtnetlink.pack(_PROTO_DOWN_REASON | _NESTED, reasons))
-    link_requests.alter(interface.sock, interface.link.ifindex, more=rtnetlink.pack(_PROTO_DOWN, bytes([bool(value)])))
+        link_requests.set_attributes(interface.sock, interface.link.ifindex, rtnetlink.pack(_PROTO_DOWN_REASON | _NESTED, reasons))
+    link_requests.set_attributes(interface.sock, interface.link.ifindex, rtnetlink.pack(_PROTO_DOWN, bytes([bool(value)])))
 
 
 def _write_altnames(interface: Interface, value: records.Json) -> None:

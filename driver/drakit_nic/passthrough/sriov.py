@@ -89,7 +89,7 @@ class KernelFunctions:
         with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             parent = link_requests.existing(sock, of.parent, _WITH_FUNCTIONS)
             if _functions_of(parent).get(of.number) != wanted:
-                link_requests.alter(sock, parent.ifindex, more=rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
+                link_requests.set_attributes(sock, parent.ifindex, rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
 
 
 def _functions_of(parent: link_requests.Link) -> Mapping[int, Settings]:

@@ -5,22 +5,20 @@ filters, and the driver's ifb. Layouts: linux/rtnetlink.h, linux/if_link.h, linu
 """
 
 import ipaddress
-import socket
 import struct
 from collections.abc import Iterator, Sequence
 
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, route_requests, rtnetlink
 from drakit_nic.shaping import ifb_links, tc_messages
 
 Lines = tuple[str, ...]
 
 _GETADDR, _GETQDISC, _GETFILTER = 22, 38, 46
 _IFADDR = struct.Struct("=BBBBI")
-_RTMSG = struct.Struct("=BBBBBBBBI")
 _TCMSG = struct.Struct("=BxxxiIII")
 _MTU, _MASTER, _QUEUE, _PROMISCUITY = 4, 10, 13, 30
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_DST, _OIF, _GATEWAY, _PRIORITY, _PREFSRC, _TABLE, _MULTIPATH = 1, 4, 5, 6, 7, 15, 9
+_OIF, _GATEWAY, _PREFSRC, _MULTIPATH = 4, 5, 7, 9
 _KIND = 1
 _FLAGS = {0x1: "up", 0x100: "promisc", 0x200: "allmulti"}
 _LOCAL = 255
@@ -69,21 +67,16 @@ def _addresses(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
 
 
 def _routes(sock: rtnetlink.Socket, ifindex: int) -> Iterator[str]:
-    yield from sorted({line for body in link_requests.routes(sock) for line in _route(body, ifindex)})
+    yield from sorted({line for route in route_requests.routes(sock) for line in _route(route, ifindex)})
 
 
-def _route(body: bytes, ifindex: int) -> Iterator[str]:
-    family, length, _, _, short, protocol, _, kind, _ = _RTMSG.unpack_from(body)
-    route = rtnetlink.attributes(body[_RTMSG.size :])
-    table = rtnetlink.as_number(route[_TABLE]) if _TABLE in route else short
-    if table == _LOCAL:
+def _route(route: route_requests.Route, ifindex: int) -> Iterator[str]:
+    if route.table == _LOCAL:
         # The kernel derives these from the addresses; for IPv6 only after duplicate address detection.
         return
-    metric = rtnetlink.as_number(route[_PRIORITY]) if _PRIORITY in route else 0
-    size = 4 if family == socket.AF_INET else 16
-    to = f"{ipaddress.ip_address(route[_DST])}/{length}" if _DST in route else "default" if not length else f"{bytes(size).hex()}/{length}"
-    for hop in _hops(route, ifindex):
-        yield f"route {to}{hop} table {table} metric {metric} protocol {protocol} type {kind}"
+    to = str(route.destination) if route.length else "default"
+    for hop in _hops(route.attributes, ifindex):
+        yield f"route {to}{hop} table {route.table} metric {route.metric} protocol {route.protocol} type {route.kind}"
 
 
 def _hops(route: rtnetlink.Attributes, ifindex: int) -> Iterator[str]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit_nic import config
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_tools.demo.nic import claims, pods, scene
 
 SECONDS = 2.0
@@ -108,7 +108,7 @@ def _opened(pod: pods.Pod, *, fast: bool) -> tuple[socket.socket, int]:
         if link is None:
             raise OSError(f"pod {pod.name} has no interface {claims.INTERFACE}")
         link_requests.add_neighbour(route, link.ifindex, config.Neighbour(address=NOBODY, mac=link.mac))
-    sock = rtnetlink.run_in(pod.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
+    sock = namespaces.run_in(pod.namespace, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC))
     size = link.mtu - _HEADERS
     sock.settimeout(_STALL_SECONDS)
     sock.connect((NOBODY, _PORT))
