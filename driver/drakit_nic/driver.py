@@ -15,11 +15,11 @@ from drakit.core import advanced, driver, errors, inventory, records
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit_nic import background, config, port, reclaiming, reporting
+from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import attacher, sandboxes, service
+from drakit_nic.attach import attachment_records, collector, service
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 from drakit_nic.shaping import htb
@@ -59,7 +59,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._link_monitor: background.LinkMonitor | None = None
+        self._link_monitor: link_monitor.LinkMonitor | None = None
         self._checks: background.Checks | None = None
         self._speeds = offers.LastSpeeds()
         self._counters = reporting.ShareCounters()
@@ -119,7 +119,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             return driver.Prepared(edits=edits_with(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
         container_edits = edits_with(
-            interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
+            interface_name=attachment_records.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
         )
         return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
 
@@ -152,7 +152,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         survey = functools.partial(background.survey_and_narrow, self.survey, events)
         health = reporting.DeviceHealth(context)
         reporter = reporting.StatusReporter(self._machine, context, attaches=self._attachment is not None)
-        reconciler = background.TcReconciler(
+        reconciler = tc_reconciler.TcReconciler(
             self._machine,
             context,
             survey=survey,
@@ -161,10 +161,10 @@ class NicDriver(driver.Driver[config.NicConfig]):
             health=health,
             on_read=self._numbers.load,
         )
-        self._link_monitor = background.LinkMonitor(
+        self._link_monitor = link_monitor.LinkMonitor(
             context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
         )
-        links = background.Check(self._link_monitor.check, lambda: background.LINK_INTERVAL)
+        links = background.Check(self._link_monitor.check, lambda: link_monitor.LINK_INTERVAL)
 
         def reconcile() -> None:
             reconciler.reconcile()
@@ -174,7 +174,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
         checks = [background.Check(reconcile, reconciler.interval), links]
         if self._attachment is not None:
-            checks.insert(0, background.Check(self._attachment.collect, lambda: attacher.COLLECT_INTERVAL, on_events=False))
+            checks.insert(0, background.Check(self._attachment.collect, lambda: collector.COLLECT_INTERVAL, on_events=False))
         self._checks = background.Checks(events, checks)
         if self._attachment is not None:
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
@@ -268,7 +268,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
     def _wanted(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        default_name = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        default_name = interface.name if offers.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
         return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from drakit_nic import pod_interfaces, port
-from drakit_nic.attach import sandboxes
+from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import hardware, host_use
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import kernel_pods, locator, sriov
@@ -120,4 +120,4 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
 
 def _has_mark(link: link_requests.Link) -> bool:
     """Return whether a link has the mark of a share of a driver."""
-    return bool(sandboxes.share_of(link.alias))
+    return bool(attachment_records.share_of(link.alias))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from drakit.core import quantity, records
 from drakit.core.advanced import Leftover
 from drakit_nic import pod_interfaces, port
-from drakit_nic.attach import sandboxes
+from drakit_nic.attach import attachment_records, sandboxes
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 
@@ -91,7 +91,7 @@ class Unclaimed:
         """Release a leftover; one that is gone is ignored. Raise HardwareError."""
         if leftover.kind in {SHARE, POD_INTERFACE} and self._kernel is not None:
             for nsid, link in self._kernel.marked():
-                if sandboxes.share_of(link.alias) == leftover.name:
+                if attachment_records.share_of(link.alias) == leftover.name:
                     self._kernel.delete(nsid, link)
         if leftover.kind == SHARE:
             self._machine.remove(leftover.name)
@@ -119,7 +119,7 @@ def _by_share(kernel: sandboxes.KernelSandboxes | None) -> Mapping[str, tuple[st
     """Return the names of the interfaces in pods by the share that their marks name."""
     names: dict[str, tuple[str, ...]] = {}
     for _, link in () if kernel is None else kernel.marked():
-        share_id = sandboxes.share_of(link.alias)
+        share_id = attachment_records.share_of(link.alias)
         names[share_id] = (*names.get(share_id, ()), link.name)
     return names
 

@@ -17,7 +17,7 @@ from drakit.core import driver as drivers
 from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import sandboxes, service
+from drakit_nic.attach import attachment_records, service
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import sriov, whole_interface
 
@@ -129,7 +129,7 @@ class StatusReporter:
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
         if offers.is_whole(grant.device):
             return self._of_whole(grant)
-        attached = sorted(sandboxes.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
+        attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
         share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
@@ -150,7 +150,7 @@ class StatusReporter:
         chosen = config.of(grant)
         prepared = shares.from_record(grant.record)
         network = claim_status.NetworkStatus(
-            interface=sandboxes.interface_name(chosen, traffic.share_id),
+            interface=attachment_records.interface_name(chosen, traffic.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )

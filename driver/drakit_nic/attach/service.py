@@ -23,7 +23,7 @@ from drakit.core import driver as drivers
 from drakit_nic import pod_interfaces, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import announcer, attacher, call_metrics, sandboxes, server
+from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, sandboxes, server
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 
@@ -138,7 +138,7 @@ class _Started:
     context: contexts.DriverContext
     share_attacher: attacher.Attacher
     whole_attacher: whole_interface.WholeAttacher
-    collector: attacher.AttachmentCollector
+    collector: collector.AttachmentCollector
     announcing: announcer.Announcer
 
 
@@ -194,7 +194,7 @@ class Service:
             share_attacher=share_attacher,
             whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index, announcing=announcing),
             announcing=announcing,
-            collector=attacher.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
+            collector=collector.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
         if missing:
@@ -285,7 +285,7 @@ class Service:
         one-off command, and after a lost journal.
         """
         share = shares.from_record(grant.record) or shares.from_record(grant.intent)
-        recorded: tuple[sandboxes.Attachment, ...] = ()
+        recorded: tuple[attachment_records.Attachment, ...] = ()
         if self._started is not None:
             recorded = self._started.share_attacher.attachments(grant)
             if share is not None:
@@ -299,5 +299,5 @@ class Service:
 
     def _delete_marked(self, share_id: str) -> None:
         for nsid, link in self.kernel.marked():
-            if sandboxes.share_of(link.alias) == share_id:
+            if attachment_records.share_of(link.alias) == share_id:
                 self.kernel.delete(nsid, link)
