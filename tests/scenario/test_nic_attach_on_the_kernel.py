@@ -228,7 +228,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
 def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_claim(
     driver: nic_attach.Running, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="drakit")
+    caplog.set_level(logging.INFO, logger="drakit_nic")
     ref, other = (driver.prepare(nic_attach.claim(number, parameters={"interfaceName": "net1"})) for number in (1, 2))
     author = nic_attach.author_of(driver)
 
