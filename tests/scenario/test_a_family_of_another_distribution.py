@@ -59,7 +59,7 @@ def test_a_pod_gets_a_device_of_a_driver_that_was_only_installed(tmp_path: pathl
             (pod,) = cluster.api.list(POD).items
             return json_types.text(pod, "status", "phase")
 
-        with driver_process.running(command, root / "run.log", **environment, **settings):
+        with driver_process.running(command, root / "run.log", commands=None, **environment, **settings):
             cluster.wait_for(lambda: phase() == "Running", timeout=SECONDS, what="the pod to run")
             everyone = {"gpu.drakit.dev", "nic.drakit.dev", "hello.example.com"}
             cluster.wait_for(lambda: served() == everyone, timeout=SECONDS, what="slices of every driver")
