@@ -15,7 +15,7 @@ from drakit_tools.demo import driver_process, node_view, stage
 KINDS = {resource.kind: resource for resource in resources.ALL}
 
 NAMESPACE = "drakit-demo"
-_PACKAGE = "drakit.cli"
+_PACKAGE = "drakit_tools"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
