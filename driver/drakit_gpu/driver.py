@@ -180,10 +180,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             offered = discovery.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
         return faults.with_taints(offered, taints, self.name)
 
-    @property
-    def unoffered(self) -> Sequence[discovery.UnavailableGpu]:
-        """The GPUs that returned an error at the last discovery, or cannot be offered in any form."""
-        return self._cache.unoffered
+    def not_offered(self) -> Sequence[advanced.NotOffered]:
+        """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
+        fix = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
+        return [
+            advanced.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
+        ]
 
     def plan(self, grant: Grant) -> records.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.

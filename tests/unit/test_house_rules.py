@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
-PACKAGES = (ROOT / "driver" / "drakit", ROOT / "cluster" / "drakit_cluster")
+DRIVER = ROOT / "driver"
+PACKAGES = (DRIVER / "drakit", DRIVER / "drakit_gpu", DRIVER / "drakit_nic", DRIVER / "drakit_tools", ROOT / "cluster" / "drakit_cluster")
 MODULES = [ROOT / "driver" / "drakit_command.py"]
 MODULES += sorted(path for package in PACKAGES for path in package.rglob("*.py") if "_proto" not in path.parts)
 

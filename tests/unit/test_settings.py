@@ -6,6 +6,7 @@ import pytest
 
 from drakit import settings
 from drakit.core import errors
+from drakit_nic import options
 
 SETTINGS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -36,8 +37,8 @@ def test_a_flag_that_was_not_given_changes_nothing() -> None:
 
 def test_lists_and_rules_can_come_from_the_environment() -> None:
     found = load(DRAKIT_NIC__INCLUDE="[eth1, eth2]", DRAKIT_NIC__RULES="[{match: 'eth*', speed: 10G}]")
-    assert found.nic.include == ("eth1", "eth2")
-    assert found.nic.rules == (settings.NicRule(match="eth*", speed="10G"),)
+    assert found.group("nic").include == ("eth1", "eth2")
+    assert found.group("nic").rules == (options.NicRule(match="eth*", speed="10G"),)
 
 
 WRONG = {

@@ -23,7 +23,7 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
@@ -51,6 +51,26 @@ class Finding:
     verdict: Verdict
     message: str
     fix: str = ""
+
+    @classmethod
+    def ok(cls, topic: str, subject: str, message: str) -> Self:
+        """Return the finding of a check that passed."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.OK, message=message)
+
+    @classmethod
+    def warning(cls, topic: str, subject: str, message: str, fix: str) -> Self:
+        """Return a finding with which the driver works, but with restrictions."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.WARNING, message=message, fix=fix)
+
+    @classmethod
+    def failed(cls, topic: str, subject: str, message: str, fix: str) -> Self:
+        """Return a finding with which the driver cannot work."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.FAILED, message=message, fix=fix)
+
+    @classmethod
+    def unknown(cls, topic: str, subject: str, message: str, fix: str = "") -> Self:
+        """Return the finding of a check that could not be done."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.UNKNOWN, message=message, fix=fix)
 
 
 class ClaimDriver(drivers.Driver[Config]):
@@ -186,6 +206,31 @@ class MetricsProvider(Protocol):
 
     def metrics(self) -> Sequence[Metric]:
         """Return the driver's metrics. Called at every scrape, from any thread. After an error the scrape has none of them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NotOffered:
+    """Hardware that a driver does not offer, or offers with a caution: ``kind`` and ``name`` as an admin knows them, such as interface ``eth0``.
+
+    ``reason`` is read after the name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``is_expected`` reason is normal or
+    follows the admin's settings. ``is_faulty`` hardware would be offered if it worked. With ``is_caution`` the hardware is offered.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    change: str = ""
+    is_expected: bool = False
+    is_faulty: bool = False
+    is_caution: bool = False
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A driver that does not offer all of the node's hardware, and says why, for ``show`` and ``doctor``."""
+
+    def not_offered(self) -> Sequence[NotOffered]:
+        """Return what the last discovery did not offer, or offered with a caution. Raises HardwareError."""
 
 
 @runtime_checkable

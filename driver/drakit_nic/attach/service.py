@@ -30,7 +30,7 @@ from drakit_nic.passthrough import whole_interface
 FOLDER = "hook"
 _PREFIX = "attach-"
 BUNDLED = pathlib.Path(__file__).with_name("client")
-BUILD = pathlib.Path(__file__).parents[4] / "attach" / "build"
+BUILD = pathlib.Path(__file__).parents[2] / "attach" / "build"
 _MODE = 0o700
 _BUILD_SECONDS = 60
 _CHECK_SECONDS = 10

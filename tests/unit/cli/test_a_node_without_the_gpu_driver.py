@@ -6,10 +6,10 @@ import pathlib
 import pytest
 
 from drakit import machines
-from drakit.devices import registry
+from drakit_gpu import host
 from fakes import command_line
 
-pytestmark = pytest.mark.skipif(registry.has_gpu_driver(pathlib.Path("/")), reason="GPUs are served here")
+pytestmark = pytest.mark.skipif(host.Host(pathlib.Path("/")).has_driver(), reason="GPUs are served here")
 
 CANNOT_LOAD = "cannot load"
 

@@ -17,7 +17,7 @@ from fakes import forked_cli, wheels
 
 ROOT = pathlib.Path(__file__).parents[3]
 HELLO = ROOT / "examples" / "hello"
-NAMES = ("drakit-0.1.0-py3-none-any.whl", "drakit_cluster-0.1.0-py3-none-any.whl")
+NAMES = tuple(f"{name}-0.1.0-py3-none-any.whl" for name in ("drakit", "drakit_cluster", "drakit_tools"))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def empty(tmp_path: pathlib.Path) -> new_wheels.Wheels:
     (tmp_path / "dist").mkdir()
     for name in NAMES:
         (tmp_path / "dist" / name).touch()
-    return new_wheels.Wheels(drakit=tmp_path / "dist" / NAMES[0], cluster=tmp_path / "dist" / NAMES[1])
+    return new_wheels.Wheels(drakit=tmp_path / "dist" / NAMES[0], cluster=tmp_path / "dist" / NAMES[1], tools=tmp_path / "dist" / NAMES[2])
 
 
 def made(folder: pathlib.Path, name: str, given: new_wheels.Wheels) -> dict[str, str]:

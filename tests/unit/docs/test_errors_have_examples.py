@@ -1,16 +1,14 @@
 """Every text on the page of errors is printed by a command of the page, or is what a line of the code that raises the error can make."""
 
 import ast
-import pathlib
 import re
 from collections.abc import Iterator
 
-import drakit
 from drakit_gpu import port
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "errors.md"
-SOURCES = sorted(pathlib.Path(drakit.__file__).parent.rglob("*.py"))
+SOURCES = sorted((markdown.ROOT / "driver").rglob("*.py"))
 CALL = str(port.CallError("nvmlDeviceGetMemoryInfo", port.Code.GPU_IS_LOST))
 
 

@@ -12,7 +12,7 @@ from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
 EVENTS = REFERENCE / "events.md"
-SOURCES = [markdown.ROOT / "driver" / "drakit" / folder for folder in ("devices", "node", "kube")]
+SOURCES = [markdown.ROOT / "driver" / folder for folder in ("drakit/node", "drakit/kube", "drakit_gpu", "drakit_nic")]
 IN_LOOPS = {"SeveralMigDevices", "SeveralMpsDaemons"}
 """Reasons that the code takes from a tuple, where the search for constants does not find them."""
 _REASON = re.compile(r"([A-Z][a-z]+)+")

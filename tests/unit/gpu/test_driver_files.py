@@ -16,7 +16,7 @@ from drakit_gpu import cdi, host
 from drakit_gpu.mock import machine
 from drakit_gpu.sharing.mps import daemon_folder
 
-SCHEMA = pathlib.Path(__file__).parents[3] / "golden" / "cdi-schema"
+SCHEMA = pathlib.Path(__file__).parents[2] / "golden" / "cdi-schema"
 VERSION = "580.95.05"
 UUID = "67c1cba1-aaab-58cb-bb24-8e2024acd678"
 CTK = """#!{python}

@@ -8,7 +8,7 @@ import pytest
 
 from drakit_nic import config, pod_interfaces
 
-PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "devices-nic.md"
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "reference" / "devices-nic.md"
 FIELDS = [field.name for field in dataclasses.fields(config.NicConfig)]
 VALUES: dict[str, object] = {
     "mtu": 1400,

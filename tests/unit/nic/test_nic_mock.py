@@ -28,7 +28,7 @@ def choice(directory: pathlib.Path) -> machines.Choice:
 
 PREPARE_AND_DIE = """
 import os, pathlib, signal, sys
-from drakit.devices import machines
+from drakit import machines
 from drakit_nic import port
 from drakit_nic import mock_port
 choice = machines.Choice(name=sys.argv[1], directory=pathlib.Path(sys.argv[2]))
@@ -39,7 +39,7 @@ machine.install(uplink, port.Share(id="share-1", interface="eth1", ifindex=3, ma
 
 INSTALL_TEN = """
 import pathlib, sys
-from drakit.devices import machines
+from drakit import machines
 from drakit_nic import port
 from drakit_nic import mock_port
 machine = mock_port.MockPort(machines.Choice(name=sys.argv[1], directory=pathlib.Path(sys.argv[2])))

@@ -54,12 +54,12 @@ def show(
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    output.note(composition.unserved(composition.narrowed(settings, families or ())))
+    output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
     documents, unread = [], []
     for family, seen in views.every(settings, only=families or ()):
         unread += [seen.error] if seen.error else []
         output.warn(seen.trouble)
-        output.note(not_offered.gpus(seen.withheld))
+        output.note(not_offered.faults(seen.withheld))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
             _print(family, seen, every=every)
@@ -86,8 +86,9 @@ def _print(family: composition.Family, seen: views.View, *, every: bool) -> None
         output.say(out, bar.device)
         out.print(drawing.indent(drawing.draw_bar(bar, room)), markup=False, soft_wrap=True)
     _print_devices(out, seen, every=every)
-    if kept := not_offered.rows(seen.withheld):
-        output.put(out, output.table("\nNot offered", not_offered.COLUMNS, kept))
+    columns, kept = not_offered.rows(seen.withheld)
+    if kept:
+        output.put(out, output.table("\nNot offered", columns, kept))
     if moved := traffic_rows(seen.readings):
         output.put(out, output.table("\nTraffic of shares", TRAFFIC_COLUMNS, [traffic_cells(row) for row in moved]))
     claims = [
@@ -213,7 +214,6 @@ def _document(family: composition.Family, seen: views.View) -> dict[str, object]
         ],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.withheld),
-        "gpusNotOffered": not_offered.gpu_documents(seen.withheld),
         "traffic": traffic_rows(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }

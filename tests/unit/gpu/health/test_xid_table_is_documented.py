@@ -5,7 +5,7 @@ import re
 
 from drakit_gpu.health import signals
 
-PAGE = pathlib.Path(__file__).parents[5] / "docs/reference/devices-gpu.md"
+PAGE = pathlib.Path(__file__).parents[4] / "docs/reference/devices-gpu.md"
 
 
 def test_the_page_lists_every_xid_in_the_row_of_its_gravity() -> None:

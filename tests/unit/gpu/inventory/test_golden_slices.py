@@ -19,7 +19,7 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
 
-GOLDEN = pathlib.Path(__file__).parents[4] / "golden"
+GOLDEN = pathlib.Path(__file__).parents[3] / "golden"
 ONE = """
 name: {name}
 description: one GPU

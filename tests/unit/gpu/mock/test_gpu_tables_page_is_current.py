@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drakit_gpu.mig import partitioning
 from drakit_gpu.mock import machine
 
-PAGE = pathlib.Path(__file__).parents[5] / "docs" / "reference" / "gpu-tables.md"
+PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
 INTRODUCTION = """# GPU tables
 
 These tables describe the models of mock GPUs in `driver/drakit_gpu/mock/models/`. For real GPUs drakit reads NVML and does not use them. A

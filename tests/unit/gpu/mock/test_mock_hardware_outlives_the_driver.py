@@ -24,7 +24,7 @@ MACHINE = "dgx-a100-40gb-2gpu"
 PROFILE, SLICE = 19, port.Placement(start=6, size=1)
 MAKE_ONE = """
 import pathlib, sys
-from drakit.devices import machines
+from drakit import machines
 from drakit_gpu import port
 from drakit_gpu.mock import mock_gpus
 hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=pathlib.Path(sys.argv[1]), owner="node-a"))

@@ -237,7 +237,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subprocess.CompletedProcess[bytes]:
     """A program of ours in a process of its own."""
-    paths = [str(pathlib.Path(child_daemons.__file__).parents[5]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
+    paths = [str(pathlib.Path(child_daemons.__file__).parents[3]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
     env = {"PYTHONPATH": ":".join(paths), "PATH": os.environ["PATH"]}
     command = [*inside, sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, env=env, capture_output=True, check=False, timeout=3000)

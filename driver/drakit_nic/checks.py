@@ -9,11 +9,8 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator
 
-from drakit import settings as values
-from drakit.cli import composition
-from drakit.cli.doctor import finding
-from drakit.cli.doctor.finding import Finding
 from drakit.core import errors, records
+from drakit.core.advanced import Finding
 from drakit_nic import port
 from drakit_nic.attach import service
 from drakit_nic.passthrough import differences
@@ -26,15 +23,12 @@ _CLASSIFIERS = {
 }
 
 
-def examine(settings: values.Settings) -> Iterator[Finding]:
-    """Check the kernel and the attach hook if real interfaces are served."""
-    if composition.AUTHORED.get() is not None or not settings.nic.enabled or settings.mock.machine is not None:
-        return
-    yield of_kernel(lambda: _shaping(settings.nic.netns))
+def of_node(home: pathlib.Path, netns: str | None) -> Iterator[Finding]:
+    """Check the kernel, the attach hook and the driver's folder."""
+    yield of_kernel(lambda: _shaping(netns))
     yield of_program(service.program)
-    home = settings.node.plugins_dir / settings.nic.driver_name
     yield from of_folder(home / service.FOLDER)
-    yield from of_returned(home, functools.partial(differences.present, settings.nic.netns))
+    yield from of_returned(home, functools.partial(differences.present, netns))
 
 
 def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
@@ -42,11 +36,11 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
     try:
         shaping = ask()
     except errors.HardwareError as error:
-        return finding.failed(KERNEL, "traffic control", str(error), "run: pip install 'drakit[nic]'; run the driver as root")
+        return Finding.failed(KERNEL, "traffic control", str(error), "run: pip install 'drakit[nic]'; run the driver as root")
     if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
-        return finding.failed(KERNEL, "traffic control", shaping.missing, fix)
-    return finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
+        return Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
+    return Finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
 
 
 def of_program(bring: Callable[[], bytes]) -> Finding:
@@ -55,8 +49,8 @@ def of_program(bring: Callable[[], bytes]) -> Finding:
         content = bring()
     except errors.HardwareError as error:
         fix = "use the driver's image, or run: driver/attach/build driver/drakit_nic/attach/client, then pip wheel"
-        return finding.failed(HOOK, "program", f"{error}; no interface can be shared without it", fix)
-    return finding.ok(HOOK, "program", f"is installed, {len(content)} bytes")
+        return Finding.failed(HOOK, "program", f"{error}; no interface can be shared without it", fix)
+    return Finding.ok(HOOK, "program", f"is installed, {len(content)} bytes")
 
 
 def flags_of(path: pathlib.Path) -> int:
@@ -69,20 +63,20 @@ def of_folder(folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Call
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if flags(existing) & os.ST_NOEXEC:
         fix = "mount it without noexec, or move node.plugins_dir"
-        yield finding.failed(
+        yield Finding.failed(
             HOOK, str(folder), f"{existing} is on a file system mounted noexec, so the container runtime cannot run the hook", fix
         )
     else:
-        yield finding.ok(HOOK, str(folder), "programs can run from its file system")
+        yield Finding.ok(HOOK, str(folder), "programs can run from its file system")
     if not _is_enforcing(enforce):
-        yield finding.ok(HOOK, "SELinux", "is not enforcing")
+        yield Finding.ok(HOOK, "SELinux", "is not enforcing")
         return
     fix = (
         "if the hook fails with 'Permission denied', run ausearch -m avc to see why, then give the folder a type that the runtime may execute: "
         f"semanage fcontext and restorecon on {folder}"
     )
     message = f"is enforcing, and {existing} has the label {_label(existing)}; the container runtime needs permission to execute files of that type"
-    yield finding.warning(HOOK, "SELinux", message, fix)
+    yield Finding.warning(HOOK, "SELinux", message, fix)
 
 
 def of_returned(home: pathlib.Path, differing: Callable[[str, records.Record], tuple[str, ...]]) -> Iterator[Finding]:
@@ -93,14 +87,14 @@ def of_returned(home: pathlib.Path, differing: Callable[[str, records.Record], t
             if names:
                 values = "; ".join(f"{name} was {json.dumps(records.thaw(recorded[name]))}" for name in names)
                 fix = f"set it again, or remove {file} to keep the present value"
-                yield finding.warning(RETURNED, interface, f"came back from a pod with other properties: {values}", fix)
+                yield Finding.warning(RETURNED, interface, f"came back from a pod with other properties: {values}", fix)
     except (OSError, ValueError, TypeError, errors.HardwareError) as error:
         fix = f"run as root; remove a damaged file from {home / differences.FOLDER}"
-        yield finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
+        yield Finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
 
 
 def _shaping(netns: str | None) -> port.Shaping:
-    from drakit_nic import kernel_port
+    from drakit_nic import kernel_port  # noqa: PLC0415
 
     return kernel_port.KernelPort(netns).shaping()
 

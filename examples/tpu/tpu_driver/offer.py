@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from drakit.core import capacity, device, errors, inventory, quantity
 from drakit.core.slices import node_selection
-from drakit.devices.tpu import machine
+from tpu_driver import machine
 
 CHIPS = "tpus"
 TOPOLOGY = "topology"

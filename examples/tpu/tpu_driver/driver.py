@@ -23,7 +23,7 @@ from typing import Protocol
 from drakit.core import claim_status, driver, edits, errors, inventory
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.devices.tpu import machine, offer
+from tpu_driver import machine, offer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

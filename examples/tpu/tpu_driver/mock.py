@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from drakit import machines, tables
 from drakit.core import errors
-from drakit.devices.tpu import driver
+from tpu_driver import driver
 from drakit.inputs import files
 
 _STATE = "tpus.json"

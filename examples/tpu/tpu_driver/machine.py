@@ -121,14 +121,6 @@ def chunks(nodes: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(nodes[start : start + size]) for start in range(0, len(nodes), size))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TpuSettings:
-    """``nodes`` name the nodes of the pool row by row (empty: those of the machine's file); ``label`` is the node label that holds such a name."""
-
-    nodes: tuple[str, ...] = ()
-    label: str = node_selection.HOSTNAME
-
-
 KEY = "tpus"
 
 
