@@ -91,6 +91,9 @@ from drakit.core.slices.node_selection import (
     Requirement,
 )
 from drakit.families import Family, Right, Site, family
+from drakit.serving.accepting import Cause as OverloadCause
+from drakit.serving.accepting import Overload
+from drakit.texts import cut as cut_text
 
 _Settings = _TypeVar("_Settings")
 
@@ -208,6 +211,8 @@ __all__ = [
     "OneNode",
     "OpaqueConfig",
     "Operator",
+    "Overload",
+    "OverloadCause",
     "PerDevice",
     "PodPhase",
     "PodRequest",
@@ -236,6 +241,7 @@ __all__ = [
     "ValidRange",
     "Verdict",
     "Version",
+    "cut_text",
     "family",
     "freeze_record",
     "is_label",

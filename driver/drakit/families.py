@@ -12,16 +12,17 @@ of them, whatever hardware the node has.
 import abc
 import dataclasses
 import functools
-import importlib.metadata
 import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from drakit.core import advanced, config, edits, errors, inventory, ports
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
+    import importlib.metadata
+
     from drakit import machines
 
 GROUP = "drakit.families"
@@ -89,6 +90,11 @@ class Family(abc.ABC, Generic[Options]):
     spans_nodes: ClassVar[bool] = False
     mock_only: ClassVar[bool] = False
 
+    @property
+    def package(self) -> str:
+        """The package whose loggers write into drakit's log."""
+        return type(self).__module__.partition(".")[0]
+
     @abc.abstractmethod
     def driver_name(self, options: Options) -> str:
         """Return the driver's name."""
@@ -149,11 +155,15 @@ class DriverFamily(Family[Any]):
         A class is not called, because its ``__init__`` may open hardware that only the real settings name. Raises DrakitError.
         """
         make = self._make
-        if isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str):
+        if _has_name(make):
             drivers.check_class(make)
             return make, make.name
         driver = drivers.made_by(make, *(() if self.options is None else (self.options(),)))
         return type(driver), driver.name
+
+    @property
+    def package(self) -> str:
+        return str(getattr(self._make, "__module__", "")).partition(".")[0]
 
     def driver_name(self, options: object) -> str:
         return self._named(options).name
@@ -175,8 +185,11 @@ class DriverFamily(Family[Any]):
 
     def _named(self, options: object) -> type[drivers.Driver[Any]] | drivers.Driver[Any]:
         """Return the driver's class; if its name depends on the options, a driver."""
-        kind, _ = self.kind_and_name
-        return kind if self._make is kind else drivers.made_by(self._make, *self._given(options))
+        return self._make if _has_name(self._make) else drivers.made_by(self._make, *self._given(options))
+
+
+def _has_name(make: Make) -> TypeGuard[type[drivers.Driver[Any]]]:
+    return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
 
 
 def family(make: Make, *, settings: type | None = None, name: str = "") -> Family[Any]:
@@ -196,6 +209,8 @@ def group_of(driver_name: str) -> str:
 @functools.cache
 def installed() -> tuple[Family[Any], ...]:
     """Return the families of all installed distributions, sorted by name. Raises SettingsError for one that cannot be loaded."""
+    import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
+
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
     found = tuple(_loaded(point) for point in points)
     for first, second in itertools.pairwise(found):
@@ -204,7 +219,7 @@ def installed() -> tuple[Family[Any], ...]:
     return found
 
 
-def _loaded(point: importlib.metadata.EntryPoint) -> Family[Any]:
+def _loaded(point: "importlib.metadata.EntryPoint") -> Family[Any]:
     origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
     try:
         loaded = point.load()

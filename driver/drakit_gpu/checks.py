@@ -53,10 +53,10 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
 
 def of_links(handed_out: Iterable[edits.Edits], dev_root: pathlib.Path) -> Iterator[Finding]:
     """Check that dev/char has a link to each device node of the prepared claims. Without claims there is nothing to check."""
-    from drakit_gpu import host  # noqa: PLC0415
+    from drakit_gpu import device_nodes  # noqa: PLC0415
 
     nodes = {node for given in handed_out for node in given.device_nodes}
-    missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in nodes if not host.has_link(node, dev_root))
+    missing = sorted(f"{node.major}:{node.minor} ({node.path})" for node in nodes if not device_nodes.has_link(node, dev_root))
     subject = str(dev_root / "dev/char")
     if missing:
         more = f" and {len(missing) - _LINKS_SHOWN} more" if len(missing) > _LINKS_SHOWN else ""
@@ -70,9 +70,9 @@ def of_links(handed_out: Iterable[edits.Edits], dev_root: pathlib.Path) -> Itera
 
 def opened(options: GpuOptions) -> "nvml.NvmlGpus":
     """Open NVML as the driver does."""
-    from drakit_gpu import host, nvml  # noqa: PLC0415 - the library is needed on nodes with real GPUs only
+    from drakit_gpu import driver_root, nvml  # noqa: PLC0415 - the library is needed on nodes with real GPUs only
 
-    root = host.DriverRoot(path=options.driver_root, folders=options.library_folders)
+    root = driver_root.DriverRoot(path=options.driver_root, folders=options.library_folders)
     return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)
 
 

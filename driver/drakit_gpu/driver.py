@@ -27,12 +27,12 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.core import edits as cdi_edits
-from drakit_gpu import cdi, config, host, identity, metrics, port, reclaiming
+from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, reclaiming
 from drakit_gpu.health import claimed, faults, monitor
-from drakit_gpu.inventory import attributes, discovery
-from drakit_gpu.mig import instances
+from drakit_gpu.inventory import attributes, claimed_devices, discovery
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings, restore
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder
+from drakit_gpu.sharing.mps import pod_daemons
 
 NAME = "gpu.drakit.dev"
 
@@ -52,15 +52,15 @@ class HostResources:
 
     files: cdi.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
-    daemons: daemon_folder.Daemons = dataclasses.field(default_factory=child_daemons.ChildDaemons)
-    made: instances.MarkerStore = dataclasses.field(default_factory=instances.MarkerStore)
+    daemons: pod_daemons.PodDaemons = dataclasses.field(default_factory=pod_daemons.PodDaemons)
+    made: markers.MarkerStore = dataclasses.field(default_factory=markers.MarkerStore)
 
 
 class GpuDriver(drivers.Driver[config.AnyConfig]):
     """The driver for the GPUs of one node.
 
     It is volatile: nothing it creates survives a reboot. That holds for GPU instances, for the MIG mode of the GPUs whose mode it changes (MIG user
-    guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). MPS daemons are processes; their folders are removed at the start.
+    guide), and for compute mode and time slice (NVIDIA, "Data Persistence"). The folders of MPS daemons are removed at the start.
     """
 
     config_types = config.TYPES
@@ -177,7 +177,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept, self._resources.made)
         if self._health is not None:
             minors = {view.gpu.minor for view in self._cache.offered}
-            offered = discovery.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
+            offered = claimed_devices.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
         return faults.with_taints(offered, taints, self.name)
 
     def not_offered(self) -> Sequence[advanced.NotOffered]:
@@ -191,7 +191,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
 
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
-        settings, ConfigError for parameters that this GPU does not support or a claim may not set.
+        settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
         grants = self._grants_of(grant.device, wanted)
@@ -205,6 +205,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
                     "release it with: drakit unprepare --unclaimed --yes"
                 )
             settings = gpu_settings.plan(grant, wanted, gpu, self._hardware, grants)
+        if settings.mps is not None:
+            self._resources.daemons.require_pods()
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
@@ -229,7 +231,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         """Return whether the instance in the slot of a grant has its marker."""
         if grant.admin_access or wanted.slot is None:
             return False
-        return self._resources.made.of_slot(wanted.slot, wanted.boot).is_at(self._hardware, wanted.slot)
+        return instances.is_marked(self._hardware, wanted.slot, self._resources.made.of_slot(wanted.slot, wanted.boot))
 
     def prepare(self, grant: Grant) -> drivers.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
@@ -265,7 +267,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             edits = cdi.of_mig(grant.request, name, gpu, uuid, majors, minors)
         parts = [edits]
         if resources.dev_root is not None:
-            host.ensure_device_nodes(edits.device_nodes, resources.dev_root)
+            device_nodes.ensure_device_nodes(edits.device_nodes, resources.dev_root)
         if resources.files is not None:
             parts.append(resources.files.of(hardware.versions().driver))
         settings = gpu_settings.Settings.from_record(wanted.settings)

@@ -13,7 +13,7 @@ from drakit_gpu import identity, port
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import gpu_devices
 from drakit_gpu.mig import partitioning
-from drakit_gpu.sharing.mps import daemon_folder
+from drakit_gpu.sharing.mps import pod_daemons
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def collect(
     hardware: port.GpuPort,
     views: Sequence[gpu_devices.GpuView],
     intents: ports.Intents,
-    daemons: daemon_folder.Daemons,
+    daemons: pod_daemons.PodDaemons,
     *,
     health: faults.TaintsByDevice | None,
     unmonitored: Collection[str] | None,
@@ -100,7 +100,7 @@ def _counted(
     present: Sequence[port.GpuInstance] | None,
     ours: frozenset[identity.Slot],
     grants: Sequence[identity.Identity],
-    daemons: daemon_folder.Daemons,
+    daemons: pod_daemons.PodDaemons,
 ) -> GpuCounts:
     grants = [grant for grant in grants if grant.gpu == view.gpu.uuid]
     count = GpuCounts(

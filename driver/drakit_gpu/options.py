@@ -64,8 +64,7 @@ class GpuOptions:
     """Evict the pods of a GPU after a fault that no program survives (taint effect NoExecute). Without it, the fault only keeps new pods away."""
 
     mps_template: Annotated[str | None, pydantic.BeforeValidator(settings.none_if_empty), pydantic.AfterValidator(_namespaced_name)] = None
-    """NAMESPACE/NAME of a PodTemplate. Each MPS daemon then runs in a pod of its own and survives the driver's pod. Without it, daemons are child
-    processes of the driver, and end with its container."""
+    """NAMESPACE/NAME of the PodTemplate from which the driver makes a pod for each MPS daemon. Without it, claims with MPS are not prepared."""
 
     ignored_xids: tuple[Annotated[int, pydantic.Field(ge=1, le=9999)], ...] = ()
     """Xids that are no fault of the GPU here, in addition to those that programs cause according to NVIDIA's catalog."""

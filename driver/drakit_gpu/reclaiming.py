@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from drakit.core import advanced, ports
 from drakit_gpu import identity, port
-from drakit_gpu.mig import instances
-from drakit_gpu.sharing.mps import daemon_folder
+from drakit_gpu.mig import instances, markers
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 
 INSTANCE, DAEMON = "MIG instance", "MPS daemon"
 _NAME = re.compile(r"gpu-(\d+)/gi-(\d+)")
@@ -24,8 +24,8 @@ class Unclaimed:
         hardware: port.GpuPort,
         intents: ports.Intents,
         *,
-        markers: instances.MarkerStore,
-        daemons: daemon_folder.Daemons,
+        markers: markers.MarkerStore,
+        daemons: pod_daemons.PodDaemons,
         pause: Callable[[float], None],
     ) -> None:
         self._hardware, self._intents = hardware, intents
@@ -42,7 +42,7 @@ class Unclaimed:
         claimed = {grant.slot for grant in identity.from_intents(known, boot)}
         unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
         found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
-        kept = {self._daemons.name_of(holder) for holder in identity.holders(known)}
+        kept = {daemon_folder.name_of(holder) for holder in identity.holders(known)}
         return [*found, *(advanced.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
 
     def release(self, leftover: advanced.Leftover) -> None:
@@ -64,7 +64,7 @@ class Unclaimed:
         except port.CallError:
             return ()  # Discovery reports a GPU that does not answer.
 
-    def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> instances.Marker:
+    def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> markers.Marker:
         return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
 
     def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover | None:

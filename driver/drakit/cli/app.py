@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import inspect
+import sys
 from typing import Annotated
 
 import typer
@@ -28,7 +29,8 @@ app.command("uninstall-node")(uninstall.uninstall_node)
 app.command()(webhook.webhook)
 app.command()(doctor.doctor)
 app.add_typer(journal.app, name="journal")
-tools.add(app)
+if not tools.is_of_framework(app, sys.argv[1:]):
+    tools.add(app)
 for _command in (*app.registered_commands, *journal.app.registered_commands):
     _command.help = terminal.flowed(inspect.getdoc(_command.callback) or "")
 

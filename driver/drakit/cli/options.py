@@ -104,6 +104,7 @@ def read(
         given[key] = _value(key, value)
     settings = values.load(given, file=config)
     level = "error" if local and "level" not in settings.log.model_fields_set else settings.log.level
+    logs.follow(*(kind.package for kind in schema.current().families))
     logs.setup(level=logs.Level[level.upper()], style=logs.Style(settings.log.format))
     return settings
 

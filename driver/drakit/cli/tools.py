@@ -5,7 +5,7 @@ An entry point names a function for typer. A command that is known but not insta
 
 import functools
 import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
@@ -37,6 +37,12 @@ def _loaded(point: importlib.metadata.EntryPoint) -> Command:
         origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
         raise errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
     return loaded
+
+
+def is_of_framework(app: typer.Typer, arguments: Sequence[str]) -> bool:
+    """Return whether the arguments are those of a command of the framework, which needs no tool to be loaded."""
+    own = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    return bool(own.intersection(arguments[:1]))
 
 
 def add(app: typer.Typer) -> None:

@@ -18,6 +18,7 @@ from prometheus_client import exposition, utils
 from prometheus_client import registry as collectors
 
 from drakit.core import advanced, context, errors, inventory, lifecycle
+from drakit.node import timing
 from drakit.serving import accepting, checks
 from drakit.telemetry import logs
 
@@ -222,10 +223,11 @@ class _Reader(Generic[Item]):
         return results
 
 
-class DriverMetrics:
+class DriverMetrics(timing.ClaimTimer):
     """The ``core.ports.Meter`` of one driver. A call takes microseconds and never fails."""
 
     def __init__(self, metrics: Metrics, driver: str) -> None:
+        super().__init__()
         self._metrics = metrics
         self._driver = driver
         for counter in (metrics.slice_writes, metrics.publish_failures, metrics.watch_restarts):
@@ -233,12 +235,12 @@ class DriverMetrics:
         for verb, outcome in itertools.product(("prepare", "unprepare"), ("ok", "error")):
             metrics.calls.labels(driver, verb, outcome)
 
-    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
+    def observe_claim(self, verb: str, *, ok: bool, seconds: float) -> None:
         """Observe the duration of one claim; ``verb`` is prepare or unprepare."""
         self._metrics.calls.labels(self._driver, verb, "ok" if ok else "error").observe(seconds)
 
-    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
-        """Observe the duration of one phase of a claim; ``ok`` is the outcome of its call."""
+    def observe_phase(self, phase: str, *, ok: bool, seconds: float) -> None:
+        """Observe the duration of one phase of a claim; ``ok`` is the outcome of its claim."""
         self._metrics.phases.labels(self._driver, phase, "ok" if ok else "error").observe(seconds)
 
     def published(self, writes: int) -> None:

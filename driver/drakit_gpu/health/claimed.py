@@ -17,7 +17,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors
 from drakit_gpu import identity, port
 from drakit_gpu.health import faults
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings
 
 Grant = drivers.Grant[object]
@@ -38,7 +38,7 @@ class ClaimedHardware:
     """The hardware of the prepared claims of one node. ``whole_beside_partitions`` is the setting that offers Ampere GPUs in MIG mode as wholes."""
 
     def __init__(
-        self, hardware: port.GpuPort, context: contexts.DriverContext, made: instances.MarkerStore, *, whole_beside_partitions: bool
+        self, hardware: port.GpuPort, context: contexts.DriverContext, made: markers.MarkerStore, *, whole_beside_partitions: bool
     ) -> None:
         self._hardware = hardware
         self._context = context
@@ -141,7 +141,7 @@ class ClaimedHardware:
             return f"the compute mode is {actual.value}, so no program can use the GPU"
         return ""
 
-    def _mark_lost(self, grant: Grant, marker: instances.Marker) -> None:
+    def _mark_lost(self, grant: Grant, marker: markers.Marker) -> None:
         """Remove the marker of a claim's lost instance."""
         lost = grant.record.get("gi")
         if isinstance(lost, int) and marker.is_of(lost) and self._is_unchanged(grant):

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from drakit.core import context, inventory
 from drakit.core import device as devices
-from drakit_gpu.health import signals
+from drakit_gpu.health import signals, xids
 
 XID, ECC, LOST, RECOVERY, FABRIC, CHANGED = "xid", "ecc", "gpu-lost", "recovery-action", "fabric", "changed"
 _KINDS = (XID, ECC, LOST, RECOVERY, FABRIC, CHANGED)
@@ -27,6 +27,13 @@ _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 # The place of an instance on a GPU: hardware id of the profile, first memory slice.
 Spot = tuple[int, int]
 TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
+_TEXTS: Mapping[str, str] = {
+    ECC: "an uncorrectable memory error",
+    LOST: "the GPU does not answer any more",
+    RECOVERY: "the GPU asks for the recovery action",
+    FABRIC: "the GPU cannot use the NVLink fabric:",
+    CHANGED: "the hardware changed under the claim",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,12 +119,12 @@ def affects(anchor: str, device: str) -> bool:
     return device == anchor or device.startswith(f"{anchor}-")
 
 
-def from_xid(xid: signals.Xid, anchor: str, now: float) -> Fault:
+def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
     """Return the fault of an Xid, on the whole GPU where the Xid affects all of it."""
     minor, spot = _parsed(anchor)
     if xid.wide:
         anchor, spot = gpu_anchor(minor), None
-    fatal = xid.gravity is signals.Gravity.FATAL
+    fatal = xid.gravity is xids.Gravity.FATAL
     return Fault(
         anchor=anchor, minor=minor, kind=XID, value=str(xid.number), text=f"Xid {xid.number}: {xid.text}", fatal=fatal, since=now, spot=spot
     )
@@ -231,15 +238,6 @@ def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context
     return by_device
 
 
-_TEXTS: Mapping[str, str] = {
-    ECC: "an uncorrectable memory error",
-    LOST: "the GPU does not answer any more",
-    RECOVERY: "the GPU asks for the recovery action",
-    FABRIC: "the GPU cannot use the NVLink fabric:",
-    CHANGED: "the hardware changed under the claim",
-}
-
-
 def _again(before: Fault, fresh: Fault) -> Fault:
     """Return an existing fault that a poll shows again. The time of a lost GPU restarts where its error becomes fatal or mild."""
     after = dataclasses.replace(before, value=fresh.value, text=fresh.text, last=fresh.since, well_since=None)
@@ -291,10 +289,10 @@ def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy
     since = now - policy.settle if taint.effect is devices.TaintEffect.NO_EXECUTE else now
     fatal, text = kind == LOST, f"{_TEXTS.get(kind, '')} {taint.value}".strip()
     if kind == XID:
-        xid = signals.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
-        if xid.gravity is signals.Gravity.NOTHING:
+        xid = xids.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
+        if xid.gravity is xids.Gravity.NOTHING:
             return None
-        fatal, text = xid.gravity is signals.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
+        fatal, text = xid.gravity is xids.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
     return Fault(
         anchor=device, minor=minor, kind=kind, value=taint.value, text=text, fatal=fatal, since=since, last=now, spot=spot, asked=True
     )

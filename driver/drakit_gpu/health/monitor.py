@@ -13,8 +13,8 @@ from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit_gpu import port
 from drakit_gpu.health import claimed as claims_hardware
-from drakit_gpu.health import faults, signals
-from drakit_gpu.inventory import discovery, gpu_devices
+from drakit_gpu.health import faults, signals, xids
+from drakit_gpu.inventory import claimed_devices, gpu_devices
 from drakit_gpu.mig import partitioning
 
 Result = TypeVar("Result")
@@ -100,7 +100,7 @@ class HealthMonitor:
         if event.kind is signals.EventKind.DOUBLE_BIT_ECC:
             self._add(faults.from_memory_error(self._anchor(gpu, event.instance_id), self._now()))
         elif event.xid is not None:
-            self._handle_xid(gpu, signals.of(event.xid, self._policy.ignored), event.instance_id)
+            self._handle_xid(gpu, xids.of(event.xid, self._policy.ignored), event.instance_id)
         return True
 
     def poll(self) -> bool:
@@ -149,7 +149,7 @@ class HealthMonitor:
         if is_new and self._population is not None:
             self._hardware.renew()
             self._context.rediscover()
-        before = discovery.claimed_gpus(self._context, self._hardware.boot_id()) if self._population is None else self._gpus
+        before = claimed_devices.claimed_gpus(self._context, self._hardware.boot_id()) if self._population is None else self._gpus
         kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(
@@ -268,11 +268,11 @@ class HealthMonitor:
             _log.info("GPU fault cleared", extra=_keys(fault))
         return after
 
-    def _handle_xid(self, gpu: port.Gpu, xid: signals.Xid, instance_id: int | None) -> None:
-        if xid.gravity is signals.Gravity.NOTHING:
+    def _handle_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
+        if xid.gravity is xids.Gravity.NOTHING:
             return
         anchor = self._anchor(gpu, instance_id)
-        if xid.gravity is signals.Gravity.PROGRAM:
+        if xid.gravity is xids.Gravity.PROGRAM:
             self._notify(anchor, f"Xid {xid.number}: {xid.text}")
         else:
             self._add(faults.from_xid(xid, anchor, self._now()))

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import attributes
-from drakit_gpu.mig import partitioning
+from drakit_gpu.mig import counters, partitioning
 
 _SLUG_MAX = 32
 _ONE = {"device": quantity.ONE}
@@ -43,12 +43,12 @@ class GpuView:
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
     clique: str | None = None
-    terms: settings.SharePolicy = settings.NOT_SHARED
+    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
 
     @functools.cached_property
-    def counting(self) -> partitioning.GpuCounters:
+    def counting(self) -> counters.GpuCounters:
         """The counters of the GPU."""
-        return partitioning.counters_of(self.partitions)
+        return counters.counters_of(self.partitions)
 
     @functools.cached_property
     def left(self) -> partitioning.Counters:

@@ -15,8 +15,7 @@ from typing import Self
 
 from drakit.core import context, errors, records
 from drakit.core import driver as drivers
-from drakit_gpu import config, identity, port
-from drakit_gpu import settings as operator_settings
+from drakit_gpu import config, identity, port, share_policy
 
 _MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
 _MPS = (
@@ -204,7 +203,7 @@ def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) ->
 
 def _mps(grant: Grant, wanted: config.Mps) -> Mps:
     """Return the MPS limits. The memory limit is the share's memory, or the parameters' limit where that is lower."""
-    share = grant.consumed_capacity.get(operator_settings.MEMORY) if grant.share_id is not None else None
+    share = grant.consumed_capacity.get(share_policy.MEMORY) if grant.share_id is not None else None
     limits = [limit for limit in (wanted.limit(str(grant.device.attributes.get("uuid"))), share) if limit]
     memory = min(limits).value if limits else None
     return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)

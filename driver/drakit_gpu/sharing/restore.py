@@ -16,7 +16,7 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit_gpu import identity, port
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import daemon_folder
+from drakit_gpu.sharing.mps import pod_daemons
 
 _log = logging.getLogger(__name__)
 _JOIN_SECONDS = 5.0
@@ -36,7 +36,7 @@ class Restorer:
         self,
         hardware: port.GpuPort,
         context: contexts.DriverContext,
-        daemons: daemon_folder.Daemons,
+        daemons: pod_daemons.PodDaemons,
         intents: Callable[[], Iterable[records.Record]] = tuple,
         *,
         monotonic: Callable[[], float] = time.monotonic,

@@ -19,9 +19,9 @@ from drakit.telemetry import plurals
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_gpu import checks as gpu_checks
+from drakit_gpu import device_nodes, host, nvml
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import family as gpu_family
-from drakit_gpu import host, nvml
 from drakit_gpu.mock import mock_gpus
 from drakit_nic import checks as nic_checks
 from drakit_nic import port
@@ -375,6 +375,6 @@ def test_device_nodes_of_claims_without_a_link_are_named(tmp_path: pathlib.Path)
         "no link for 195:0 (/dev/nvidia0): with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
     )
     assert "create-dev-char-symlinks" in missing.fix
-    host.ensure_device_nodes([node], tmp_path)
+    device_nodes.ensure_device_nodes([node], tmp_path)
     (linked,) = gpu_checks.of_links([edits.Edits(device_nodes=(node,))], tmp_path)
     assert (linked.verdict, linked.message) == (Verdict.OK, "has the links of 1 device node")

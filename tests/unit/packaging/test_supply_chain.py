@@ -62,7 +62,7 @@ def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None
     assert image <= set(pins(LOCKS["image"]))
     dev = project["project"]["optional-dependencies"]["dev"]
     assert image | names(direct["drakit_cluster"] + direct["drakit_tools"] + dev) <= set(pins(LOCKS["dev"]))
-    assert local_cluster["build-system"] == project["build-system"]
+    assert [part["build-system"] for part in parts.values()] == [project["build-system"]] * len(parts)
     assert [f"hatchling=={pins(lock)['hatchling']}" for lock in LOCKS.values()] == [back_end, back_end]
 
 

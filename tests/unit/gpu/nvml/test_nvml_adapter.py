@@ -8,7 +8,7 @@ import pytest
 
 from drakit import machines
 from drakit.core import errors, ports
-from drakit_gpu import assembly, cdi, host, nvml, port, programs, settings
+from drakit_gpu import assembly, cdi, driver_root, host, nvml, port, programs, settings
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import properties
@@ -363,7 +363,7 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
-        nvml.NvidiaSmi(host.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+        nvml.NvidiaSmi(driver_root.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:
