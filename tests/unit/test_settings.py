@@ -44,6 +44,7 @@ def test_lists_and_rules_can_come_from_the_environment() -> None:
 WRONG = {
     "unknown group": ("nodes: {name: x}", "nodes: is not a setting"),
     "unknown key": ("node: {nam: x}", "node.nam: is not a setting; did you mean node.name?"),
+    "a removed setting": ("serve: {grpc_health: '127.0.0.1:1'}", "serve.grpc_health: was removed; probe serve.socket with drakit-probe"),
     "a number as a key": ("node: {0: x}", "node.0: is not a setting; did you mean node.name?"),
     "wrong type": ("publish: {rescan: soon}", "publish.rescan:"),
     "unknown choice": ("log: {level: loud}", "log.level:"),
@@ -76,6 +77,11 @@ def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
 def test_an_unknown_variable_is_refused(name: str) -> None:
     with pytest.raises(errors.SettingsError, match="is not a setting"):
         settings.load({}, environ={name: "x"})
+
+
+def test_a_variable_of_a_removed_setting_names_what_replaced_it() -> None:
+    with pytest.raises(errors.SettingsError, match=r"^DRAKIT_SERVE__GRPC_HEALTH: was removed; probe serve\.socket with drakit-probe"):
+        settings.load({}, environ={"DRAKIT_SERVE__GRPC_HEALTH": "127.0.0.1:1"})
 
 
 def test_variables_of_others_are_not_ours() -> None:
