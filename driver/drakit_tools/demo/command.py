@@ -1,5 +1,6 @@
 """The command ``drakit demo``."""
 
+import importlib.util
 import pathlib
 from typing import Annotated
 
@@ -7,6 +8,7 @@ import typer
 
 from drakit import extras
 from drakit.cli import options, output
+from drakit.core import errors
 
 
 @options.quietly
@@ -38,6 +40,9 @@ def demo(
       drakit demo --keep --folder ~/demo
     """
     extras.require_local_cluster()
+    missing = [name for name in ("drakit-gpu", "drakit-nic") if importlib.util.find_spec(name.replace("-", "_")) is None]
+    if missing:
+        raise errors.SettingsError(f"the demo needs {' and '.join(missing)}; run: pip install 'drakit[gpu,nic,tools]'")
     from drakit_tools.demo import story
 
     raise typer.Exit(story.play(folder, keep=keep, web=web, out=output.prose()))
