@@ -23,7 +23,7 @@ RUN export CC="$(driver/image/target "${TARGETARCH}" compiler)" \
     && mkdir -p /image/usr/local/bin \
     && driver/attach/build /image/usr/local/bin/drakit-probe probe \
     && driver/attach/build driver/drakit_nic/attach/client
-RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . \
+RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . driver/drakit_gpu driver/drakit_nic \
     && pip install --no-index --find-links /wheels $(driver/image/target "${TARGETARCH}" wheels) \
         --no-compile --target /site "drakit[gpu,nic]" \
     && python driver/image/assemble.py /site /image

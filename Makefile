@@ -50,10 +50,10 @@ crash: setup  ## the full crash and fault matrices
 	$(VENV)/pytest -q -m full --ignore=tests/crash
 	DRAKIT_TEST_EXAMPLES=full $(VENV)/pytest -q -n 2 $$(grep -rl hypothesis tests --include='test_*.py')
 
-dist: setup  ## wheels and source distributions of drakit and drakit-cluster in dist/, and the wheels in each example
+dist: setup  ## wheels and source distributions of all parts of drakit in dist/, and the wheels in each example
 	rm -rf dist examples/*/wheels
-	$(VENV)/python -m hatchling build -d dist
-	cd cluster && ../$(VENV)/python -m hatchling build -d ../dist
+	for project in . cluster driver/drakit_gpu driver/drakit_nic driver/drakit_tools; do \
+	    (cd $$project && $(CURDIR)/$(VENV)/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 	for example in examples/*/; do mkdir -p "$$example/wheels" && cp dist/*.whl "$$example/wheels"; done
 
 # The image: `make image`, or with an architecture, an engine, or a base that cannot change:

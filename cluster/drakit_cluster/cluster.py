@@ -92,7 +92,7 @@ class LocalCluster:
         for resource, rbac_object in roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
             with contextlib.suppress(errors.AlreadyExistsError):
                 self.api.create(resource, rbac_object)
-        self.server = ApiServer(self.api, port=port, authorization="rbac")
+        self.server = ApiServer(self.api, port=port)
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
         self._scheduler: Scheduler | None = None

@@ -5,6 +5,7 @@ gives the same bytes, whatever the terminal; a test compares them with what is c
 """  # noqa: INP001 - a script beside the files it writes, not a package
 
 import ast
+import dataclasses
 import enum
 import importlib
 import inspect
@@ -21,8 +22,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import typer.main
 
 import drakit
-from drakit import settings, testing
+from drakit import families, settings, testing
 from drakit.inputs import documents
+from drakit_nic import options as nic_options
 
 HERE = pathlib.Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
@@ -37,9 +39,12 @@ CONTRACT: Mapping[str, str] = {
     "The contract, page two: optional protocols": "drakit.core.advanced",
 }
 
-# Types of the standard library and of drakit-cluster in public signatures.
+# Types of the standard library, of drakit-cluster and of drakit.machines in public signatures.
 FOREIGN = frozenset(
-    {"abc.ABC", "enum.Enum", "pathlib.Path", "datetime.datetime", "contextlib.AbstractContextManager", "clusters.LocalCluster"}
+    {
+        *("abc.ABC", "enum.Enum", "pathlib.Path", "datetime.datetime", "contextlib.AbstractContextManager"),
+        *("clusters.LocalCluster", "machines.Choice"),
+    }
 )
 
 LINE = 80
@@ -120,12 +125,15 @@ def _definition(package: str, name: str) -> ast.stmt:
     """Where a public name is defined: in the package itself, or in the module it is imported from."""
     tree = _parsed(package)
     for node in tree.body:
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return _definition(node.module, name)
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if name == (alias.asname or alias.name):
+                    return _definition(node.module, alias.name)
         if isinstance(node, ast.FunctionDef) and _is_overload(node):
             continue
         named = [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else []
         named += [ast.unparse(target) for target in node.targets] if isinstance(node, ast.Assign) else []
+        named += [ast.unparse(node.target)] if isinstance(node, ast.AnnAssign) else []
         if name in named:
             return node
     raise KeyError(f"{package}.{name}")
@@ -295,7 +303,7 @@ def _settings() -> Iterator[str]:
     known, examples = list(settings.known_keys()), (HERE / "settings.yaml").read_text("utf-8")
     values, options = documents.load(examples), own_options()
     for group in dict.fromkeys(key.partition(".")[0] for key, _ in known):
-        model = _model(settings.Settings, group)
+        model = _model(group)
         keys = [key for key, _ in known if key.startswith(f"{group}.")]
         yield from ["", f"## {group}", "", model.__doc__ or "", ""]
         meanings = _meanings(model)
@@ -305,9 +313,9 @@ def _settings() -> Iterator[str]:
         yield from ["", "```yaml", *(written[0].splitlines() if written else ()), "```", "", "```sh"]
         yield from (_sources(key, values[group][key.partition(".")[2]], options) for key in keys)
         yield "```"
-    yield from ["", "## Entries of nic.rules", "", settings.NicRule.__doc__ or "", ""]
-    meanings = _meanings(settings.NicRule)
-    yield from _table(("Key", "Meaning"), ((f"`{name}`", meanings[name]) for name in settings.NicRule.model_fields))
+    yield from ["", "## Entries of nic.rules", "", nic_options.NicRule.__doc__ or "", ""]
+    meanings = _meanings(nic_options.NicRule)
+    yield from _table(("Key", "Meaning"), ((f"`{name}`", meanings[name]) for name in _fields(nic_options.NicRule)))
 
 
 def _sources(key: str, value: object, options: Mapping[str, str]) -> str:
@@ -338,8 +346,22 @@ def own_options() -> Mapping[str, str]:
     return found
 
 
-def _model(parent: typing.Any, name: str) -> typing.Any:
-    return parent.model_fields[name].annotation
+def _model(group: str) -> typing.Any:
+    """Return the class of a group as its author wrote it."""
+    own = {family.name: family.options for family in families.installed()}
+    return own.get(group) or settings.Settings.model_fields[group].annotation
+
+
+def _fields(model: typing.Any) -> Mapping[str, typing.Any]:
+    """Return the annotation of each field of a group."""
+    if dataclasses.is_dataclass(model):
+        return {name: _unchecked(kind) for name, kind in typing.get_type_hints(model, include_extras=True).items()}
+    return {name: field.annotation for name, field in model.model_fields.items()}
+
+
+def _unchecked(kind: typing.Any) -> typing.Any:
+    """Return an annotation without its checks."""
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is typing.Annotated else kind
 
 
 def _meanings(model: typing.Any) -> Mapping[str, str]:
@@ -353,14 +375,14 @@ def _meanings(model: typing.Any) -> Mapping[str, str]:
 
 
 def _takes(model: typing.Any, key: str) -> str:
-    field = model.model_fields[key.partition(".")[2]]
-    choices = _choices(field.annotation)
+    annotation = _fields(model)[key.partition(".")[2]]
+    choices = _choices(annotation)
     if choices:
         return ", ".join(f"`{choice}`" for choice in choices)
-    kind = _kind(field.annotation)
-    if kind == settings.NicRule.__name__.lower():
+    kind = _kind(annotation)
+    if kind == nic_options.NicRule.__name__.lower():
         return "list of entries as below"
-    return f"list of {kind}" if typing.get_origin(field.annotation) is tuple else kind
+    return f"list of {kind}" if typing.get_origin(annotation) is tuple else kind
 
 
 def _default(value: object) -> str:

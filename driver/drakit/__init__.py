@@ -1,6 +1,7 @@
 """drakit: write a Kubernetes DRA node driver as one class.
 
-These names are the public API for driver authors. The contract is in ``drakit.core.driver``. All other modules are internal.
+These names are the public API for driver authors, which drakit's own GPU and NIC drivers use too. The contract is in ``drakit.core.driver``. Besides,
+``drakit.machines`` has mock machines, ``drakit.wire`` JSON by schema, and ``drakit.settings`` types of settings. All other modules are internal.
 """
 
 import types as _types
@@ -26,34 +27,73 @@ from drakit.core.advanced import (
     Leftover,
     Metric,
     MetricsProvider,
+    NotOffered,
     Reclaimer,
     Removable,
+    Selective,
     Verdict,
 )
+from drakit.core.backoff import Backoff
 from drakit.core.capacity import Capacity, CapacityValue, RequestPolicy, ValidRange
 from drakit.core.claim import ClaimRef, ConfigSource, OpaqueConfig
 from drakit.core.claim_status import Condition, DeviceStatus, NetworkStatus
+from drakit.core.config import Rules
 from drakit.core.context import DriverContext, Event, EventType, Health, HealthReport, StopSignal
-from drakit.core.device import AttributeValue, CounterConsumption, CounterSet, Device, Taint, TaintEffect, Version
+from drakit.core.device import (
+    CONSUMPTIONS_MAX,
+    COUNTERS_MAX,
+    TAINTS_MAX,
+    AttributeValue,
+    CounterConsumption,
+    CounterSet,
+    Device,
+    Taint,
+    TaintEffect,
+    Version,
+    truncate_text,
+)
 from drakit.core.driver import Caller, Driver, Grant, NoConfig, Prepared
 from drakit.core.edits import DeviceNode, Edits, Hook, HookName, Mount, NetDevice
 from drakit.core.errors import (
+    ApiError,
+    CallerGoneError,
     ClaimError,
+    ClaimFault,
     ConfigError,
     DeviceBusyError,
     DeviceGoneError,
     DrakitError,
     HardwareError,
     InventoryError,
+    JournalError,
+    LockedError,
     QuantityError,
     ReleaseDeferredError,
     RetryError,
+    SettingsError,
 )
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
-from drakit.core.names import ClaimUid, ShareId
-from drakit.core.quantity import Amount, Format, Quantity
-from drakit.core.records import Json, Record
-from drakit.core.slices.node_selection import AllNodes, DeviceNodes, NodeSelector, OneNode, Operator, PerDevice, PoolNodes, Requirement
+from drakit.core.names import ClaimUid, ShareId, is_label, is_subdomain, is_uid
+from drakit.core.ports import Intents, PodPhase, PodRequest, PodState, PodStore, no_intents
+from drakit.core.quantity import ONE, ZERO, Amount, Format, Quantity
+from drakit.core.records import EMPTY as EMPTY_RECORD
+from drakit.core.records import Json, Record, freeze_record
+from drakit.core.records import thaw as thaw_record
+from drakit.core.slices.node_selection import (
+    HOSTNAME,
+    AllNodes,
+    DeviceNodes,
+    NodeSelector,
+    OneNode,
+    Operator,
+    PerDevice,
+    PoolNodes,
+    Requirement,
+)
+from drakit.families import Family, Right, Site, family
+from drakit.serving.accepting import Cause as OverloadCause
+from drakit.serving.accepting import Overload
+from drakit.texts import cut as cut_text
 
 _Settings = _TypeVar("_Settings")
 
@@ -77,10 +117,10 @@ def run(
 ) -> None:
     """Run the command line of the driver that ``make`` returns, and end the process.
 
-    The commands are run, slices, show, prepare, unprepare, journal, doctor, lint and webhook. ``settings`` is a frozen dataclass of the driver's own
-    settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first label of the driver's name:
-    ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by name. Each is a function for
-    typer, whose first parameter is the settings, if there are any.
+    The commands are run, slices, show, prepare, unprepare, journal, doctor and webhook, and with drakit-tools lint. ``settings`` is a frozen
+    dataclass of the driver's own settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first
+    label of the driver's name: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by
+    name. Each is a function for typer, whose first parameter is the settings, if there are any.
     """
     import drakit_command  # noqa: PLC0415 - not needed by those who only import values, as the command line's libraries
 
@@ -91,15 +131,26 @@ def run(
 
 
 __all__ = [
+    "CONSUMPTIONS_MAX",
+    "COUNTERS_MAX",
+    "EMPTY_RECORD",
+    "HOSTNAME",
+    "ONE",
+    "TAINTS_MAX",
+    "ZERO",
     "AllNodes",
     "Amount",
+    "ApiError",
     "AttributeValue",
+    "Backoff",
     "Binder",
     "Caller",
+    "CallerGoneError",
     "Capacity",
     "CapacityValue",
     "ClaimDriver",
     "ClaimError",
+    "ClaimFault",
     "ClaimRef",
     "ClaimUid",
     "ClusterDevices",
@@ -130,6 +181,7 @@ __all__ = [
     "EditsRevision",
     "Event",
     "EventType",
+    "Family",
     "Finding",
     "Format",
     "Grant",
@@ -140,10 +192,13 @@ __all__ = [
     "Hook",
     "HookName",
     "IntentRecovery",
+    "Intents",
     "Inventory",
     "InventoryError",
+    "JournalError",
     "Json",
     "Leftover",
+    "LockedError",
     "Metric",
     "MetricsProvider",
     "Mixins",
@@ -152,10 +207,17 @@ __all__ = [
     "NetworkStatus",
     "NoConfig",
     "NodeSelector",
+    "NotOffered",
     "OneNode",
     "OpaqueConfig",
     "Operator",
+    "Overload",
+    "OverloadCause",
     "PerDevice",
+    "PodPhase",
+    "PodRequest",
+    "PodState",
+    "PodStore",
     "PoolNodes",
     "Prepared",
     "Quantity",
@@ -167,12 +229,26 @@ __all__ = [
     "RequestPolicy",
     "Requirement",
     "RetryError",
+    "Right",
+    "Rules",
+    "Selective",
+    "SettingsError",
     "ShareId",
+    "Site",
     "StopSignal",
     "Taint",
     "TaintEffect",
     "ValidRange",
     "Verdict",
     "Version",
+    "cut_text",
+    "family",
+    "freeze_record",
+    "is_label",
+    "is_subdomain",
+    "is_uid",
+    "no_intents",
     "run",
+    "thaw_record",
+    "truncate_text",
 ]

@@ -7,4 +7,6 @@
 - ``cdi`` has the edits of a container: device nodes, driver libraries, environment. ``host`` is the node's side: the kernel's files, device nodes,
   the installed driver.
 - ``health`` watches the GPUs and taints those with a fault; ``metrics`` counts instances, shares and daemons.
+
+The entry point ``drakit.families`` names ``FAMILY`` of ``family``.
 """

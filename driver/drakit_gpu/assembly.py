@@ -1,29 +1,29 @@
 """Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
+import drakit
 from drakit import machines
-from drakit.core import errors, ports
-from drakit_gpu import cdi, driver, host, port, settings
+from drakit_gpu import cdi, driver, driver_root, port, settings, share_policy
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import markers
 from drakit_gpu.mock import mock_gpus
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons
+from drakit_gpu.sharing.mps import pod_daemons
 
 _DAEMONS = "mps"
 _MARKERS = "instances"
 
 
 def assemble(
-    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: ports.Intents
+    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: drakit.Intents
 ) -> driver.GpuDriver:
     """Return the driver; raises SettingsError for contradicting settings. Real GPUs are opened by the first call that needs them.
 
     A mock machine has a driver root of empty files, and no device nodes are created for it.
     """
-    terms = settings.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
+    terms = share_policy.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     whole_beside = options.whole_beside_partitions
     if machine is None:
-        root = host.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host, folders=options.library_folders)
+        root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host, folders=options.library_folders)
         hardware: port.GpuPort = _real_gpus(options, root)
     else:
         mocked = mock_gpus.MockGpus(machine)
@@ -38,24 +38,22 @@ def assemble(
         resources=driver.HostResources(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
-            made=instances.MarkerStore(folder=options.home / _MARKERS if options.home else None),
-            # A mock machine's daemons serve no CUDA program, and need no privilege.
-            daemons=_daemons(options, root, own_shm=machine is None),
+            made=markers.MarkerStore(folder=options.home / _MARKERS if options.home else None),
+            daemons=pod_daemons.PodDaemons(
+                pods=options.daemon_pods,
+                home=options.home / _DAEMONS if options.home else None,
+                root=root,
+                # A mock machine's daemons serve no CUDA program, and need no privilege.
+                own_shm=machine is None,
+            ),
         ),
     )
 
 
-def _daemons(options: settings.GpuSettings, root: host.DriverRoot, *, own_shm: bool) -> daemon_folder.Daemons:
-    home = options.home / _DAEMONS if options.home else None
-    if options.daemon_pods is not None and home is not None:
-        return pod_daemons.PodDaemons(pods=options.daemon_pods, home=home, root=root, own_shm=own_shm)
-    return child_daemons.ChildDaemons(home=home, root=root, own_shm=own_shm)
-
-
-def _real_gpus(options: settings.GpuSettings, root: host.DriverRoot) -> port.GpuPort:
+def _real_gpus(options: settings.GpuSettings, root: driver_root.DriverRoot) -> port.GpuPort:
     try:
         from drakit_gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
-        raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
+        raise drakit.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)

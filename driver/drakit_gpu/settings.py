@@ -1,11 +1,9 @@
-"""The operator's settings of the GPU driver, and how they share a GPU among claims."""
+"""The operator's settings of the GPU driver."""
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
 
-from drakit.core import capacity as capacities
-from drakit.core import errors, ports, quantity
+import drakit
 
 _ROOT = pathlib.Path("/")
 
@@ -18,9 +16,9 @@ class GpuSettings:
     installed, as this process sees it, ``driver_root_on_host`` its path on the host where that is another, ``library_folders`` are folders below it
     that are searched for its libraries first. ``dev_root`` is the folder that holds the host's ``dev``. With ``toolkit``, nvidia-ctk lists the files
     that a container needs, where it is installed. ``home`` is a folder for MPS daemons and ownership markers; without one there are neither.
-    ``daemon_pods`` runs MPS daemons in pods; without it they are child processes.
+    ``daemon_pods`` runs the MPS daemons' pods; without it claims with MPS are rejected.
 
-    ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``SharePolicy``.
+    ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``share_policy``.
 
     ``health`` monitors the GPUs and taints those with a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault evicts pods.
 
@@ -38,74 +36,10 @@ class GpuSettings:
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True
     home: pathlib.Path | None = None
-    daemon_pods: ports.PodStore | None = None
+    daemon_pods: drakit.PodStore | None = None
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False
     health: bool = True
     evict: bool = True
     ignored_xids: frozenset[int] = frozenset()
-
-
-MEMORY = "memory"
-SHARES = "shares"
-SHARES_MAX = 1000
-_MIB = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SharePolicy:
-    """The request policies (KEP-5075) of a device that several claims share.
-
-    ``memory`` divides memory, ``number`` (0: no limit) is that of shares, ``partitions`` shares MIG devices as well as whole GPUs.
-
-    Memory is allocated in steps of 1Mi, and a device may have a number of shares. A claim that requests nothing gets:
-
-    - with memory alone: all of it, so that a claim that does not know about sharing is alone on its device;
-    - with a number alone: one share and no memory, because memory is not divided;
-    - with both: one share and an equal part of the memory.
-
-    Engines are not divided, so a shared device has no capacities for them.
-    """
-
-    memory: bool = False
-    number: int = 0
-    partitions: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.number <= SHARES_MAX:
-            raise errors.SettingsError(f"must be from 0 to {SHARES_MAX}", key="gpu.shares")
-        if self.partitions and not self.whole:
-            raise errors.SettingsError("needs gpu.share_memory or gpu.shares, which say how", key="gpu.share_mig")
-
-    @property
-    def whole(self) -> bool:
-        """Whether whole GPUs are shared."""
-        return self.memory or self.number > 0
-
-    @property
-    def mig(self) -> bool:
-        """Whether MIG devices are shared."""
-        return self.whole and self.partitions
-
-    def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, capacities.Capacity]:
-        """Return the capacities of a shared device with this memory (None: unknown)."""
-        amounts = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
-        if self.number:
-            most = quantity.Quantity.of(self.number)
-            span = capacities.ValidRange(min=quantity.ONE, step=quantity.ONE, max=most)
-            amounts[SHARES] = capacities.Capacity(value=most, policy=capacities.RequestPolicy(default=quantity.ONE, valid_range=span))
-        return amounts
-
-    def _memory(self, steps: int) -> capacities.Capacity:
-        least = 1 if self.memory else 0
-        default = max(steps // (self.number or 1), least) if self.memory else 0
-        span = capacities.ValidRange(min=_mebibytes(least), step=_mebibytes(1), max=_mebibytes(steps))
-        return capacities.Capacity(value=_mebibytes(steps), policy=capacities.RequestPolicy(default=_mebibytes(default), valid_range=span))
-
-
-NOT_SHARED = SharePolicy()
-
-
-def _mebibytes(number: int) -> quantity.Quantity:
-    return quantity.Quantity.binary(number * _MIB)

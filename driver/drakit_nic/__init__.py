@@ -9,4 +9,6 @@
 ``passthrough``     whole interfaces, moved into a pod and returned to the host
 ``netlink``         the sockets and requests that all of these share
 ``port``            the protocol by which the driver uses a machine; ``kernel_port`` is the Linux kernel's, ``mock_port`` a mock machine's
+
+The entry point ``drakit.families`` names ``FAMILY`` of ``family``.
 """

@@ -78,6 +78,25 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
+    def not_offered(self) -> Sequence[advanced.NotOffered]:
+        surveyed = self.survey()
+        kind = "interface"
+        return [
+            *(
+                advanced.NotOffered(
+                    kind=kind, name=one.name, reason=one.refusal.reason, change=one.refusal.change, is_expected=one.refusal.expected
+                )
+                for one in surveyed.withheld
+            ),
+            *(
+                advanced.NotOffered(
+                    kind=kind, name=nic.interface.name, reason=nic.caution.reason, change=nic.caution.change, is_caution=True
+                )
+                for nic in surveyed.nics
+                if nic.caution
+            ),
+        ]
+
     def discover(self) -> inventory.Inventory:
         surveyed = self.survey()
         self._withheld = surveyed.withheld_devices()

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from drakit import machines
 from drakit.core import records
 from drakit.core.slices import paging, reconcile, resource_slice
-from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
+from fakes import installed_drivers
 
 DRIVER = "gpu.drakit.dev"
 MACHINE = "dgx-a100-40gb"
@@ -50,7 +50,7 @@ class Fleet:
 def write_template(folder: pathlib.Path) -> pathlib.Path:
     """Write the slices of one node as the GPU driver publishes them, and return the file."""
     choice = machines.Choice(name=MACHINE, directory=folder / "mock", owner=TEMPLATE_NODE)
-    driver = registry.build("gpu", registry.Order(node=TEMPLATE_NODE, machine=choice))
+    driver = installed_drivers.build("gpu", node=TEMPLATE_NODE, machine=choice)
     pages = paging.paginate(driver.discover(), form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
     changes = reconcile.plan(pages, (), driver=DRIVER, node=TEMPLATE_NODE, pool=TEMPLATE_NODE)
     made = [

@@ -9,6 +9,7 @@ through engine, journal and CDI file.
 """
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -16,12 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 from bench import table
 from drakit.core import claim as claims
-from drakit.core import ports
+from drakit.core import driver as drivers
+from drakit.core import records
+from drakit_gpu import driver as gpu_driver
 from drakit_gpu import port
 from fakes import concurrent_gpu_claims, nvml_calls
 
@@ -108,15 +111,35 @@ def run(folder: pathlib.Path, milliseconds: int) -> None:
     sys.stdout.write(f"gpu: {busy.most} of {concurrent_gpu_claims.GPUS} GPUs at work at the same time\n")
 
 
-class Stopwatch(ports.Unmeasured):
+class Stopwatch:
     """Adds up the seconds in the family's plan and prepare, and those of them in the hardware's calls."""
 
     def __init__(self) -> None:
         self.family = self.hardware = 0.0
 
-    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
-        del phase, ok
-        self.family += seconds
+    def driver(self) -> type[gpu_driver.GpuDriver]:
+        """The family's driver, timed."""
+        watch = self
+
+        class Timed(gpu_driver.GpuDriver):
+            def plan(self, grant: drivers.Grant[Any]) -> records.Record:
+                with watch.in_family():
+                    return super().plan(grant)
+
+            def prepare(self, grant: drivers.Grant[Any]) -> drivers.Prepared:
+                with watch.in_family():
+                    return super().prepare(grant)
+
+        return Timed
+
+    @contextlib.contextmanager
+    def in_family(self) -> Iterator[None]:
+        """Time a part of the family's own work."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.family += time.monotonic() - began
 
     def around(self, hardware: port.GpuPort) -> port.GpuPort:
         """The same hardware, timed."""
@@ -151,7 +174,9 @@ def family(folder: pathlib.Path, held: Sequence[int] = HELD, rounds: int = ROUND
     gpus = -(-(max(held) + 1) // concurrent_gpu_claims.PARTITIONS)
     wanted = [concurrent_gpu_claims.partition_claim(number, gpus) for number in range(max(held) + 1)]
     watch, first, prepared = Stopwatch(), 0.0, 0
-    with concurrent_gpu_claims.claimed_node(folder, milliseconds=0, around=watch.around, gpus=gpus, wanted=wanted, meter=watch) as node:
+    with concurrent_gpu_claims.claimed_node(
+        folder, milliseconds=0, around=watch.around, gpus=gpus, wanted=wanted, family=watch.driver()
+    ) as node:
         measured = node.claims[-1]
         for number in held:
             for claim in node.claims[prepared:number]:

@@ -9,9 +9,9 @@ from bench import table
 from drakit import machines
 from drakit.core import inventory, records
 from drakit.core.slices import reconcile, resource_slice
-from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit.node.publishing import publisher
+from fakes import installed_drivers
 
 DRIVER, NODE = "gpu.drakit.dev", "node-1"
 MACHINES = {8: "dgx-a100-40gb", 16: "mixed-16gpu"}
@@ -19,7 +19,7 @@ MACHINES = {8: "dgx-a100-40gb", 16: "mixed-16gpu"}
 
 def _inventory(folder: pathlib.Path, machine: str) -> inventory.Inventory:
     choice = machines.Choice(name=machine, directory=folder / machine, owner=NODE)
-    return registry.build("gpu", registry.Order(node=NODE, machine=choice)).discover()
+    return installed_drivers.build("gpu", node=NODE, machine=choice).discover()
 
 
 def bodies(offered: inventory.Inventory, form: resource_slice.Form) -> list[bytes]:

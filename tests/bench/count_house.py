@@ -5,6 +5,10 @@ partition of a mock machine through the engine, a publish the first round of a p
 ``sys.setprofile``. The mock hardware counts, and is also printed by itself. The first prepare of a process also compiles formats and looks for the
 driver's files; a later one does not. ``--list`` prints the functions that one prepare crosses, with the number of calls, by folder and file, in the
 order in which they are first entered; ``first`` marks those that no later prepare enters.
+
+``--stack`` prints the frames between the method that gRPC calls and the one that writes a CDI file, in a node with metrics as ``drakit run`` makes
+it. A function only forwards if its body, without docstring, is one call. The files that ``drakit run`` loads are those of its process once it serves
+a mock machine.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import importlib
 import itertools
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +28,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+HANDLER, CDI_WRITE = "DraService.NodePrepareResources", "Directory.write"
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 MACHINE = "dgx-a100-40gb-2gpu"
 DEVICES = ("gpu-0-mig-3g20gb-9-0", "gpu-0-mig-3g20gb-9-4")
 IMPORTS = 5
@@ -58,6 +66,71 @@ class Crossed:
             self.functions[code.co_filename, code.co_qualname, code.co_firstlineno] += 1
 
 
+class Frames:
+    """The functions of a package that are running when a CDI file is written, from the method that gRPC calls."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self._root = str(root)
+        self.stack: list[types.CodeType] = []
+
+    def during(self, work: Callable[[], object]) -> None:
+        """Trace a call of this thread."""
+        sys.setprofile(self._enter)
+        try:
+            work()
+        finally:
+            sys.setprofile(None)
+
+    def _enter(self, frame: types.FrameType, event: str, _: object) -> None:
+        if self.stack or event != "call" or frame.f_code.co_qualname != CDI_WRITE:
+            return
+        running: types.FrameType | None = frame
+        while running is not None and running.f_code.co_qualname != HANDLER:
+            self._add(running)
+            running = running.f_back
+        if running is not None:
+            self._add(running)
+        self.stack.reverse()
+
+    def _add(self, frame: types.FrameType) -> None:
+        if frame.f_code.co_filename.startswith(self._root):
+            self.stack.append(frame.f_code)
+
+    def forwarding(self) -> list[types.CodeType]:
+        """Return those that only forward."""
+        trees = {code.co_filename: ast.parse(pathlib.Path(code.co_filename).read_text("utf-8")) for code in self.stack}
+        lines = {
+            file: {
+                min((node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", ()))))
+                for node in ast.walk(tree)
+                if isinstance(node, FUNCTIONS) and only_forwards(node)
+            }
+            for file, tree in trees.items()
+        }
+        return [code for code in self.stack if code.co_firstlineno in lines[code.co_filename]]
+
+
+def only_forwards(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> bool:
+    """Return whether the body of a function or lambda is one call."""
+    if isinstance(node, ast.Lambda):
+        return isinstance(node.body, ast.Call)
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return len(body) == 1 and isinstance(body[0], ast.Return | ast.Expr) and isinstance(body[0].value, ast.Call)
+
+
+def has_second_block(tree: ast.Module) -> bool:
+    """Return whether a module has constants before its first class, and others after it."""
+    kinds = []
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            kinds.append("class")
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(target, ast.Name) and CONSTANT.fullmatch(target.id) for target in targets):
+                kinds.append("constant")
+    return "class" in kinds and "constant" in kinds[: kinds.index("class")] and "constant" in kinds[kinds.index("class") :]
+
+
 def first(*names: str) -> Any:
     """Return the first module of these that there is: names differ between the commits that are compared."""
     for name in names:
@@ -83,6 +156,8 @@ def house(package: pathlib.Path) -> list[tuple[str, object]]:
         (f"{name}: lines", sum(len(path.read_text("utf-8").splitlines()) for path in modules)),
         (f"{name}: modules", len([path for path in modules if path.name != "__init__.py"])),
         (f"{name}: functions", len(functions)),
+        (f"{name}: functions that only forward", sum(map(only_forwards, functions))),
+        (f"{name}: modules with a second block of constants", sum(map(has_second_block, trees.values()))),
         (f"{name}: fullest folders", ", ".join(f"{folder.relative_to(package.parent)} {folders[folder]}" for folder in fullest)),
     ]
 
@@ -112,6 +187,54 @@ def prepare(folder: pathlib.Path, crossed: Crossed, later: Crossed) -> None:
             tracing.during(functools.partial(node.engine.prepare, [ref], world.Waiting()))
             if [entry.state.value for entry in node.journal.entries()] != ["prepared"] * (number + 1):
                 raise RuntimeError(f"{device} was not prepared")
+
+
+def serve_one_call(folder: pathlib.Path, frames: Frames) -> None:
+    """Prepare one MIG partition through the method that gRPC calls, in a node with metrics."""
+    claims, sources = importlib.import_module("drakit.core.claim"), importlib.import_module("fakes.claim_source")
+    nodes, dra = importlib.import_module("drakit.node.node"), importlib.import_module("drakit.kubelet.dra")
+    metrics, clock = importlib.import_module("drakit.node.metrics"), first("drakit.node.timing", "drakit.node.clock")
+    wire = importlib.import_module("drakit._proto.dra_v1_pb2")
+    gpu, source = family(folder), sources.FakeClaimSource()
+    dependencies = nodes.NodeDependencies(
+        claim_source=source,
+        slice_store=importlib.import_module("fakes.slice_store").FakeSliceStore(),
+        registry=folder / "plugins_registry",
+        clock=clock.SystemClock(),
+        meter=metrics.Metrics().of(gpu.spec.driver_name),
+    )
+    node = nodes.Node(gpu.spec, gpu.folders, dependencies, node_name="node-1")
+    with node.local:
+        node.local.offered.refresh()
+        uid = "4cf8db2d-06c0-4d70-9a51-e59b25b2c160"
+        result = claims.AllocationResult(request="gpu", driver=gpu.spec.driver_name, pool="node-1", device=DEVICES[0])
+        source.put(claims.Claim(ref=claims.ClaimRef(uid=uid, namespace="default", name="mig-0"), results=(result,)))
+        request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(uid=uid, namespace="default", name="mig-0")])
+        frames.during(lambda: dra.DraService(node.local.engine, node.calls).NodePrepareResources(request, WaitingContext()))
+    if not frames.stack:
+        raise RuntimeError("no CDI file was written")
+
+
+class WaitingContext:
+    """A gRPC call whose caller waits."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def time_remaining(self) -> None:
+        return None
+
+
+def loaded_files() -> int:
+    """Return the number of modules of ours that a process of ``drakit run`` has imported once it serves a mock machine."""
+    processes = importlib.import_module("bench.processes")
+    program = "import drakit_command; drakit_command.main()"
+    with tempfile.TemporaryDirectory(prefix="dk") as scratch, processes.api_server(pathlib.Path(scratch), shares=1, units=1, slow=1) as api:
+        command = [sys.executable, "-X", "importtime", "-c", program]
+        with processes.DriverProcess(command, "gpu.drakit.dev", pathlib.Path(scratch) / "n", api, "--mock", MACHINE) as served:
+            served.until(served.is_started)
+        imported = re.findall(r"^import time: .*\| +(drakit[\w.]*)$", served.log.read_text(), flags=re.MULTILINE)
+    return len({name for name in imported if not name.startswith("drakit_cluster")})
 
 
 def publish(folder: pathlib.Path, crossed: Crossed, _: Crossed) -> None:
@@ -174,6 +297,7 @@ def main() -> None:
     """Print the figures of a checkout."""
     parser = argparse.ArgumentParser(description="Count what a reader has to read.")
     parser.add_argument("--list", action="store_true", help="print the functions that one prepare crosses instead")
+    parser.add_argument("--stack", action="store_true", help="print the frames from gRPC to the CDI write instead")
     parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parents[2], type=pathlib.Path)
     given = parser.parse_args()
     root = given.root.absolute()
@@ -189,6 +313,17 @@ def main() -> None:
             work(pathlib.Path(folder), crossed, later)
         rows += crossings(name, crossed)
         rows += crossings("a later MIG prepare", later) if later.functions else []
+    with tempfile.TemporaryDirectory(prefix="dk") as folder:
+        frames = Frames(root / "driver")
+        serve_one_call(pathlib.Path(folder), frames)
+    forwarding = frames.forwarding()
+    rows.append(("one MIG prepare: frames from gRPC to the CDI write", len(frames.stack)))
+    rows.append(("one MIG prepare: of these, frames that only forward", len(forwarding)))
+    if given.stack:
+        for code in frames.stack:
+            place = f"{os.path.relpath(code.co_filename, root)}:{code.co_firstlineno}"
+            sys.stdout.write(f"{place:<50} {code.co_qualname}{'  forwards' if code in forwarding else ''}\n")
+        return
     if given.list:
         sys.stdout.write("\n".join([*listing(root / "driver" / "drakit", *traced["one MIG prepare"]), ""]))
         return
@@ -197,6 +332,7 @@ def main() -> None:
     rows = [row for package in packages for row in house(package)] + rows
     rows.append(("import of drakit, ms", round(import_ms("import drakit"))))
     rows.append(("import of the node's modules, ms", round(import_ms("import drakit.node.node"))))
+    rows.append(("files of ours that drakit run loads", loaded_files()))
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         sys.stdout.write(f"{name:<{width}}  {value}\n")

@@ -69,7 +69,7 @@ def main(folder: pathlib.Path, nodes: int) -> None:
         store.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}})
     with apiserver.ApiServer(store) as server:
         for number in range(nodes):
-            token = server.issue_token(ACCOUNT, GROUPS, extra={users.NODE_NAME: (node_name(number),)})
+            token = server.issue_token(ACCOUNT, (*GROUPS, users.MASTERS), extra={users.NODE_NAME: (node_name(number),)})
             server.write_kubeconfig(folder / f"{node_name(number)}.kubeconfig", token=token, user=ACCOUNT)
         token = server.issue_token("bench", ("system:masters",))
         _answer(json.dumps({"url": server.url, "ca": server.ca_pem.decode(), "token": token}))

@@ -100,12 +100,15 @@ def device_id(item: Object) -> DeviceId:
 def cel(case: Object) -> Object:
     """Compile and evaluate one device selector."""
     module = importlib.import_module("drakit_cluster.cel")
-    return module.conformance(  # type: ignore[no-any-return]  # The package is imported late, so its types are unknown here.
-        json_types.text(case, "expression"),
-        device_view(json_types.mapping(case, "device")),
-        gates(case),
-        json_types.text(case, "envType"),
-    )
+    compiler = module.Selectors(gates(case))
+    kind = module.EnvType.NEW if json_types.text(case, "envType").startswith(module.EnvType.NEW.value) else module.EnvType.STORED
+    try:
+        compiled = compiler.compile(json_types.text(case, "expression"), kind)
+        return {"outcome": "match", "match": compiler.verdict(compiled, device_view(json_types.mapping(case, "device")))}
+    except module.CompileError as error:
+        return {"outcome": "compileError", "error": str(error)}
+    except module.RunError as error:
+        return {"outcome": "matchError", "error": str(error)}
 
 
 def device_view(device: Object) -> DeviceView:

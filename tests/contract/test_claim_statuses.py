@@ -113,7 +113,7 @@ class RealWorld(World):
 
 @pytest.fixture
 def guarded() -> Iterator[apiserver.ApiServer]:
-    with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
+    with apiserver.ApiServer(registry.Registry()) as running:
         yield running
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from drakit.core import device, errors, inventory
 from drakit.core.slices import node_selection, resource_slice
-from drakit.devices.tpu import machine, offer
 from drakit.kube import client
 from drakit.kube import slices as kube_slices
 from drakit.node.publishing import cluster_publisher
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import features, resources
 from fakes import real_clock
+from tpu_driver import machine, offer
 
 DRIVER = "tpu.drakit.dev"
 RICH = node_selection.NodeSelector(

@@ -21,7 +21,7 @@ HOT = context.Event(reason="Throttled", message="the device is hot")
 
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
-    with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
+    with apiserver.ApiServer(registry.Registry()) as running:
         for resource, made in roles.driver_objects("drakit-system", "drakit"):
             running.registry.create(resource, made)
         running.registry.create(resources.CLAIM, samples.claim())

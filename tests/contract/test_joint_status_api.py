@@ -30,7 +30,7 @@ Connect = Callable[[str], status.ApiStatuses]
 
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
-    with apiserver.ApiServer(registry.Registry(), authorization="rbac") as running:
+    with apiserver.ApiServer(registry.Registry()) as running:
         for resource, made in roles.driver_objects("drakit-system", "drakit"):
             running.registry.create(resource, made)
         yield running

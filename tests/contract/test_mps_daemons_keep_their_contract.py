@@ -1,5 +1,4 @@
-"""Both kinds of MPS daemons, child processes and pods, keep one contract: a daemon lives as long as its grant, has its limits, and is never ended
-while its grant is prepared.
+"""MPS daemons in pods: a daemon lives as long as its grant, has its limits, and is never ended while its grant is prepared.
 
 Shown on a stand-in for nvidia-cuda-mps-control; pods are processes that a fake kubelet runs with the real program.
 """
@@ -16,8 +15,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit.core import errors
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, pod_daemons, processes
+from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes
 from fakes import mps_daemon, mps_pods
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
@@ -28,15 +28,16 @@ LIMITS = ["set_default_active_thread_percentage 50", "set_default_device_pinned_
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of daemons in a folder; ``again`` gives what another process of the driver has."""
+class Node:
+    """The daemons of a node, which a new process of the driver finds."""
 
     folder: pathlib.Path
-    again: Callable[[], daemon_folder.Daemons]
+    kubelet: mps_pods.FakePods
 
     @property
-    def daemons(self) -> daemon_folder.Daemons:
-        return self.again()
+    def daemons(self) -> pod_daemons.PodDaemons:
+        root = driver_root.DriverRoot(path=self.folder / "root")
+        return pod_daemons.PodDaemons(pods=self.kubelet, home=self.home, root=root, own_shm=False, stop_seconds=0.5)
 
     @property
     def home(self) -> pathlib.Path:
@@ -51,7 +52,7 @@ class Kind:
 
     def living(self, grant: str = GRANT) -> list[processes.Process]:
         """The daemon and all that it started."""
-        return sorted(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.path_of(self.home, grant) / 'pipe'}"))
+        return mps_pods.living(self.home).get(daemon_folder.name_of(grant), [])
 
 
 @pytest.fixture
@@ -59,149 +60,6 @@ def folder() -> Iterator[pathlib.Path]:
     """A folder with a short path, because MPS has a socket in it."""
     with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as made:
         yield pathlib.Path(made)
-
-
-@pytest.fixture(params=["process", "pod"])
-def kind(request: pytest.FixtureRequest, folder: pathlib.Path) -> Iterator[Kind]:
-    root = mps_daemon.install(folder / "root")
-    if request.param == "process":
-        local = child_daemons.ChildDaemons(home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
-        yield Kind(folder=folder, again=lambda: dataclasses.replace(local))
-        local.stop(GRANT)
-        local.stop(OTHER)
-        return
-    kubelet = mps_pods.FakePods(folder / "pods.log", grace=0.5)
-    pods = pod_daemons.PodDaemons(pods=kubelet, home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
-    yield Kind(folder=folder, again=lambda: dataclasses.replace(pods))
-    kubelet.close()
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(3000))
-
-
-def test_a_daemon_gets_its_device_and_its_limits_and_serves(kind: Kind) -> None:
-    kind.serve()
-    assert mps_daemon.commands_received(kind.home) == ["-f", GPU, *LIMITS]
-    assert kind.daemons.is_alive(GRANT)
-
-
-def test_containers_get_the_way_to_the_daemon_and_others_do_not(kind: Kind) -> None:
-    kind.serve()
-    access = kind.daemons.access(GRANT)
-    places = {mount.container_path: pathlib.Path(mount.host_path) for mount in access.mounts}
-    folder = places["/tmp/nvidia-mps"].parent
-    assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
-    assert [oct(path.stat().st_mode & 0o7777) for path in (folder.parent, folder, folder / "log")] == ["0o700"] * 3
-    assert oct(places["/tmp/nvidia-mps"].stat().st_mode & 0o7777) == "0o755"
-    assert oct(places["/dev/shm"].stat().st_mode & 0o7777) == "0o1777"
-    assert {oct(file.stat().st_mode & 0o077) for file in folder.iterdir() if file.is_file() or file.is_socket()} == {"0o0"}
-
-
-def test_another_process_of_the_driver_finds_the_daemon_and_leaves_it(kind: Kind) -> None:
-    kind.serve()
-    first = kind.living()
-    assert len(first) == 2, "the daemon and its server"
-    kind.serve()
-    assert kind.living() == first
-    assert mps_daemon.commands_received(kind.home)[2:] == LIMITS
-
-
-def test_a_daemon_that_died_comes_back_with_its_limits(kind: Kind) -> None:
-    kind.serve()
-    first = kind.living()
-    for one in first:
-        one.send(signal.SIGKILL)
-    assert eventually(lambda: not set(first) & set(kind.living()))
-    assert eventually(lambda: not kind.daemons.is_alive(GRANT) or bool(kind.living()))
-
-    def serves() -> bool:
-        try:
-            kind.serve()
-        except errors.HardwareError:
-            return False  # its pod waits to be started again
-        return True
-
-    assert eventually(serves)
-    assert not set(first) & set(kind.living())
-    assert mps_daemon.commands_received(kind.home) == ["-f", GPU, *LIMITS]
-
-
-def test_each_grant_has_a_daemon_of_its_own(kind: Kind) -> None:
-    kind.serve()
-    kind.serve(OTHER)
-    first = kind.living()
-    kind.daemons.stop(OTHER)
-    assert kind.living() == first
-    kind.daemons.check(GRANT)
-    assert (kind.daemons.is_alive(GRANT), kind.daemons.is_alive(OTHER)) == (True, False)
-
-
-def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(kind: Kind) -> None:
-    kind.serve()
-    pids = kind.living()
-    kind.daemons.stop(GRANT)
-    kind.daemons.stop(GRANT)
-    assert list(kind.home.iterdir()) == []
-    assert not any(one.is_alive() for one in pids)
-    assert not kind.daemons.is_alive(GRANT)
-
-
-def test_a_daemon_that_will_not_end_is_killed_with_its_server(kind: Kind) -> None:
-    kind.behave("stubborn")
-    kind.serve()
-    pids = kind.living()
-    kind.daemons.stop(GRANT)
-    assert not any(one.is_alive() for one in pids)
-
-
-def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(kind: Kind) -> None:
-    kind.behave("broken")
-    with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
-        kind.serve()
-    kind.daemons.stop(GRANT)
-    assert kind.living() == []
-
-
-def test_a_missing_program_is_an_error_that_names_the_fix(kind: Kind) -> None:
-    (kind.folder / "root/usr/bin" / child_daemons.CONTROL).unlink()
-    with pytest.raises(errors.HardwareError, match=r"is not installed below .*; MPS needs it: install it"):
-        kind.serve()
-
-
-def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(kind: Kind) -> None:
-    kind.serve()
-    first = kind.living()
-    for one in first:
-        os.kill(one.pid, signal.SIGSTOP)
-    kind.daemons.ensure(GRANT, GPU, WANTED)
-    with pytest.raises(
-        errors.HardwareError, match=r"daemon, process \d+, does not answer .*; it is left running for its pods: wait, or end"
-    ):
-        kind.daemons.check(GRANT)
-    assert kind.living() == first
-    assert kind.daemons.is_alive(GRANT)
-    for one in first:
-        os.kill(one.pid, signal.SIGCONT)
-    kind.daemons.check(GRANT)
-
-
-def test_only_what_is_left_of_unknown_grants_is_swept(kind: Kind) -> None:
-    kind.serve()
-    lost = daemon_folder.path_of(kind.home, "lost")
-    lost.mkdir()
-    kind.daemons.sweep(lambda: {GRANT})
-    assert sorted(kind.home.iterdir()) == [daemon_folder.path_of(kind.home, GRANT)]
-    kind.daemons.check(GRANT)
-
-
-def test_a_sweep_that_knows_no_grant_ends_no_daemon(kind: Kind) -> None:
-    kind.serve()
-    first = kind.living()
-    kind.daemons.sweep(tuple)  # what a driver knows right after it lost its journal
-    kind.daemons.check(GRANT)
-    assert kind.living() == first
 
 
 @pytest.fixture
@@ -212,9 +70,143 @@ def kubelet(folder: pathlib.Path) -> Iterator[mps_pods.FakePods]:
 
 
 @pytest.fixture
-def pods(folder: pathlib.Path, kubelet: mps_pods.FakePods) -> pod_daemons.PodDaemons:
-    root = mps_daemon.install(folder / "root")
-    return pod_daemons.PodDaemons(pods=kubelet, home=folder / "mps", root=root, own_shm=False, stop_seconds=0.5)
+def node(folder: pathlib.Path, kubelet: mps_pods.FakePods) -> Node:
+    mps_daemon.install(folder / "root")
+    return Node(folder=folder, kubelet=kubelet)
+
+
+@pytest.fixture
+def pods(node: Node) -> pod_daemons.PodDaemons:
+    return node.daemons
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.02) for _ in range(3000))
+
+
+def test_a_daemon_gets_its_device_and_its_limits_and_serves(node: Node) -> None:
+    node.serve()
+    assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
+    assert node.daemons.is_alive(GRANT)
+
+
+def test_containers_get_the_way_to_the_daemon_and_others_do_not(node: Node) -> None:
+    node.serve()
+    access = node.daemons.access(GRANT)
+    places = {mount.container_path: pathlib.Path(mount.host_path) for mount in access.mounts}
+    folder = places["/tmp/nvidia-mps"].parent
+    assert access.env == {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/nvidia-mps"}
+    assert [oct(path.stat().st_mode & 0o7777) for path in (folder.parent, folder, folder / "log")] == ["0o700"] * 3
+    assert oct(places["/tmp/nvidia-mps"].stat().st_mode & 0o7777) == "0o755"
+    assert oct(places["/dev/shm"].stat().st_mode & 0o7777) == "0o1777"
+    assert {oct(file.stat().st_mode & 0o077) for file in folder.iterdir() if file.is_file() or file.is_socket()} == {"0o0"}
+
+
+def test_another_process_of_the_driver_finds_the_daemon_and_leaves_it(node: Node) -> None:
+    node.serve()
+    first = node.living()
+    assert len(first) == 2, "the daemon and its server"
+    node.serve()
+    assert node.living() == first
+    assert mps_daemon.commands_received(node.home)[2:] == LIMITS
+
+
+def test_a_daemon_that_died_comes_back_with_its_limits(node: Node) -> None:
+    node.serve()
+    first = node.living()
+    for one in first:
+        one.send(signal.SIGKILL)
+    assert eventually(lambda: not set(first) & set(node.living()))
+    assert eventually(lambda: not node.daemons.is_alive(GRANT) or bool(node.living()))
+
+    def serves() -> bool:
+        try:
+            node.serve()
+        except errors.HardwareError:
+            return False  # its pod waits to be started again
+        return True
+
+    assert eventually(serves)
+    assert not set(first) & set(node.living())
+    assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
+
+
+def test_each_grant_has_a_daemon_of_its_own(node: Node) -> None:
+    node.serve()
+    node.serve(OTHER)
+    first = node.living()
+    node.daemons.stop(OTHER)
+    assert node.living() == first
+    node.daemons.check(GRANT)
+    assert (node.daemons.is_alive(GRANT), node.daemons.is_alive(OTHER)) == (True, False)
+
+
+def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(node: Node) -> None:
+    node.serve()
+    pids = node.living()
+    node.daemons.stop(GRANT)
+    node.daemons.stop(GRANT)
+    assert list(node.home.iterdir()) == []
+    assert not any(one.is_alive() for one in pids)
+    assert not node.daemons.is_alive(GRANT)
+
+
+def test_a_daemon_that_will_not_end_is_killed_with_its_server(node: Node) -> None:
+    node.behave("stubborn")
+    node.serve()
+    pids = node.living()
+    node.daemons.stop(GRANT)
+    assert not any(one.is_alive() for one in pids)
+
+
+def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(node: Node) -> None:
+    node.behave("broken")
+    with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
+        node.serve()
+    node.daemons.stop(GRANT)
+    assert node.living() == []
+
+
+def test_a_missing_program_is_an_error_that_names_the_fix(node: Node) -> None:
+    (node.folder / "root/usr/bin" / control_daemon.CONTROL).unlink()
+    with pytest.raises(errors.HardwareError, match=r"is not installed below .*; MPS needs it: install it"):
+        node.serve()
+
+
+def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(node: Node) -> None:
+    node.serve()
+    first = node.living()
+    for one in first:
+        os.kill(one.pid, signal.SIGSTOP)
+    node.daemons.ensure(GRANT, GPU, WANTED)
+    with pytest.raises(
+        errors.HardwareError,
+        match=r"pod drakit-mps-\w{16}: the claim's daemon does not answer .*; it is left running for its pods: wait, or end",
+    ):
+        node.daemons.check(GRANT)
+    assert node.living() == first
+    assert node.daemons.is_alive(GRANT)
+    for one in first:
+        os.kill(one.pid, signal.SIGCONT)
+    node.daemons.check(GRANT)
+
+
+def test_only_what_is_left_of_unknown_grants_is_swept(node: Node) -> None:
+    node.serve()
+    lost = node.home / daemon_folder.name_of("lost")
+    lost.mkdir()
+    node.daemons.sweep(lambda: {GRANT})
+    assert sorted(node.home.iterdir()) == [node.home / daemon_folder.name_of(GRANT)]
+    node.daemons.check(GRANT)
+
+
+def test_a_sweep_that_knows_no_grant_ends_no_daemon(node: Node) -> None:
+    node.serve()
+    first = node.living()
+    node.daemons.sweep(tuple)  # what a driver knows right after it lost its journal
+    node.daemons.check(GRANT)
+    assert node.living() == first
 
 
 def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
@@ -229,8 +221,9 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     pods.ensure(GRANT, GPU, WANTED)
     pods.check(GRANT)
     pods.stop(GRANT)
+    assert pods.home is not None
     assert not list(pods.home.iterdir())
-    assert not list(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={daemon_folder.path_of(pods.home, GRANT) / 'pipe'}"))
+    assert not mps_pods.living(pods.home)
     assert list(kubelet.pods), "the pod is left, without a daemon"
     kubelet.away = False
     pods.sweep(lambda: ())
@@ -284,6 +277,7 @@ def test_a_pod_that_could_not_be_deleted_serves_its_claim_again(kubelet: mps_pod
         return False
 
     assert before
+    assert pods.home is not None
     assert eventually(serves)
     assert mps_daemon.commands_received(pods.home) == ["-f", GPU, *LIMITS]
 
@@ -294,3 +288,35 @@ def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubele
         kubelet.node = node
         pods.ensure(GRANT, GPU, WANTED)
     assert len(kubelet.pods) == 2
+
+
+def test_a_server_for_several_users_is_asked_for_by_an_option(node: Node) -> None:
+    node.serve(wanted=gpu_settings.Mps(multi_user=True))
+    assert mps_daemon.commands_received(node.home)[0] == "-f -multiuser-server"
+
+
+def test_without_a_template_a_new_daemon_is_refused_and_the_error_names_the_setting(node: Node) -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"gpu\.mps_template is not set\. Install .* and set gpu\.mps_template to its NAMESPACE/NAME"
+    ):
+        dataclasses.replace(node.daemons, pods=None).ensure(GRANT, GPU, WANTED)
+    assert not node.home.exists()
+
+
+def test_without_a_template_the_daemon_of_an_earlier_driver_is_still_stopped(node: Node) -> None:
+    node.serve()
+    dataclasses.replace(node.daemons, pods=None).stop(GRANT)
+    assert node.living() == []
+    assert list(node.home.iterdir()) == []
+
+
+@pytest.mark.parametrize("has_template", [False, True])
+def test_the_folder_of_an_older_drivers_daemon_goes_with_its_claim(node: Node, has_template: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    left = node.home / daemon_folder.name_of(GRANT)
+    daemon_folder.create(left)
+    (left / "daemon.json").write_text('{"pid": 1, "start": 1, "limited": true}')
+    daemons = node.daemons if has_template else dataclasses.replace(node.daemons, pods=None)
+    daemons.sweep(lambda: {GRANT})
+    assert not daemons.is_alive(GRANT)
+    daemons.stop(GRANT)
+    assert list(node.home.iterdir()) == []

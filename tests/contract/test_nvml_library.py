@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from drakit import machines
-from drakit.cli.doctor import finding
-from drakit.cli.doctor import gpus as doctor
+from drakit.core import advanced
+from drakit_gpu import checks as doctor
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import signals
@@ -164,16 +164,16 @@ def test_events_of_a_session_that_was_replaced_are_refused_and_not_waited_for(ha
 def test_every_gpu_is_offered_whole_or_as_partitions(hardware: nvml.NvmlGpus) -> None:
     driver = gpu_driver.GpuDriver(hardware)
     offered = driver.discover().flat().devices
-    assert not driver.unoffered
+    assert not driver.not_offered()
     for gpu in hardware.gpus():
         own = [item.name for item in offered if item.name == f"gpu-{gpu.minor}" or item.name.startswith(f"gpu-{gpu.minor}-mig-")]
-        assert own, f"gpu-{gpu.minor} is offered in no form: {driver.unoffered}"
+        assert own, f"gpu-{gpu.minor} is offered in no form: {driver.not_offered()}"
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_doctor_finds_no_failure(case: str, tmp_path: pathlib.Path) -> None:
     found = doctor.of_library(lambda: opened(case, tmp_path))
-    assert found.verdict in {finding.Verdict.OK, finding.Verdict.WARNING}, found.message
+    assert found.verdict in {advanced.Verdict.OK, advanced.Verdict.WARNING}, found.message
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

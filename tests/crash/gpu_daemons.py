@@ -1,7 +1,7 @@
-"""Worlds with MPS daemons, which are processes and so cannot be copied: each point is a cycle that ends where it began.
+"""Worlds with MPS daemons, which are processes of pods and so cannot be copied: each point is a cycle that ends where it began.
 
-A daemon is a claim's and not the driver's: it is found again by pid file and start time, started again where it died, and gone with its claim.
-Nothing that was started for a claim, no folder and no setting is left; what runs for another claim is not touched.
+A daemon is a claim's and not the driver's: the next driver finds it, creates a pod for it where that is over, and it is gone with its claim. Nothing
+that was started for a claim, no pod, no folder and no setting is left; what runs for another claim is not touched.
 """
 
 import contextlib
@@ -12,11 +12,11 @@ import pathlib
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit_gpu.sharing.mps import processes
-from fakes import mps_daemon
+from drakit_gpu.sharing.mps import control_daemon, processes
+from fakes import mps_daemon, mps_pods
 
 MODEL = "h100-pcie-80gb"
 GPU, SHARE, PARTITION = STORIES = "gpu", "share", "partition"
@@ -46,15 +46,17 @@ def _settings(reported: list[str]) -> list[str]:
     ]
 
 
-def look(node: gpu_scenarios.Node) -> Looks:
-    """All of the node, what each daemon was told, and how many processes each is.
-
-    A limit that is set again to the same value counts once: a driver that died before it noted the limits makes the next one set them again.
-    """
+def look(node: gpu_scenarios.Node, kubelet: mps_pods.FakePods) -> Looks:
+    """All of the node, what each daemon was told, how many processes each is, and how many pods there are."""
     reported = {file.parents[1].name: _settings(file.read_text().splitlines()) for file in node.folder.glob("mps/*/pipe/told")}
-    running = {name: len(found) for name, found in killable_gpu_driver.living(node.folder).items()}
+    running = {name: len(found) for name, found in mps_pods.living(node.folder / "mps").items()}
     folders = sorted(place.name for place in node.folder.glob("mps/*"))
-    return {**node.look(), "told": reported, "running": running, "folders": folders}
+    return {**node.look(), "told": reported, "running": running, "folders": folders, "pods": len(kubelet.names())}
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    waiting = threading.Event()
+    return any(holds() or waiting.wait(0.1) for _ in range(30))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -73,13 +75,21 @@ class World:
 
     node: gpu_scenarios.Node
     parent: gpu_scenarios.Parent
+    kubelet: mps_pods.FakePods
     wants: killable_gpu_driver.Wants
     clean: Looks = dataclasses.field(default_factory=dict)
     prepared: Looks = dataclasses.field(default_factory=dict)
 
     def must(self, act: str) -> None:
-        """A life that nothing interrupts."""
-        self.parent.finish(self.node.life(act, self.wants))
+        """A life that nothing interrupts; a pod that waits to be started again makes the kubelet retry the call."""
+        answers: list[dict[str, object]] = []
+
+        def is_over() -> bool:
+            answers.append(self.parent.ask(self.node.life(act, self.wants)))
+            return control_daemon.CONTROL not in str(answers[-1].get("error"))
+
+        eventually(is_over)
+        assert answers[-1]["error"] == "", answers[-1]
 
     def points(self, *acts: str, by_line: bool) -> list[Point]:
         """Return every step, or every line, of some lives that nothing interrupts."""
@@ -98,42 +108,40 @@ class World:
             assert reported == {"signal": signal.SIGKILL} or (point.by_line and reported["error"] == ""), (point, reported)
 
     def living(self) -> dict[str, list[processes.Process]]:
-        return killable_gpu_driver.living(self.node.folder)
+        return mps_pods.living(self.node.folder / "mps")
 
-    def kill_daemons(self) -> None:
-        """Kill them all, and see them dead: one that is about to die is taken for one that runs."""
-        killed = [one for running in self.living().values() for one in running]
-        for one in killed:
-            one.send(signal.SIGKILL)
-        waiting = threading.Event()
-        assert any(not any(one.is_alive() for one in killed) or waiting.wait(0.01) for _ in range(3000))
+    def end_pods(self) -> None:
+        """End all pods, which the kubelet does not start again."""
+        for name in list(self.kubelet.pods):
+            self.kubelet.evict(name)
 
     def is_clean(self, point: object) -> None:
-        assert look(self.node) == self.clean, point
+        assert eventually(lambda: look(self.node, self.kubelet) == self.clean), (point, look(self.node, self.kubelet))
 
     def is_prepared(self, point: object) -> None:
-        assert look(self.node) == self.prepared, point
+        """A driver that starts does not wait for the daemon that it starts."""
+        assert eventually(lambda: look(self.node, self.kubelet) == self.prepared), (point, look(self.node, self.kubelet))
 
 
 @contextlib.contextmanager
 def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
-    """A world in a folder with a short path, because MPS has a socket in it; whatever still runs in the end is killed."""
+    """A world in a folder with a short path, because MPS has a socket in it; all pods end with it."""
     reported = cast_of(story)
     with tempfile.TemporaryDirectory(prefix="dk", dir="/tmp") as folder:
         place = pathlib.Path(folder)
         (place / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=MODEL, mode="false"))
-        node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=mps_daemon.install(place / "root").path)
-        world = World(node=node, parent=parent, wants=reported.mine)
-        try:
+        root, address = mps_daemon.install(place / "root").path, place / "kubelet"
+        node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=root, kubelet=str(address))
+        kubelet = mps_pods.FakePods(place / "pods.log", grace=0.5)
+        world = World(node=node, parent=parent, kubelet=kubelet, wants=reported.mine)
+        with contextlib.closing(kubelet), mps_pods.served(kubelet, address):
             if reported.other is not None:
                 dataclasses.replace(world, wants=reported.other).must("prepare")
             # Once through, so that a GPU has the mode that the first claim of all would leave it in.
             world.must("prepare")
-            prepared = look(node)
+            prepared = look(node, kubelet)
             world.must("unprepare")
-            yield dataclasses.replace(world, clean=look(node), prepared=prepared)
-        finally:
-            world.kill_daemons()
+            yield dataclasses.replace(world, clean=look(node, kubelet), prepared=prepared)
 
 
 def check_call(world: World, point: Point, *, falls: str = "itself") -> None:
@@ -154,8 +162,8 @@ def check_call(world: World, point: Point, *, falls: str = "itself") -> None:
 
 
 def check_start(world: World, point: Point) -> None:
-    """Of a prepared claim the daemons died; the driver that starts is killed at a point, and the next finds or makes what is missing."""
-    world.kill_daemons()
+    """Of a prepared claim the daemons' pods are over; the driver that starts is killed at a point, and the next finds or makes what is missing."""
+    world.end_pods()
     world.hurt(point)
     world.must("start")
     world.is_prepared(point)

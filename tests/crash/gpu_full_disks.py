@@ -5,6 +5,7 @@ whose folder is on the disk too. ROOMS are either ``every`` or numbers of pages,
 with a traceback where the world was not what it should be.
 """
 
+import contextlib
 import itertools
 import os
 import pathlib
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from crash import gpu_daemons, gpu_scenarios, killable_gpu_driver
-from fakes import mps_daemon
+from fakes import mps_daemon, mps_pods
 
 HERE = gpu_scenarios.InThisProcess()
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -71,11 +72,23 @@ class Daemons:
         self.name = f"{model}-{DAEMONS}"
         self._disk = disk
         self._wants = gpu_daemons.cast_of(gpu_daemons.GPU).mine
-        self._node = gpu_scenarios.Node(folder=disk / "mps", file=work / "lab.yaml", root=mps_daemon.install(work / "root").path)
+        self._kubelet = mps_pods.FakePods(work / "pods.log", grace=0.5)
+        self._stack = contextlib.ExitStack()
+        self._stack.callback(self._kubelet.close)
+        self._stack.enter_context(mps_pods.served(self._kubelet, work / "kubelet"))
+        root, kubelet = mps_daemon.install(work / "root").path, str(work / "kubelet")
+        self._node = gpu_scenarios.Node(folder=disk / "mps", file=work / "lab.yaml", root=root, kubelet=kubelet)
         self._must("prepare")
-        self._prepared = gpu_daemons.look(self._node)
+        self._prepared = self._look()
         self._must("unprepare")
-        self._clean = gpu_daemons.look(self._node)
+        self._clean = self._look()
+
+    def _look(self) -> gpu_daemons.Looks:
+        return gpu_daemons.look(self._node, self._kubelet)
+
+    def close(self) -> None:
+        """End all pods."""
+        self._stack.close()
 
     def was_too_small(self, act: str, room: int) -> bool:
         """Call with so much room, then with enough, given up and tried again; whether the first met a full disk."""
@@ -86,16 +99,22 @@ class Daemons:
         else:
             self._call(act, room)
             self._must("unprepare")
-            assert gpu_daemons.look(self._node) == self._clean, f"{point}, given up"
+            assert self._look() == self._clean, f"{point}, given up"
             error = self._call(act, room)
             self._must("prepare")
-            assert gpu_daemons.look(self._node) == self._prepared, f"{point}: {error}"
+            assert self._look() == self._prepared, f"{point}: {error}"
         self._must("unprepare")
-        assert gpu_daemons.look(self._node) == self._clean, f"{point}: {error}"
+        assert self._look() == self._clean, f"{point}: {error}"
         return bool(error)
 
     def _must(self, act: str) -> None:
-        HERE.must(self._node, act, self._wants)
+        told: list[str] = []
+
+        def succeeds() -> bool:
+            told.append(HERE.live(self._node, act, self._wants, killable_gpu_driver.Stepper()))
+            return not told[-1]
+
+        assert gpu_daemons.eventually(succeeds), told[-1]
 
     def _call(self, act: str, room: int) -> str:
         filling = Filling(self._disk, room)
@@ -104,10 +123,13 @@ class Daemons:
         return error
 
 
-def tries(disk: pathlib.Path, work: pathlib.Path, model: str, kind: str) -> tuple[str, Callable[[str, int], bool]]:
+def tries(
+    disk: pathlib.Path, work: pathlib.Path, model: str, kind: str, stack: contextlib.ExitStack
+) -> tuple[str, Callable[[str, int], bool]]:
     """A story's name, and its calls with so much room."""
     if kind == DAEMONS:
         node = Daemons(disk, work / kind, model)
+        stack.callback(node.close)
         return node.name, node.was_too_small
     result = gpu_scenarios.story(HERE, work / kind, model, kind)
     return result.name, lambda act, room: was_too_small(disk, result, act, room, work / "hardware")
@@ -115,17 +137,21 @@ def tries(disk: pathlib.Path, work: pathlib.Path, model: str, kind: str) -> tupl
 
 def main(disk: pathlib.Path, work: pathlib.Path, model: str, kinds: Iterable[str], rooms: str) -> int:
     """How often the disk was too small."""
+    with contextlib.ExitStack() as stack:
+        return sum(count(*tries(disk, work, model, kind, stack), rooms) for kind in kinds)
+
+
+def count(name: str, is_too_small: Callable[[str, int], bool], rooms: str) -> int:
+    """How often the disk was too small for one story."""
     total = 0
-    for kind in kinds:
-        name, is_too_small = tries(disk, work, model, kind)
-        for act in ("prepare", "unprepare"):
-            if rooms != "every":
-                total += sum(is_too_small(act, int(room)) for room in rooms.split(","))
-                continue
-            small = sum(1 for _ in itertools.takewhile(lambda room: is_too_small(act, room), range(_MOST)))  # noqa: B023 - used up at once
-            if not 0 < small < _MOST:
-                raise AssertionError(f"{name} {act} failed with {small} of {_MOST} sizes")
-            total += small
+    for act in ("prepare", "unprepare"):
+        if rooms != "every":
+            total += sum(is_too_small(act, int(room)) for room in rooms.split(","))
+            continue
+        small = sum(1 for _ in itertools.takewhile(lambda room: is_too_small(act, room), range(_MOST)))  # noqa: B023 - used up at once
+        if not 0 < small < _MOST:
+            raise AssertionError(f"{name} {act} failed with {small} of {_MOST} sizes")
+        total += small
     return total
 
 

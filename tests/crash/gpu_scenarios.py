@@ -125,14 +125,16 @@ def a_parent() -> Iterator[Parent]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """One node's world in a folder; its machine's file, and where the GPU driver's programs are."""
+    """One node's world in a folder; its machine's file, where the GPU driver's programs are, and the socket of what runs MPS pods."""
 
     folder: pathlib.Path
     file: pathlib.Path
     root: pathlib.Path = pathlib.Path("/")
+    kubelet: str = ""
 
     def life(self, act: str, wants: killable_gpu_driver.Wants) -> killable_gpu_driver.Life:
-        return killable_gpu_driver.Life(directory=str(self.folder), machine=str(self.file), act=act, wants=wants, root=str(self.root))
+        folder, file = str(self.folder), str(self.file)
+        return killable_gpu_driver.Life(directory=folder, machine=file, act=act, wants=wants, root=str(self.root), kubelet=self.kubelet)
 
     def copy(self, folder: pathlib.Path) -> "Node":
         shutil.copytree(self.folder, folder)

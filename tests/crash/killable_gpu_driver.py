@@ -3,7 +3,7 @@
 Lives come as JSON lines on standard input (see ``Life``), with ``at``: the step at which the process kills itself by SIGKILL, counted from when it
 begins to serve, or null. A step comes before and after every call to the hardware, every move of a daemon and every change of the journal and of the
 CDI directory; of a life that is ``by_line``, at every line of the files that keep daemons and marks, when it is first reached. With ``falls`` set to
-``daemons``, it is the MPS daemons of the world that are killed there, or what is about to become one, and the life goes on. The answer is one line:
+``daemons``, it is the MPS daemons of the world that are killed there, and the life goes on. The answer is one line:
 how the process ended, and what it told when it lived.
 """
 
@@ -26,21 +26,18 @@ from drakit.core import names, ports, quantity, records
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host
-from drakit_gpu import settings as gpu_options
+from drakit_gpu import driver_root, share_policy
 from drakit_gpu.inventory import discovery
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.mock import machine, mock_gpus
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
-from fakes import claim_source, crash_node, gpu_node
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
+from fakes import claim_source, crash_node, gpu_node, mps_pods
 
 UID = "11111111-2222-3333-4444-555555555555"
-TERMS = gpu_options.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 CHANGES = frozenset({"begin", "complete", "refresh", "begin_unprepare", "finish_unprepare", "write", "remove"})
-BY_LINE = (child_daemons.__file__, daemon_folder.__file__, instances.__file__)
-# Of the processes' module only what handles one daemon's record: which lines read /proc depends on the other processes of the machine.
-OF_RECORD = frozenset({"write_record", "read_record", "running_daemon", "has_ended", "live_processes"})
+BY_LINE = (pod_daemons.__file__, daemon_folder.__file__, instances.__file__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,8 @@ class Wants:
 class Life:
     """One life of the driver: start, recover, one call of the kubelet's, end.
 
-    ``directory`` has a node's whole world (machine, journal, locks, CDI files, daemons), ``machine`` is a file, ``root`` where MPS comes from.
+    ``directory`` has a node's whole world (machine, journal, locks, CDI files, daemons), ``machine`` is a file, ``root`` where MPS comes from,
+    ``kubelet`` the socket of what runs its daemons' pods.
     ``act`` is ``prepare`` or ``unprepare``, for the claim that ``wants``, or ``start``: then the life serves from its beginning and nobody calls.
     """
 
@@ -83,6 +81,7 @@ class Life:
     act: str
     wants: Wants
     root: str = "/"
+    kubelet: str = ""
     by_line: bool = False
     falls: str = "itself"
 
@@ -158,9 +157,7 @@ class LineStepper(Stepper):
         """Other steps do not count."""
 
     def _call(self, frame: types.FrameType, _event: str, _argument: object) -> Any:
-        code = frame.f_code
-        is_record = code.co_filename == processes.__file__ and code.co_name in OF_RECORD
-        return self._line if code.co_filename in BY_LINE or is_record else None
+        return self._line if frame.f_code.co_filename in BY_LINE else None
 
     def _line(self, frame: types.FrameType, event: str, _argument: object) -> Any:
         place = f"{pathlib.Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
@@ -175,15 +172,6 @@ def killed(_name: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def living(folder: pathlib.Path) -> dict[str, list[processes.Process]]:
-    """Everything that was started for claims of a world, gates too, by the daemon's folder."""
-    found = {
-        place.name: sorted(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}"))
-        for place in (folder / "mps").glob("*")
-    }
-    return {name: running for name, running in found.items() if running}
-
-
 def choice(folder: pathlib.Path, machine: str) -> machines.Choice:
     """The mock machine of a world."""
     return machines.Choice(name=machine, directory=folder / "machine", owner=crash_node.POOL)
@@ -196,7 +184,7 @@ def open_journal(folder: pathlib.Path, machine: str) -> journal.Journal:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SteppingDaemons(child_daemons.ChildDaemons):
+class SteppingDaemons(pod_daemons.PodDaemons):
     """MPS daemons whose start and end are steps."""
 
     step: Callable[[str], None]
@@ -207,11 +195,8 @@ class SteppingDaemons(child_daemons.ChildDaemons):
     def stop(self, grant: str) -> None:
         self._stepped("stop", lambda: super(SteppingDaemons, self).stop(grant))
 
-    def _limit(self, folder: pathlib.Path, wanted: gpu_settings.Mps) -> None:
-        self._stepped("limit", lambda: super(SteppingDaemons, self)._limit(folder, wanted))
-
-    def _end(self, folder: pathlib.Path) -> None:
-        self._stepped("end", lambda: super(SteppingDaemons, self)._end(folder))
+    def check(self, grant: str) -> None:
+        self._stepped("check", lambda: super(SteppingDaemons, self).check(grant))
 
     def _stepped(self, name: str, act: Callable[[], None]) -> None:
         self.step(f"before {name}")
@@ -221,12 +206,19 @@ class SteppingDaemons(child_daemons.ChildDaemons):
 
 def author_of(life: Life, memory: journal.Journal, stepper: Stepper) -> gpu_driver.GpuDriver:
     """The driver of a life."""
-    daemons = SteppingDaemons(home=life.folder / "mps", root=host.DriverRoot(path=pathlib.Path(life.root)), own_shm=False, step=stepper)
+    daemons = SteppingDaemons(
+        pods=mps_pods.RemotePods(address=pathlib.Path(life.kubelet)) if life.kubelet else None,
+        home=life.folder / "mps",
+        root=driver_root.DriverRoot(path=pathlib.Path(life.root)),
+        own_shm=False,
+        stop_seconds=0.5,
+        step=stepper,
+    )
     return gpu_driver.GpuDriver(
         gpu_node.stepping(mock_gpus.MockGpus(life.choice), stepper),
         intents=memory.intents,
-        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else gpu_options.NOT_SHARED),
-        resources=gpu_driver.HostResources(daemons=daemons, made=instances.MarkerStore(folder=life.folder / "made")),
+        options=discovery.DiscoveryOptions(terms=TERMS if life.wants.share else share_policy.NOT_SHARED),
+        resources=gpu_driver.HostResources(daemons=daemons, made=markers.MarkerStore(folder=life.folder / "made")),
         pause=lambda _: None,
     )
 
@@ -297,7 +289,7 @@ def stepper_of(life: Life, at: int | None) -> Stepper:
     """What counts the steps of a life, and kills at one."""
 
     def daemons_fall(_name: str) -> None:
-        for running in living(life.folder).values():
+        for running in mps_pods.living(life.folder / "mps").values():
             for one in running:
                 one.send(signal.SIGKILL)
 

@@ -62,9 +62,13 @@ class Killer(ports.Unmeasured):
             if step == self._at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
-        if phase in _COUNTED:
-            self()
+    @contextlib.contextmanager
+    def phase(self, phase: str) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            if phase in _COUNTED:
+                self()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:

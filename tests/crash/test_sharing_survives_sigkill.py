@@ -1,7 +1,7 @@
 """A real SIGKILL around every step, and at every line, of preparing and unpreparing a GPU, a share and a partition with an MPS daemon.
 
-The driver dies, or the daemon does, or what is about to become one. In the end no process, folder or setting is left, and a retry in between makes
-the claim whole. A daemon that lives is left as it is by a driver that starts; one that died while no driver ran is started by the next.
+The driver dies, or the daemon does. In the end no process, pod, folder or setting is left, and a retry in between makes the claim whole. A daemon
+that lives is left as it is by a driver that starts; one whose pod was over while no driver ran is started by the next.
 """
 
 import random
@@ -13,7 +13,7 @@ from crash import gpu_daemons, gpu_scenarios
 
 SAMPLE = 1
 CALLS = ("prepare", "unprepare")
-CHANGES = ("begin", "ensure", "limit", "write", "complete", "begin_unprepare", "remove", "stop", "end", "finish_unprepare")
+CHANGES = ("begin", "ensure", "check", "write", "complete", "begin_unprepare", "remove", "stop", "finish_unprepare")
 CHANGE_STEPS = {f"{moment} {change}" for change in CHANGES for moment in ("before", "after")}
 
 
@@ -61,7 +61,7 @@ def test_a_daemon_that_falls_at_a_sampled_line_is_made_anew(world: gpu_daemons.W
 def test_a_start_killed_at_a_sampled_point_is_made_good_by_the_next(world: gpu_daemons.World) -> None:
     world.must("prepare")
     for by_line in (False, True):
-        world.kill_daemons()
+        world.end_pods()
         for point in random.Random("start").sample(world.points("start", by_line=by_line), SAMPLE):
             gpu_daemons.check_start(world, point)
     world.must("unprepare")
@@ -119,7 +119,7 @@ def test_a_start_killed_at_any_point_is_made_good_by_the_next(
     record_property: gpu_scenarios.Record,
 ) -> None:
     world.must("prepare")
-    world.kill_daemons()
+    world.end_pods()
     points = world.points("start", by_line=by_line)
     for point in points:
         gpu_daemons.check_start(world, point)

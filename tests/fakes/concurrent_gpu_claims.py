@@ -14,11 +14,11 @@ from drakit import machines
 from drakit.cdi import directory as cdi
 from drakit.core import claim as core_claims
 from drakit.core import driver as drivers
-from drakit.core import names, ports, quantity
+from drakit.core import names, quantity
 from drakit.journal import journal, locks
-from drakit.node import engine, inventory_cache, timing
+from drakit.node import engine, inventory_cache
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
 from fakes import claim_source, crash_node
@@ -72,9 +72,9 @@ def claimed_node(
     around: Callable[[port.GpuPort], port.GpuPort] = lambda gpus: gpus,
     gpus: int = GPUS,
     wanted: Sequence[core_claims.Claim] | None = None,
-    meter: ports.Meter | None = None,
+    family: type[gpu_driver.GpuDriver] = gpu_driver.GpuDriver,
 ) -> Iterator[ClaimedNode]:
-    """A node whose hardware steps take so long; ``around`` may put something between driver and hardware, ``meter`` times plan and prepare."""
+    """A node whose hardware steps take so long; ``around`` may put something between driver and hardware."""
     file = folder / "node.yaml"
     boards = ", ".join(_BOARD.format(number + 7) for number in range(gpus))
     latencies = ", ".join(f"{step}: {milliseconds}" for step in STEPS)
@@ -83,15 +83,15 @@ def claimed_node(
     wanted = [_share(number) for number in range(CLAIMS)] if wanted is None else wanted
     source = claim_source.FakeClaimSource(*wanted)
     with journal.Journal.open(folder / "data", driver=gpu_driver.NAME, boot_id=hardware.boot_id()) as memory:
-        driver = gpu_driver.GpuDriver(
+        driver = family(
             around(hardware),
             intents=memory.intents,
-            options=discovery.DiscoveryOptions(terms=settings.SharePolicy(number=2, partitions=True)),
+            options=discovery.DiscoveryOptions(terms=share_policy.SharePolicy(number=2, partitions=True)),
         )
         offered = inventory_cache.InventoryCache(driver)
         offered.refresh()
         served = engine.Engine(
-            timing.timed(driver, {"plan": "plan", "prepare": "prepare"}, meter),
+            driver,
             identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id=hardware.boot_id()),
             offered=offered,
             claim_source=source,

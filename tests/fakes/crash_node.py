@@ -47,7 +47,7 @@ class ThreadLocks:
             for name in sorted(set(lock_names)):
                 with self._guard:
                     lock = self._table.setdefault(name, threading.Lock())
-                while not lock.acquire(timeout=0.05):
+                while not lock.acquire(timeout=0.01):
                     if not wanted():
                         raise errors.LockedError(f"{name} is locked", lock=name)
                 stack.callback(lock.release)
@@ -133,6 +133,7 @@ class CrashNode:
         self.claims = claim_source.FakeClaimSource()
         self.caller = Waiting()
         self.clock: ports.Clock = timing.SystemClock()
+        self.meter: ports.Meter | None = None
         self.driver_type: type[author.FakeDriver] = author.FakeDriver
         self.device_locks, self.claim_locks, self.restore_locks = ThreadLocks(), ThreadLocks(), ThreadLocks()
         self.driver = author.FakeDriver(self.hardware)
@@ -157,6 +158,7 @@ class CrashNode:
             device_locks=self.device_locks,
             locks_of_claims=self.claim_locks,
             clock=self.clock,
+            meter=self.meter,
         )
         drivers.open_driver(self.driver, started.resolver.planned)
         if recover:
@@ -177,10 +179,9 @@ class CrashNode:
                 offered=self.offered,
                 journal=self.journal,
                 cdi=self.cdi,
-                resolver=self.engine.resolver,
+                engine=self.engine,
                 device_locks=self.device_locks,
                 own_lock=lambda: self.restore_locks,
-                clock=self.clock,
             )
         )
 

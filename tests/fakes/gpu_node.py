@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack, cast
 
 from drakit import machines
 from drakit.core import claim, device, driver, errors, names, quantity, records
-from drakit_gpu import config, port, settings
+from drakit_gpu import config, port, share_policy
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
@@ -89,7 +89,7 @@ class GpuNode:
         directory: pathlib.Path,
         machine: str = "dgx-a100-40gb-2gpu",
         *,
-        terms: settings.SharePolicy = settings.NOT_SHARED,
+        terms: share_policy.SharePolicy = share_policy.NOT_SHARED,
         resources: gpu_driver.HostResources | None = None,
         health: faults.HealthPolicy | None = None,
     ) -> None:

@@ -154,9 +154,10 @@ class MemoryJournal:
 
 
 def _frozen(grant: lifecycle.GrantEntry) -> lifecycle.GrantEntry:
-    """JSON values as the real journal reads them back."""
+    """The grant as the real journal reads it back."""
     return dataclasses.replace(
         grant,
+        config=None,
         parameters=None if grant.parameters is None else records.freeze_record(grant.parameters),
         intent=records.freeze_record(grant.intent),
         record=records.freeze_record(grant.record),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from drakit.cli import probes
 from drakit.cli.commands import webhook
 from drakit.core import advanced, context, inventory, lifecycle
-from drakit.node import metrics, timing
+from drakit.node import metrics
 from drakit_gpu import metrics as gpu_metrics
 from drakit_nic import port, reporting
 from drakit_nic.attach import call_metrics
@@ -68,12 +68,10 @@ def every_family(name: str = "gpu.drakit.dev") -> str:
     served.overload_of("serve.address")
     driver = made.of(name)
     metrics.add_gauges(Shown(), driver)
-    for phases in (timing.FETCH, timing.JOURNAL, timing.CDI, timing.DEVICE):
-        for phase in phases.values():
-            driver.phase(phase, ok=True, seconds=0.1)
-    driver.phase("lock", ok=False, seconds=0.1)
-    driver.answered("prepare", ok=True, seconds=0.1)
-    driver.answered("unprepare", ok=False, seconds=0.1)
+    for phase in ("fetch", "lock", "journal", "cdi", "device_prepare", "device_unprepare"):
+        driver.observe_phase(phase, ok=phase != "lock", seconds=0.1)
+    driver.observe_claim("prepare", ok=True, seconds=0.1)
+    driver.observe_claim("unprepare", ok=False, seconds=0.1)
     driver.published(1)
     driver.failed_to_publish()
     driver.watch_restarted()

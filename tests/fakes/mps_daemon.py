@@ -8,7 +8,7 @@ A connection without a command is nothing to it, as to NVIDIA's, and so is a fil
 import pathlib
 import sys
 
-from drakit_gpu import host
+from drakit_gpu import driver_root
 
 SCRIPT = """#!{python} -IS
 import contextlib, os, pathlib, signal, socket, sys
@@ -56,7 +56,7 @@ serve() if "-f" in sys.argv else talk()
 """
 
 
-def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) -> host.DriverRoot:
+def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) -> driver_root.DriverRoot:
     """A driver root with the stand-in; ``shm`` lets the daemon write to its /dev/shm."""
     program = directory / "usr/bin/nvidia-cuda-mps-control"
     program.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def install(directory: pathlib.Path, behaviour: str = "", *, shm: bool = False) 
     beside.write_text(SCRIPT.format(python=sys.executable, behaviour=behaviour, shm=shm))
     beside.chmod(0o755)
     beside.replace(program)  # in one step, because a driver that runs may start it at any time
-    return host.DriverRoot(path=directory)
+    return driver_root.DriverRoot(path=directory)
 
 
 def commands_received(folder: pathlib.Path) -> list[str]:

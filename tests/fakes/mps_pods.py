@@ -1,7 +1,8 @@
-"""A kubelet for the pods of MPS daemons: ``core.pods.Pods`` whose pods are processes, started again when they end, with the program of the real ones.
+"""A kubelet for the pods of MPS daemons: ``core.ports.PodStore`` whose pods are processes with the program of the real ones.
 
 Each pod is a process group of its own. Like the kubelet, it starts a container again after a while, keeps what it last wrote, and ends a deleted
 pod by SIGTERM, then SIGKILL. ``away`` makes every call fail as a silent API server does; ``stuck`` keeps new pods from starting, with that reason.
+``served`` lets other processes use it, through ``RemotePods``.
 """
 
 import contextlib
@@ -13,10 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from multiprocessing import connection
+from typing import cast
 
 from drakit.core import errors, ports
-from drakit_gpu.sharing.mps import pod_daemons, processes, supervisor
+from drakit_gpu import driver_root
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons, processes, supervisor
 
 COMMAND = (sys.executable, "-m", supervisor.__name__)
 _POLL_SECONDS = 0.05
@@ -142,9 +146,73 @@ class FakePods:
         running, pod.running = pod.running, None
         if running is None:
             return
-        variable = f"CUDA_MPS_PIPE_DIRECTORY={pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]}/pipe"
-        for one in processes.with_environment(variable):
+        for one in processes.with_environment(daemon_folder.variable(pathlib.Path(pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]))):
             one.send(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGKILL)
         running.wait()
+
+
+def living(home: pathlib.Path) -> dict[str, list[processes.Process]]:
+    """All processes of the daemons below a home, by the name of the daemon's folder."""
+    found = {folder.name: sorted(processes.with_environment(daemon_folder.variable(folder))) for folder in home.glob("*")}
+    return {name: running for name, running in found.items() if running}
+
+
+@contextlib.contextmanager
+def daemons(folder: pathlib.Path, root: driver_root.DriverRoot, *, own_shm: bool = False) -> Iterator[pod_daemons.PodDaemons]:
+    """Yield daemons whose folders are in ``mps`` below a folder with a short path, because MPS has a socket in it; end them all."""
+    kubelet = FakePods(folder / "pods.log", grace=0.5)
+    try:
+        yield pod_daemons.PodDaemons(pods=kubelet, home=folder / "mps", root=root, own_shm=own_shm, stop_seconds=0.5)
+    finally:
+        kubelet.close()
+
+
+@contextlib.contextmanager
+def served(kubelet: FakePods, address: pathlib.Path) -> Iterator[None]:
+    """Serve a kubelet on a socket."""
+    with connection.Listener(str(address)) as listener:
+        thread = threading.Thread(target=_serve, args=(kubelet, listener), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            with connection.Client(str(address)) as line:
+                line.send(None)
+            thread.join()
+
+
+def _serve(kubelet: FakePods, listener: connection.Listener) -> None:
+    while True:
+        with contextlib.suppress(OSError, EOFError), listener.accept() as line:  # a caller may be killed
+            request = line.recv()
+            if request is None:
+                return
+            call, arguments = request
+            line.send(getattr(kubelet, call)(*arguments))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemotePods:
+    """The pods of a kubelet that another process serves."""
+
+    address: pathlib.Path
+    node: str = "n1"
+
+    def create(self, pod: ports.PodRequest) -> None:
+        self._call("create", pod)
+
+    def state(self, name: str) -> ports.PodState | None:
+        return cast("ports.PodState | None", self._call("state", name))
+
+    def delete(self, name: str) -> None:
+        self._call("delete", name)
+
+    def names(self) -> Collection[str]:
+        return cast("Collection[str]", self._call("names"))
+
+    def _call(self, name: str, *arguments: object) -> object:
+        with connection.Client(str(self.address)) as line:
+            line.send((name, arguments))
+            return line.recv()

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from drakit import machines
 from drakit.core import records
 from drakit.core.slices import paging, reconcile, resource_slice
-from drakit.devices import registry
 from drakit.kube import slice_codec
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.cel import selectors
@@ -24,6 +23,7 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.simulation.fleet import groups
 from drakit_cluster.simulation.workload.tasks import Task, Workload
+from fakes import installed_drivers
 
 GPU, NIC = "gpu.drakit.dev", "nic.drakit.dev"
 
@@ -42,7 +42,7 @@ def _published(machine: str, node: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         choice = machines.Choice(name=machine, directory=pathlib.Path(folder) / "mock", owner=node)
         for family, driver in (("gpu", GPU), ("nic", NIC)):
-            offered = registry.build(family, registry.Order(node=node, machine=choice)).discover()
+            offered = installed_drivers.build(family, node=node, machine=choice).discover()
             pages = paging.paginate(offered, form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
             changes = reconcile.plan(pages, (), driver=driver, node=node, pool=node)
             made += [

@@ -14,13 +14,19 @@ import venv
 from drakit_tools.commands import new_wheels
 
 ROOT = pathlib.Path(__file__).parents[2]
+FOLDERS = {
+    **new_wheels.FOLDERS,
+    "drakit_gpu": "driver/drakit_gpu",
+    "drakit_nic": "driver/drakit_nic",
+}
+"""The folder of each distribution."""
 _OURS = ("drakit", "_editable_impl_drakit", "__pycache__")
 
 
 def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:
     """Build wheels and source distributions as the Makefile's target does."""
     command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
-    for project in (source, source / "cluster"):
+    for project in (source / folder for folder in FOLDERS.values()):
         ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment())
         assert ran.returncode == 0, ran.stderr
 
@@ -31,8 +37,8 @@ def built() -> new_wheels.Wheels:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     build(folder)
-    (drakit,), (cluster,) = folder.glob("drakit-*.whl"), folder.glob("drakit_cluster-*.whl")
-    return new_wheels.Wheels(drakit=drakit, cluster=cluster)
+    drakit, cluster, tools = (next(folder.glob(f"{name}-*.whl")) for name in new_wheels.FOLDERS)
+    return new_wheels.Wheels(drakit=drakit, cluster=cluster, tools=tools)
 
 
 def environment() -> dict[str, str]:

@@ -7,6 +7,8 @@ import json
 import pkgutil
 
 import drakit
+import drakit_gpu
+import drakit_nic
 
 LOCAL_CLUSTER = "drakit_cluster"
 """The package of the local cluster, which the image does not have."""
@@ -15,7 +17,8 @@ LOCAL_CLUSTER = "drakit_cluster"
 def modules() -> tuple[list[str], list[str]]:
     """Import every module; return the names of those that were imported, and of those that need the local cluster."""
     imported, without_cluster = [], []
-    for module in pkgutil.walk_packages(drakit.__path__, "drakit."):
+    packages = (drakit, drakit_gpu, drakit_nic)
+    for module in (module for package in packages for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")):
         if module.name == "drakit.__main__":
             continue
         try:

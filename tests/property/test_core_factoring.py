@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from drakit import machines
 from drakit.core import device, inventory
 from drakit.core.slices import mixin_factoring
-from drakit.devices import registry
-from fakes import examples, slice_document
+from fakes import examples, installed_drivers, slice_document
 from fakes.core_strategies import inventories
 
 
@@ -63,7 +62,7 @@ def kep_4815() -> inventory.Inventory:
 
 def machine(name: str, folder: pathlib.Path) -> inventory.Inventory:
     choice = machines.Choice(name=name, directory=folder, owner="node-1")
-    return registry.build("gpu", registry.Order(node="node-1", machine=choice)).discover().flat()
+    return installed_drivers.build("gpu", node="node-1", machine=choice).discover().flat()
 
 
 MACHINES = ("dgx-a100-40gb-2gpu", "dgx-h100", "server-a30", "mixed-16gpu")

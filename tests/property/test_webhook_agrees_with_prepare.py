@@ -14,13 +14,13 @@ from drakit.cli import composition
 from drakit.core import advanced, device, driver, errors, names, records
 from drakit.core import claim as claims
 from drakit.core import config as configs
-from drakit.devices.tpu import driver as tpu_driver
 from drakit.kube import claim_codec
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
 from drakit_nic import driver as nic_driver
 from fakes import examples
 from fakes import parameters as p
+from tpu_driver import driver as tpu_driver
 
 UID = "11111111-2222-4333-8444-555555555555"
 RULES = composition.opaque_rules(values.Settings())

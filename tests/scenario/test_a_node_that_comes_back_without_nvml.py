@@ -6,10 +6,10 @@ import tempfile
 
 import pytest
 
-from drakit.devices import registry
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
+from drakit_gpu import host
 from drakit_tools.demo import demo_cluster
 from fakes import driver_process, forked_cli
 
@@ -17,7 +17,7 @@ DRIVER, SECONDS = "gpu.drakit.dev", 40.0
 BY_KIND = {resource.kind: resource for resource in resources.ALL}
 
 
-@pytest.mark.skipif(registry.has_gpu_driver(pathlib.Path("/")), reason="this machine has NVIDIA's driver")
+@pytest.mark.skipif(host.Host(pathlib.Path("/")).has_driver(), reason="this machine has NVIDIA's driver")
 @pytest.mark.parametrize("families", [("--family", "gpu"), ("--set", "nic.enabled=false")], ids=["asked for", "left"])
 def test_pods_end_and_stale_slices_go_without_nvml(commands: forked_cli.Commands, families: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:

@@ -16,7 +16,6 @@ import pytest
 
 from drakit import machines, testing
 from drakit.core import context as contexts
-from drakit.devices import registry
 from drakit.kube import claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
@@ -28,7 +27,7 @@ from drakit_cluster.runtime import Mode
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port
 from drakit_nic.attach import attacher, collector, sandboxes, service
-from fakes import netns, nic_attach
+from fakes import installed_drivers, netns, nic_attach
 from unit.cluster_kubelet import quick_cluster as quick
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -145,7 +144,7 @@ class MockNicCluster(NicCluster):
 
     def author(self, home: pathlib.Path, intents: local_node.Intents) -> Any:
         del home
-        return registry.build("nic", registry.Order(node=NODE, machine=self.machine, intents=intents))
+        return installed_drivers.build("nic", node=NODE, machine=self.machine, intents=intents)
 
 
 def _outside(api: Any, registry: pathlib.Path) -> nodes.NodeDependencies:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.cli.doctor import finding, nics
-from drakit.core import records
+from drakit.core import advanced, records
+from drakit_nic import checks
 from drakit_nic.passthrough import differences
 from fakes import netns, nic_attach, nic_wire
 
@@ -25,8 +25,8 @@ def wired() -> Iterator[nic_wire.Wired]:
         yield made
 
 
-def doctor(world: nic_attach.World) -> list[finding.Finding]:
-    return list(nics.of_returned(world.home, functools.partial(differences.present, world.node.name)))
+def doctor(world: nic_attach.World) -> list[advanced.Finding]:
+    return list(checks.of_returned(world.home, functools.partial(differences.present, world.node.name)))
 
 
 def test_an_altname_of_the_pod_stops_no_return_and_no_later_interface(wired: nic_wire.Wired) -> None:
@@ -53,7 +53,7 @@ def test_the_doctor_names_what_could_not_be_restored_until_it_is(wired: nic_wire
     assert "nic0" in node.links()
     (found,) = doctor(wired.world)
     file = wired.world.home / differences.FOLDER / "nic0.json"
-    assert (found.verdict, found.subject) == (finding.Verdict.WARNING, "nic0")
+    assert (found.verdict, found.subject) == (advanced.Verdict.WARNING, "nic0")
     assert found.message == 'came back from a pod with other properties: altnames was ["uplink"]'
     assert found.fix == f"set it again, or remove {file} to keep the present value"
     node.ip("link", "delete", "uplink")
@@ -66,8 +66,8 @@ def test_a_file_that_somebody_edited_is_reported(tmp_path: pathlib.Path, content
     folder = tmp_path / differences.FOLDER
     folder.mkdir()
     (folder / "nic0.json").write_text(content)
-    (found,) = nics.of_returned(tmp_path, lambda _interface, _recorded: ())
-    assert found.verdict is finding.Verdict.UNKNOWN
+    (found,) = checks.of_returned(tmp_path, lambda _interface, _recorded: ())
+    assert found.verdict is advanced.Verdict.UNKNOWN
     assert str(folder) in found.fix
 
 

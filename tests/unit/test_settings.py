@@ -6,6 +6,7 @@ import pytest
 
 from drakit import settings
 from drakit.core import errors
+from drakit_nic import options
 
 SETTINGS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -36,13 +37,14 @@ def test_a_flag_that_was_not_given_changes_nothing() -> None:
 
 def test_lists_and_rules_can_come_from_the_environment() -> None:
     found = load(DRAKIT_NIC__INCLUDE="[eth1, eth2]", DRAKIT_NIC__RULES="[{match: 'eth*', speed: 10G}]")
-    assert found.nic.include == ("eth1", "eth2")
-    assert found.nic.rules == (settings.NicRule(match="eth*", speed="10G"),)
+    assert found.group("nic").include == ("eth1", "eth2")
+    assert found.group("nic").rules == (options.NicRule(match="eth*", speed="10G"),)
 
 
 WRONG = {
     "unknown group": ("nodes: {name: x}", "nodes: is not a setting"),
     "unknown key": ("node: {nam: x}", "node.nam: is not a setting; did you mean node.name?"),
+    "a removed setting": ("serve: {grpc_health: '127.0.0.1:1'}", "serve.grpc_health: was removed; probe serve.socket with drakit-probe"),
     "a number as a key": ("node: {0: x}", "node.0: is not a setting; did you mean node.name?"),
     "wrong type": ("publish: {rescan: soon}", "publish.rescan:"),
     "unknown choice": ("log: {level: loud}", "log.level:"),
@@ -75,6 +77,11 @@ def test_a_missing_file_is_named(tmp_path: pathlib.Path) -> None:
 def test_an_unknown_variable_is_refused(name: str) -> None:
     with pytest.raises(errors.SettingsError, match="is not a setting"):
         settings.load({}, environ={name: "x"})
+
+
+def test_a_variable_of_a_removed_setting_names_what_replaced_it() -> None:
+    with pytest.raises(errors.SettingsError, match=r"^DRAKIT_SERVE__GRPC_HEALTH: was removed; probe serve\.socket with drakit-probe"):
+        settings.load({}, environ={"DRAKIT_SERVE__GRPC_HEALTH": "127.0.0.1:1"})
 
 
 def test_variables_of_others_are_not_ours() -> None:

@@ -5,7 +5,6 @@ The functions that match a rule with a request read no stored objects. Source: t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from drakit_cluster.access import nodes
 from drakit_cluster.access.users import Attributes, User
@@ -15,45 +14,26 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING, Resource
 
-
-class Authorizer(Protocol):
-    """Decides about the requests of authenticated users."""
-
-    def allows(self, user: User, attributes: Attributes) -> bool:
-        """Return whether ``user`` may do what ``attributes`` describe."""
-
-    def rules_of(self, user: User, namespace: str) -> list[Object]:
-        """Return the PolicyRules that hold for ``user`` in a namespace."""
-
-
 _ALL: tuple[Object, ...] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
 
 
-class KnownUsers:
-    """Lets every authenticated user do everything."""
-
-    def allows(self, user: User, attributes: Attributes) -> bool:
-        return bool(user.name and attributes.verb)
-
-    def rules_of(self, user: User, namespace: str) -> list[Object]:  # noqa: ARG002 -- the same for all.
-        return list(_ALL)
-
-
 @dataclass(frozen=True, kw_only=True)
-class Rbac:
+class Authorizer:
     """Roles and bindings as they are stored now, and the node authorizer for kubelets. A request that no rule matches is denied."""
 
     store: Store
 
     def allows(self, user: User, attributes: Attributes) -> bool:
+        """Return whether ``user`` may do what ``attributes`` describe."""
         if user.is_admin or (user.node and nodes.allows(self.store, user.node, attributes)):
             return True
         return any(allows(rule, attributes) for rule in self._rules(user, attributes.namespace))
 
     def rules_of(self, user: User, namespace: str) -> list[Object]:
+        """Return the PolicyRules that hold for ``user`` in a namespace."""
         return list(_ALL) if user.is_admin else list(self._rules(user, namespace))
 
     def _rules(self, user: User, namespace: str) -> Iterator[Object]:

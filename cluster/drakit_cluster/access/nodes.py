@@ -1,7 +1,7 @@
-"""The rights of a kubelet: its own node, the pods bound to it and what they use, the slices and the lease of its node.
+"""The rights of a kubelet: its own node, the pods bound to it with their claims and service accounts, and the slices of its node.
 
-This follows Kubernetes' node authorizer and NodeRestriction. A kubelet may not write claims, and may not use another node's objects.
-The node that an object names is checked when a kubelet writes it: see ``refusal``.
+This follows Kubernetes' node authorizer and NodeRestriction, as far as the kubelet of this cluster needs it. A kubelet may not write claims,
+and may not use another node's objects. The node that an object names is checked when a kubelet writes it: see ``refusal``.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,6 @@ from drakit_cluster.api.storage.store import Key, Store
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
 
-LEASE_NAMESPACE = "kube-node-lease"
 _READ = ("get", "list", "watch")
 _SELECTED = ("list", "watch", "deletecollection")
 _WRITE = ("create", "update", "patch", "delete")
@@ -73,21 +72,6 @@ def _pods_of(store: Store, node: str, namespace: str) -> Iterator[Object]:
             yield entry.view
 
 
-def _mounted(store: Store, node: str, attributes: Attributes) -> bool:
-    """Return whether the kubelet may read a secret or config map: a pod of its node names it anywhere in its spec."""
-    if attributes.verb not in _READ or not attributes.name:
-        return False
-    return any(_mentions(pod.get("spec"), attributes.name) for pod in _pods_of(store, node, attributes.namespace))
-
-
-def _mentions(value: json_types.Json, name: str) -> bool:
-    if isinstance(value, dict):
-        return any(_mentions(item, name) for item in value.values())
-    if isinstance(value, list):
-        return any(_mentions(item, name) for item in value)
-    return value == name
-
-
 def _accounts(store: Store, node: str, attributes: Attributes) -> bool:
     """Return whether the kubelet may read a service account or request its token: a pod of its node runs as it."""
     if (attributes.verb, attributes.subresource) not in (("get", ""), ("create", "token")):
@@ -99,29 +83,15 @@ def _account(pod: Object) -> str:
     return json_types.text(pod, "spec", "serviceAccountName") or "default"
 
 
-def _leases(_store: Store, node: str, attributes: Attributes) -> bool:
-    if attributes.namespace != LEASE_NAMESPACE:
-        return False
-    return attributes.verb == "create" or (attributes.name == node and attributes.verb in ("get", *_WRITE))
-
-
 def _events(_store: Store, _node: str, attributes: Attributes) -> bool:
     return attributes.verb in ("create", "update", "patch")
-
-
-def _namespaces(_store: Store, _node: str, attributes: Attributes) -> bool:
-    return attributes.verb == "get" and not attributes.subresource
 
 
 _RULES = {
     ("", "nodes"): _nodes,
     ("", "pods"): _pods,
-    ("", "secrets"): _mounted,
-    ("", "configmaps"): _mounted,
     ("", "serviceaccounts"): _accounts,
     ("", "events"): _events,
-    ("", "namespaces"): _namespaces,
-    ("coordination.k8s.io", "leases"): _leases,
     (resources.RESOURCE_GROUP, "resourceslices"): _slices,
     (resources.RESOURCE_GROUP, "resourceclaims"): _claims,
 }
@@ -138,6 +108,4 @@ def refusal(node: str, resource: resources.Resource, new: Object) -> str:
         return f'node "{node}" is not allowed to create or modify another node'
     if resource is resources.SLICE and json_types.text(new, "spec", "nodeName") != node:
         return "can only create ResourceSlice with the same NodeName as the requesting node"
-    if resource is resources.LEASE and json_types.text(new, "metadata", "name") != node:
-        return "can only access node lease with the same name as the requesting node"
     return ""

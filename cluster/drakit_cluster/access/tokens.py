@@ -51,11 +51,6 @@ class Tokens:
             self._issued[_digest(token)] = _Issued(user=authenticated, audiences=audiences, expires=expires, still_valid=still_valid)
         return token
 
-    def revoke(self, token: str) -> None:
-        """Remove a token; an unknown token is ignored."""
-        with self._lock:
-            self._issued.pop(_digest(token), None)
-
     def user(self, authorization: str) -> User:
         """Return the user of an Authorization header; UnauthorizedError for none, another scheme, or an invalid token."""
         if authorization[: len(_SCHEME)].lower() == _SCHEME:

@@ -12,12 +12,12 @@ import threading
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import uvicorn
 
 from drakit_cluster.access import users
-from drakit_cluster.access.authorizer import Authorizer, KnownUsers, Rbac
+from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.api import tls
 from drakit_cluster.api.http.app import App
@@ -41,9 +41,8 @@ class StartError(RuntimeError):
 class ApiServer:
     """Serves one registry. Use as a context manager, or call :meth:`start` and :meth:`stop`; both may be repeated.
 
-    ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. ``gone_as_status`` answers a watch from
-    a lost version with HTTP 410 rather than an ERROR event inside a 200; real servers do both. ``authorization`` is "rbac" (roles,
-    bindings and the node authorizer decide; the administrator may do everything) or "known-users" (every user with a token may do everything).
+    ``port`` 0 takes any free port, and keeps it over restarts. ``bookmark_every`` is in seconds. Roles, bindings and the
+    node authorizer decide what a user may do; members of system:masters may do everything.
     ``faults`` holds the faults to inject into requests.
     """
 
@@ -53,11 +52,9 @@ class ApiServer:
         *,
         port: int = 0,
         bookmark_every: float = BOOKMARK_SECONDS,
-        gone_as_status: bool = False,
-        authorization: Literal["rbac", "known-users"] = "known-users",
     ) -> None:
         self.registry = registry
-        self._authorizer: Authorizer = Rbac(store=registry.store) if authorization == "rbac" else KnownUsers()
+        self._authorizer = Authorizer(store=registry.store)
         self.port = port
         self.faults = ApiFaults()
         self.tokens = Tokens()
@@ -65,7 +62,6 @@ class ApiServer:
         self._authority = tls.Authority()
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
-        self._gone_as_status = gone_as_status
         self._running: _Server | None = None
 
     @property
@@ -104,7 +100,6 @@ class ApiServer:
             self._authorizer,
             self.metrics,
             bookmark_every=self._bookmark_every,
-            gone_as_status=self._gone_as_status,
         )
         listener = _listen(self.port)
         self.port = listener.getsockname()[1]

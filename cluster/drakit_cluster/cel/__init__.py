@@ -5,7 +5,7 @@ closures. It is safe to use from many threads.
 """
 
 from drakit_cluster.cel.errors import CompileError, RunError
-from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Selectors, conformance
+from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Selectors
 from drakit_cluster.cel.types.declarations import EnvType
 
 __all__ = [
@@ -17,5 +17,4 @@ __all__ = [
     "Gates",
     "RunError",
     "Selectors",
-    "conformance",
 ]

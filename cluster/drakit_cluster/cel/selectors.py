@@ -18,7 +18,7 @@ from drakit_cluster.cel.syntax import parser
 from drakit_cluster.cel.types import celtypes, checker, declarations, validators
 from drakit_cluster.cel.types.declarations import EnvType
 from drakit_cluster.objects import devices, features
-from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.json_types import Json
 
 LENGTH_LIMIT: Final = 10 * 1024
 """The longest expression that the API accepts, in bytes (`CELSelectorExpressionMaxLength`)."""
@@ -195,15 +195,3 @@ def _attribute(name: str, attribute: Mapping[str, Json], *, lists: bool) -> Valu
         except ValueError as error:
             raise errors.RunError(f"attribute {name}: parse semantic version: {error}") from error
     raise errors.RunError(f"attribute {name}: unsupported attribute value")
-
-
-def conformance(expression: str, device: devices.DeviceView, gates: features.FeatureGates, env_type: str) -> Object:
-    """Return the outcome for one expression and one device in the form of Kubernetes' recorded runs, with the verdict if there is one."""
-    selectors = Selectors(gates)
-    kind = EnvType.NEW if env_type.startswith(EnvType.NEW.value) else EnvType.STORED
-    try:
-        return {"outcome": "match", "match": selectors.verdict(selectors.compile(expression, kind), device)}
-    except errors.CompileError as error:
-        return {"outcome": "compileError", "error": str(error)}
-    except errors.RunError as error:
-        return {"outcome": "matchError", "error": str(error)}

@@ -11,11 +11,10 @@ from drakit_cluster.objects.resources import Resource
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Objects of one kind as they were at ``resource_version``; a watch from there misses no change. ``resume`` continues a list in pages."""
+    """Objects of one kind as they were at ``resource_version``; a watch from there misses no change."""
 
     items: list[Object]
     resource_version: str
-    resume: str = ""
 
 
 class ListOptions(TypedDict, total=False):

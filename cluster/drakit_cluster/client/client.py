@@ -256,7 +256,6 @@ def _listing(resource: Resource, body: Object) -> Listing:
     return Listing(
         items=[_typed(resource, element) for element in json_types.objects(body, "items")],
         resource_version=json_types.text(metadata, "resourceVersion"),
-        resume=json_types.text(metadata, "continue"),
     )
 
 

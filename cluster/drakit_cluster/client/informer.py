@@ -268,6 +268,11 @@ class Loop:
             return _AFTER_BUG_SECONDS
 
 
+def earliest(*delays: float | None) -> float | None:
+    """Return the shortest delay; None, which means never, if there is no other."""
+    return min((delay for delay in delays if delay is not None), default=None)
+
+
 _FACTOR = 2.0
 
 
@@ -279,11 +284,15 @@ class Backoff:
         self._limit = limit
         self._jitter = jitter
         self._next = initial
+        self.due = 0.0
+        """When the next attempt may begin, on the monotonic clock."""
 
     def next(self) -> float:
         """Return the delay before the next attempt."""
         delay, self._next = self._next, min(self._next * _FACTOR, self._limit)
-        return delay * (1 + self._jitter * random.random())  # noqa: S311 - spreads retries; not for security.
+        delay *= 1 + self._jitter * random.random()  # noqa: S311 - spreads retries; not for security.
+        self.due = time.monotonic() + delay
+        return delay
 
     def reset(self) -> None:
         """Restart from the initial delay, after a successful attempt."""

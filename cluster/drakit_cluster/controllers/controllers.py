@@ -9,7 +9,7 @@ from collections.abc import Callable
 from drakit.telemetry import logs
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, key_of
+from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, earliest, key_of
 from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
@@ -155,14 +155,17 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
-        delays = [
-            self._evictor.act() if self._evicts else None,
-            self._recheck_workload_claims(),
-            self._backoff.next() if self._work else None,
-        ]
-        if not self._work:
-            self._backoff.reset()
-        return min((delay for delay in delays if delay is not None), default=None)
+        eviction, failed = None, False
+        try:
+            eviction = self._evictor.act() if self._evicts else None
+        except errors.ApiError as error:
+            _log.debug("eviction failed", error=str(error))
+            failed = True
+        recheck = self._recheck_workload_claims()
+        if failed or self._work:
+            return earliest(eviction, recheck, self._backoff.next())
+        self._backoff.reset()
+        return earliest(eviction, recheck)
 
     def _recheck_workload_claims(self) -> float | None:
         """Schedule periodic checks of claims that workloads reserve; return the seconds until the next call."""

@@ -21,7 +21,7 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, Change, key_of, uid_of
+from drakit_cluster.client.informer import Change, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.devices import DeviceId
@@ -184,7 +184,6 @@ def _added(taint: Object) -> datetime.datetime:
 
 _log = logs.get_logger(__name__)
 
-_RETRY_SECONDS = (0.02, 1.0)
 _LONGEST_WAIT_SECONDS = 3600.0
 REASON = "DeletionByDeviceTaintManager"
 _PoolKey = tuple[str, str]
@@ -206,7 +205,6 @@ class TaintEvictor:
         self._deadlines: dict[Key, Deadline] = {}
         self._evicted: set[str] = set()
         self._counts: dict[str, int] = {}
-        self._backoff = Backoff(*_RETRY_SECONDS)
 
     def observe(self, change: Change) -> None:
         """Record a changed slice, rule or claim, or the end of a pod."""
@@ -254,7 +252,7 @@ class TaintEvictor:
             self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
 
     def act(self) -> float | None:
-        """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None."""
+        """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None. Raise ApiError, for a retry."""
         for key in self._stale:
             claim = self._claims.get(key)
             deadline = of_claim(claim, self._taints) if claim is not None else None
@@ -263,14 +261,9 @@ class TaintEvictor:
             else:
                 self._deadlines[key] = deadline
         self._stale.clear()
-        try:
-            for key in [key for key, deadline in self._deadlines.items() if deadline.time <= self._now()]:
-                self._evict_users(key)
-            self._report()
-        except errors.ApiError as error:
-            _log.debug("eviction failed", error=str(error))
-            return self._backoff.next()
-        self._backoff.reset()
+        for key in [key for key, deadline in self._deadlines.items() if deadline.time <= self._now()]:
+            self._evict_users(key)
+        self._report()
         return self._delay()
 
     def _delay(self) -> float | None:

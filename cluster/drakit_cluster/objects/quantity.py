@@ -62,9 +62,6 @@ class Quantity:
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(nanos=self.nanos + other.nanos, format=self.format)
 
-    def __sub__(self, other: "Quantity") -> "Quantity":
-        return Quantity(nanos=self.nanos - other.nanos, format=self.format)
-
     def __str__(self) -> str:
         if self.nanos == 0:
             return "0"

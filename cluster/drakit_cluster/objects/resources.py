@@ -140,7 +140,6 @@ POD_BINDING = _kind("Binding bindings", verbs=REVIEW_VERBS)
 TOKEN_REVIEW = _cluster("TokenReview tokenreviews", _AUTHENTICATION, verbs=REVIEW_VERBS)
 SELF_REVIEW = _cluster("SelfSubjectReview selfsubjectreviews", _AUTHENTICATION, verbs=REVIEW_VERBS)
 ACCESS_REVIEW = _cluster("SubjectAccessReview subjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
-LOCAL_ACCESS_REVIEW = _kind("LocalSubjectAccessReview localsubjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
 SELF_ACCESS_REVIEW = _cluster("SelfSubjectAccessReview selfsubjectaccessreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
 SELF_RULES_REVIEW = _cluster("SelfSubjectRulesReview selfsubjectrulesreviews", _AUTHORIZATION, verbs=REVIEW_VERBS)
 
@@ -154,7 +153,7 @@ ALL: tuple[Resource, ...] = (
 SERVED: tuple[Resource, ...] = (
     *ALL,
     *(replace(resource, version="v1beta2") for resource in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
-    *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, LOCAL_ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
+    *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}
 """The kind of the body by sub-resource that accepts only POST."""

@@ -1,7 +1,7 @@
 """The container runtime of one node: reads CDI files as containerd does, and runs (or simulates) containers with their edits."""
 
 from drakit_cluster.runtime.containers import Config, ContainerView, Identity, Mode, RuntimeFailureError, State
-from drakit_cluster.runtime.edits import DeviceNode, Edits, Hook, Mount, NetDevice
+from drakit_cluster.runtime.edits import DeviceNode, Edits, Hook, Mount
 from drakit_cluster.runtime.runtime import HookRunner, Runtime
 from drakit_cluster.runtime.specs import SpecCache, UnresolvableError
 
@@ -15,7 +15,6 @@ __all__ = [
     "Identity",
     "Mode",
     "Mount",
-    "NetDevice",
     "Runtime",
     "RuntimeFailureError",
     "SpecCache",

@@ -68,22 +68,14 @@ class Hook:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetDevice:
-    """A network interface of the host to be moved into the container under ``name``."""
-
-    host_interface: str
-    name: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Edits:
-    """The container edits of one device, or of a whole file. ``env`` holds ``NAME=value``."""
+    """The container edits of one device, or of a whole file. ``env`` holds ``NAME=value``. ``net_devices`` and ``rdt`` say whether there are any."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()
     mounts: tuple[Mount, ...] = ()
     hooks: tuple[Hook, ...] = ()
-    net_devices: tuple[NetDevice, ...] = ()
+    net_devices: bool = False
     additional_gids: tuple[int, ...] = ()
     rdt: bool = False
 
@@ -148,10 +140,7 @@ def edits_of(value: Json) -> Edits:
         device_nodes=tuple(map(_device_node, json_types.objects(value, "deviceNodes"))),
         mounts=tuple(map(_mount, json_types.objects(value, "mounts"))),
         hooks=tuple(map(_hook, json_types.objects(value, "hooks"))),
-        net_devices=tuple(
-            NetDevice(host_interface=json_types.text(net_device, "hostInterfaceName"), name=json_types.text(net_device, "name"))
-            for net_device in json_types.objects(value, "netDevices")
-        ),
+        net_devices=bool(json_types.objects(value, "netDevices")),
         additional_gids=tuple(group for group in json_types.items(value, "additionalGids") if isinstance(group, int)),
         rdt=json_types.at(value, "intelRdt") is not None,
     )

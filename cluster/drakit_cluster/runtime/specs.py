@@ -181,7 +181,7 @@ def merge(edits: Sequence[Edits]) -> Edits:
         device_nodes=tuple(nodes.values()),
         mounts=tuple(mounts[path] for path in sorted(mounts)),
         hooks=tuple(hook for edit in edits for hook in edit.hooks),
-        net_devices=tuple(device for edit in edits for device in edit.net_devices),
+        net_devices=any(edit.net_devices for edit in edits),
         additional_gids=tuple(dict.fromkeys(gid for edit in edits for gid in edit.additional_gids if gid)),
         rdt=any(edit.rdt for edit in edits),
     )

@@ -2,16 +2,15 @@
 
 import importlib.metadata
 import inspect
+import sys
 from typing import Annotated
 
 import typer
 
 import drakit_command
-from drakit.cli import process, terminal
+from drakit.cli import process, terminal, tools
 from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
-from drakit_tools.commands import allocate, cluster, dashboard, lint, new, plan, simulate
-from drakit_tools.demo import command as demo
 
 app = typer.Typer(
     name="drakit",
@@ -20,24 +19,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo.demo)
 app.command()(run.run)
 app.command()(publish.publish)
-app.command()(cluster.cluster)
 app.command()(slices.slices)
 app.command()(show.show)
 app.command()(prepare.prepare)
 app.command()(prepare.unprepare)
 app.command("uninstall-node")(uninstall.uninstall_node)
-app.command()(allocate.allocate)
-app.command()(simulate.simulate)
-app.command()(plan.plan)
-app.command()(lint.lint)
-app.command()(dashboard.dashboard)
 app.command()(webhook.webhook)
-app.command()(new.new)
 app.command()(doctor.doctor)
 app.add_typer(journal.app, name="journal")
+if not tools.is_of_framework(app, sys.argv[1:]):
+    tools.add(app)
 for _command in (*app.registered_commands, *journal.app.registered_commands):
     _command.help = terminal.flowed(inspect.getdoc(_command.callback) or "")
 

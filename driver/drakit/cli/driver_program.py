@@ -1,31 +1,27 @@
 """``drakit.run``: the command line of an author's driver, with drakit's commands for this driver."""
 
-import contextvars
 import dataclasses
 import functools
 import inspect
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Annotated, Any, TypeGuard
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from drakit import families
 from drakit import settings as values
-from drakit.cli import composition, options, process, terminal
+from drakit.cli import options, process, terminal, tools
 from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
 from drakit.cli.doctor import command as doctor
 from drakit.core import advanced
 from drakit.core import driver as drivers
-from drakit.node import local_node
 from drakit.settings import schema
 from drakit.telemetry import logs
-from drakit_tools.commands import lint
 
 Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
-FAMILY = "driver"
 
 _HIDDEN = ("mock", "families", "family", "every")
 # The help of these options elsewhere is about drakit's own drivers.
@@ -105,15 +101,6 @@ _COMMANDS: Mapping[str, _Offered] = {
         If a claim is prepared and still allocated, its pods may be running: nothing is removed without --force.""",
         example="uninstall-node --node $(hostname) --yes",
     ),
-    "lint": _Offered(
-        command=lint.lint,
-        meaning="""Check slices, classes, claims, templates, taint rules and pods with the rules of the API server, and against each other.
-
-        The checks between objects find, for example, selectors that match no device, claims that fit on no node, and pods whose claims are missing.
-        Parameters for this driver are checked as at prepare. The exit status is 0 without errors, 1 with an error, and 2 if a file cannot be read.
-        Needs the extra drakit\\[cluster].""",
-        example="lint deploy/ claims.yaml",
-    ),
     "webhook": _Offered(
         command=webhook.webhook,
         meaning="""Serve the admission webhook for the driver's opaque parameters, until SIGTERM or Ctrl-C.
@@ -124,8 +111,12 @@ _COMMANDS: Mapping[str, _Offered] = {
         example="webhook --address 127.0.0.1:8443 --certificate tls.crt --key tls.key",
     ),
 }
+_LINT_MEANING = """Check slices, classes, claims, templates, taint rules and pods with the rules of the API server, and against each other.
+
+The checks between objects find, for example, selectors that match no device, claims that fit on no node, and pods whose claims are missing.
+Parameters for this driver are checked as at prepare. The exit status is 0 without errors, 1 with an error, and 2 if a file cannot be read."""
 _PUBLISH = _Offered(
-    command=functools.partial(publish.publish, family=FAMILY),
+    command=functools.partial(publish.publish, family=families.OWN),
     meaning="""Publish the driver's pools that belong to no node, for the whole cluster, until SIGTERM or Ctrl-C.
 
     If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is
@@ -137,25 +128,16 @@ _JOURNAL_MEANING = """Inspect the journal, in which this driver records its prep
 
 Every command reads a copy. The journal itself is not locked, migrated or changed, and the driver may be running."""
 _JOURNAL: Mapping[str, _Offered] = {
-    "list": _Offered(
-        command=journal.list_,
-        meaning="""List the claims in the journal, with their state, their devices, and whether they were prepared since the last boot.
-
-        The states are preparing, prepared and unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is
-        preparing or unpreparing.""",
-        example="journal list -o json",
-    ),
     "show": _Offered(
         command=journal.show,
-        meaning="Show the journal's entry of one claim: intents, records, CDI edits, notes, and the devices as they were allocated.",
-        example=f"journal show {_UID}",
-    ),
-    "export": _Offered(
-        command=journal.export,
-        meaning="""Write the content of the journal as one document, for a bug report or as a backup.
+        meaning="""List the claims in the journal, or show one claim in full.
 
-        It contains the parameters that users wrote in their claims. Check it before you share it.""",
-        example="journal export > journal.json",
+        The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
+        unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing or unpreparing.
+
+        With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, notes, parameters,
+        and the devices as they were allocated. Check the parameters before you share them in a bug report.""",
+        example=f"journal show {_UID}",
     ),
     "verify": _Offered(
         command=journal.verify,
@@ -190,28 +172,14 @@ def serve(make: Make, arguments: Sequence[str] | None = None, extras: Extras | N
 
 def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Extras) -> None:
     _follow_loggers(make)
-    kind, name = _kind_of(make, extras)
+    family = families.DriverFamily(make, options=extras.settings, name=extras.group)
+    kind, name = family.kind_and_name
     _follow_loggers(kind)
-    publishes = issubclass(kind, advanced.ClusterPools)
-    own = schema.of_driver(extras.group or schema.group_of(name), extras.settings, publishes=publishes)
-    with _served(make, own):
-        _app(kind, name, program, extras)(args=None if arguments is None else list(arguments), prog_name=program)
-
-
-def _kind_of(make: Make, extras: Extras) -> tuple[type[drivers.Driver[Any]], str]:
-    """Return the driver's class and name; if ``make`` is not a class with a name, of a driver that it makes with default settings.
-
-    A class is not called, because its ``__init__`` may open hardware that only the real settings name.
-    """
-    if isinstance(make, type) and _has_name(make):
-        drivers.check_class(make)
-        return make, make.name
-    driver = drivers.made_by(make, *(() if extras.settings is None else (extras.settings(),)))
-    return type(driver), driver.name
-
-
-def _has_name(make: object) -> TypeGuard[type[drivers.Driver[Any]]]:
-    return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
+    token = schema.CURRENT.set(schema.of_driver(family, publishes=issubclass(kind, advanced.ClusterPools)))
+    try:
+        _app(kind, name, program, extras, family)(args=None if arguments is None else list(arguments), prog_name=program)
+    finally:
+        schema.CURRENT.reset(token)
 
 
 def _follow_loggers(author: object) -> None:
@@ -220,22 +188,24 @@ def _follow_loggers(author: object) -> None:
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
-def _app(kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extras) -> typer.Typer:
-    commands = {**_COMMANDS, "publish": _PUBLISH} if issubclass(kind, advanced.ClusterPools) else _COMMANDS
+def _app(kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extras, family: families.DriverFamily) -> typer.Typer:
+    commands = {**_COMMANDS, "publish": _PUBLISH} if issubclass(kind, advanced.ClusterPools) else dict(_COMMANDS)
+    if lint := tools.find("lint"):
+        commands["lint"] = _Offered(command=lint, meaning=_LINT_MEANING, example="lint deploy/ claims.yaml")
     app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", commands, program)
     app.add_typer(_group(_JOURNAL_MEANING, _JOURNAL, program), name="journal")
     for word, command in extras.commands.items():
         if word in commands or word == "journal":
             raise TypeError(f"commands has {word!r}, which every driver's program has; choose another name")
-        app.command(word)(command if extras.settings is None else _for_any_driver(_with_settings(command)))
+        app.command(word)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
     return app
 
 
-def _with_settings(command: Command) -> Command:
+def _with_settings(command: Command, family: families.DriverFamily) -> Command:
     """Return an author's command with the options for settings; its first parameter is the author's settings."""
 
     def call(settings: values.Settings, /, **given: object) -> None:
-        command(schema.own_of(settings), **given)
+        command(schema.options_of(settings, family), **given)
 
     functools.update_wrapper(call, command)
     return options.on_a_node(call)
@@ -269,23 +239,3 @@ def _for_any_driver(command: Command) -> Command:
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # what inspect reads first
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
-
-
-@contextmanager
-def _served(make: Make, own: schema.Schema) -> Iterator[None]:
-    """Limit every command to this driver inside the block. A driver that a function makes has the name that the settings give it."""
-
-    def families(settings: values.Settings) -> tuple[composition.Family, ...]:
-        given = (schema.own_of(settings),) if own.own else ()
-        named = make if _has_name(make) else drivers.made_by(make, *given)
-        identity = composition.identity(settings)
-        folders = local_node.Folders(home=settings.node.plugins_dir / named.name, cdi=settings.node.cdi_dir)
-        spec = local_node.DriverSpec(driver_name=named.name, build=lambda _: make(*given), identity=identity)
-        return (composition.Family(name=FAMILY, spec=spec, folders=folders, config_types=named.config_types),)
-
-    tokens: tuple[contextvars.Token[Any], ...] = (composition.AUTHORED.set(families), schema.CURRENT.set(own))
-    try:
-        yield
-    finally:
-        composition.AUTHORED.reset(tokens[0])
-        schema.CURRENT.reset(tokens[1])

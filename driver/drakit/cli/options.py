@@ -46,7 +46,7 @@ Set = Annotated[
     ),
 ]
 Families = Annotated[
-    list[str] | None, typer.Option("--family", metavar="NAME", help="Use only this device family: gpu, nic or tpu. May be repeated.")
+    list[str] | None, typer.Option("--family", metavar="NAME", help="Use only this device family, such as gpu or nic. May be repeated.")
 ]
 Kubeconfig = Annotated[
     pathlib.Path | None, typer.Option("--kubeconfig", help="Path of the kubeconfig. Default: the pod's service account.")
@@ -96,7 +96,7 @@ def read(
     given: dict[str, object] = {"mock.machine": mock, "node.name": node, **(flags or {})}
     if folder is not None:
         check_own(folder)
-        given |= {key: value for key, value in places(folder).items() if key.partition(".")[0] in schema.CURRENT.get().groups}
+        given |= {key: value for key, value in places(folder).items() if key.partition(".")[0] in schema.current().groups}
     for text in assignments or ():
         key, equals, value = text.partition("=")
         if not (key and equals):
@@ -104,6 +104,7 @@ def read(
         given[key] = _value(key, value)
     settings = values.load(given, file=config)
     level = "error" if local and "level" not in settings.log.model_fields_set else settings.log.level
+    logs.follow(*(kind.package for kind in schema.current().families))
     logs.setup(level=logs.Level[level.upper()], style=logs.Style(settings.log.format))
     return settings
 

@@ -54,7 +54,7 @@ class View:
     missing: frozenset[names.ClaimUid] = frozenset()
     readings: tuple[advanced.Metric, ...] = ()
     health: Mapping[str, device_health.DeviceHealth] = dataclasses.field(default_factory=dict)
-    withheld: not_offered.NotOffered = dataclasses.field(default_factory=not_offered.NotOffered)
+    withheld: Sequence[advanced.NotOffered] = ()
     displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
     """The devices of claims that changed meanwhile."""
     error: errors.DrakitError | None = None

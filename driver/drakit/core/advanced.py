@@ -23,7 +23,7 @@ import abc
 import dataclasses
 import enum
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 from drakit.core import claim as claims
 from drakit.core import device as devices
@@ -51,6 +51,26 @@ class Finding:
     verdict: Verdict
     message: str
     fix: str = ""
+
+    @classmethod
+    def ok(cls, topic: str, subject: str, message: str) -> Self:
+        """Return the finding of a check that passed."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.OK, message=message)
+
+    @classmethod
+    def warning(cls, topic: str, subject: str, message: str, fix: str) -> Self:
+        """Return a finding with which the driver works, but with restrictions."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.WARNING, message=message, fix=fix)
+
+    @classmethod
+    def failed(cls, topic: str, subject: str, message: str, fix: str) -> Self:
+        """Return a finding with which the driver cannot work."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.FAILED, message=message, fix=fix)
+
+    @classmethod
+    def unknown(cls, topic: str, subject: str, message: str, fix: str = "") -> Self:
+        """Return the finding of a check that could not be done."""
+        return cls(topic=topic, subject=subject, verdict=Verdict.UNKNOWN, message=message, fix=fix)
 
 
 class ClaimDriver(drivers.Driver[Config]):
@@ -188,6 +208,31 @@ class MetricsProvider(Protocol):
         """Return the driver's metrics. Called at every scrape, from any thread. After an error the scrape has none of them."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NotOffered:
+    """Hardware that a driver does not offer, or offers with a caution: ``kind`` and ``name`` as an admin knows them, such as interface ``eth0``.
+
+    ``reason`` is read after the name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``is_expected`` reason is normal or
+    follows the admin's settings. ``is_faulty`` hardware would be offered if it worked. With ``is_caution`` the hardware is offered.
+    """
+
+    kind: str
+    name: str
+    reason: str
+    change: str = ""
+    is_expected: bool = False
+    is_faulty: bool = False
+    is_caution: bool = False
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """A driver that does not offer all of the node's hardware, and says why, for ``show`` and ``doctor``."""
+
+    def not_offered(self) -> Sequence[NotOffered]:
+        """Return what the last discovery did not offer, or offered with a caution. Raises HardwareError."""
+
+
 @runtime_checkable
 class Diagnosable(Protocol):
     """A driver with checks of its own for ``doctor``."""
@@ -268,19 +313,9 @@ class EditsRevision(Protocol):
         """
 
 
-def author_of(driver: drivers.Driver[Any]) -> drivers.Driver[Any]:
-    """Return the author's driver, which the framework may wrap to time its verbs."""
-    return cast("drivers.Driver[Any]", getattr(driver, "drakit_author", driver))
-
-
-def prepares_claims(driver: drivers.Driver[Any]) -> bool:
-    """Return whether a driver prepares all devices of a claim at once."""
-    return isinstance(author_of(driver), ClaimDriver)
-
-
-def prepare_claim(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> Sequence[drivers.Prepared]:
+def prepare_claim(driver: ClaimDriver[Any], grants: Sequence[drivers.Grant[Any]]) -> Sequence[drivers.Prepared]:
     """Call a driver's ``prepare_claim`` and return its results. Raises TypeError unless there is one for each grant."""
-    prepared = cast("ClaimDriver[Any]", driver).prepare_claim(grants)
+    prepared = driver.prepare_claim(grants)
     if not isinstance(prepared, Sequence):
         raise TypeError(f"prepare_claim() returned {type(prepared).__name__}; return a list of drakit.Prepared, one for each grant")
     if len(prepared) != len(grants):
@@ -292,54 +327,48 @@ def prepare_claim(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[An
 
 def binds(driver: drivers.Driver[Any]) -> bool:
     """Return whether a driver is a ``Binder``."""
-    return isinstance(author_of(driver), Binder)
+    return isinstance(driver, Binder)
 
 
 def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> None:
     """Call ``bind`` for each grant whose device has binding conditions, if the driver is a ``Binder``."""
-    author = author_of(driver)
-    if isinstance(author, Binder):
-        for grant in grants:
-            if grant.device.binding_conditions:
-                author.bind(grant)
+    # The check for the protocol takes longer than all else here, so it comes last.
+    to_bind = [grant for grant in grants if grant.device.binding_conditions]
+    if to_bind and isinstance(driver, Binder):
+        for grant in to_bind:
+            driver.bind(grant)
 
 
 def cluster_device(driver: drivers.Driver[Any], pool: str, name: str) -> devices.Device | None:
     """Return a driver's device of a cluster pool; None if this node has no part of it or the driver has no such pools."""
-    author = author_of(driver)
-    if isinstance(author, ClusterDevices):
-        return author.cluster_device(pool, name)
-    pools = cluster_pools(author)
+    if isinstance(driver, ClusterDevices):
+        return driver.cluster_device(pool, name)
+    pools = cluster_pools(driver)
     return next((candidate.inventory.flat().by_name().get(name) for candidate in pools if candidate.name == pool), None)
 
 
 def cluster_pools(driver: drivers.Driver[Any]) -> Sequence[inventory.ClusterPool]:
     """Return a driver's cluster pools; none if it has no ``ClusterPools``. Raises what the driver raises."""
-    author = author_of(driver)
-    return author.cluster_pools() if isinstance(author, ClusterPools) else ()
+    return driver.cluster_pools() if isinstance(driver, ClusterPools) else ()
 
 
 def metrics_of(driver: drivers.Driver[Any]) -> Sequence[Metric]:
     """Return a driver's own metrics; none if it has no ``MetricsProvider``. Raises what the driver raises."""
-    author = author_of(driver)
-    return author.metrics() if isinstance(author, MetricsProvider) else ()
+    return driver.metrics() if isinstance(driver, MetricsProvider) else ()
 
 
 def unclaimed(driver: drivers.Driver[Any]) -> Sequence[Leftover]:
     """Return the hardware state that no claim has; none if the driver has no ``Reclaimer``. Raises what the driver raises."""
-    author = author_of(driver)
-    return author.unclaimed() if isinstance(author, Reclaimer) else ()
+    return driver.unclaimed() if isinstance(driver, Reclaimer) else ()
 
 
 def overlap(driver: drivers.Driver[Any], first: devices.Device, second: devices.Device) -> bool:
     """Return whether two devices have hardware in common."""
-    author = author_of(driver)
-    if isinstance(author, HardwareOverlap):
-        return author.overlaps(first, second)
+    if isinstance(driver, HardwareOverlap):
+        return driver.overlaps(first, second)
     return first.name == second.name or not set(first.lock_names).isdisjoint(second.lock_names)
 
 
 def edits_revision(driver: drivers.Driver[Any]) -> str:
     """Return a driver's revision of its edits; an empty text if it has no ``EditsRevision``. Raises what the driver raises."""
-    author = author_of(driver)
-    return author.edits_revision() if isinstance(author, EditsRevision) else ""
+    return driver.edits_revision() if isinstance(driver, EditsRevision) else ""

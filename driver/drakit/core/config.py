@@ -59,27 +59,26 @@ def choose(
     claim: claims.Claim, result: claims.AllocationResult, driver: "drivers.Driver[drivers.Config]", device: devices.Device
 ) -> Chosen:
     """Return the configuration of one allocation result. Raises ConfigError, also if required parameters are missing."""
-    author = advanced.author_of(driver)
     applying: list[claims.OpaqueConfig] = []
     for entry in claim.configs_of(result.driver):
         if entry.applies_to(result.request):
             config = _decoded(entry, driver.config_types)
-            if not isinstance(author, advanced.ConfigFilter) or author.accepts_config(device, config):
+            if not isinstance(driver, advanced.ConfigFilter) or driver.accepts_config(device, config):
                 applying.append(entry)
             elif entry.requests:
                 raise _misfit(entry, config, result)
     if not applying:
         return Chosen(config=default_for(driver, device))
-    merged = author.merge_configs(applying) if isinstance(author, advanced.ConfigMerger) else applying[-1].parameters
+    merged = driver.merge_configs(applying) if isinstance(driver, advanced.ConfigMerger) else applying[-1].parameters
     parameters = records.freeze_record(merged)
     return Chosen(config=decode(parameters, driver.config_types), source=applying[-1].source, parameters=parameters)
 
 
 def default_for(driver: "drivers.Driver[drivers.Config]", device: devices.Device) -> object:
     """Return the configuration of a grant without parameters. Raises ConfigError if parameters are required."""
-    author = advanced.author_of(driver)
-    if isinstance(author, advanced.ConfigDefaults):
-        return author.default_config(device)
+    # As isinstance() with the protocol, which takes 14 microseconds and is called for every grant.
+    if hasattr(driver, "default_config"):
+        return driver.default_config(device)
     try:
         return driver.config_types[0]()
     except TypeError as error:

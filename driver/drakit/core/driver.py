@@ -70,7 +70,7 @@ class NoConfig:
 VERBS = (
     *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
     *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
-    *("metrics", "diagnose", "leftovers", "remove_leftovers", "unclaimed", "reclaim", "overlaps", "edits_revision"),
+    *("metrics", "diagnose", "not_offered", "leftovers", "remove_leftovers", "unclaimed", "reclaim", "overlaps", "edits_revision"),
 )
 """The methods of a driver that the framework calls, of both pages."""
 
@@ -95,6 +95,9 @@ class _Patient:
 
     def seconds_left(self) -> float | None:
         return None
+
+
+PATIENT = _Patient()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -127,12 +130,12 @@ class Grant(Generic[Config]):
     intent: records.Record = dataclasses.field(default_factory=records.empty)
     record: records.Record = dataclasses.field(default_factory=records.empty)
     found: cdi_edits.Edits | None = None
-    caller: Caller = dataclasses.field(default=_Patient(), compare=False, repr=False)
+    caller: Caller = dataclasses.field(default=PATIENT, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # The journal's records are frozen already; this checks what ``plan`` or ``recall`` just returned.
         if type(self.intent) is not types.MappingProxyType:
-            object.__setattr__(self, "intent", _frozen("grant.intent", self.intent))
+            object.__setattr__(self, "intent", frozen("grant.intent", self.intent))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,12 +152,12 @@ class Prepared:
     def __post_init__(self) -> None:
         if not isinstance(self.edits, cdi_edits.Edits):
             raise TypeError(f"Prepared.edits is {type(self.edits).__name__}; give drakit.Edits(...)")
-        object.__setattr__(self, "record", _frozen("Prepared.record", self.record))
+        object.__setattr__(self, "record", frozen("Prepared.record", self.record))
         if self.metadata:
             object.__setattr__(self, "metadata", devices.freeze_attributes(self.metadata, "Prepared.metadata"))
 
 
-def _frozen(field: str, value: Mapping[str, object]) -> records.Record:
+def frozen(field: str, value: Mapping[str, object]) -> records.Record:
     """Return a frozen copy of an author's record. Raises TypeError, which names the field and the keys below it."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{field} is {type(value).__name__}; give a mapping with text keys")

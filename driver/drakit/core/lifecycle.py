@@ -72,7 +72,8 @@ class GrantEntry:
     """The journal's entry of one grant.
 
     ``device`` is the flat device at the time of prepare, so that the grant can be undone after the hardware is gone. ``parameters`` are the effective
-    opaque parameters (None: defaults). ``record`` is empty and ``edits`` is None until the device is finished.
+    opaque parameters (None: defaults). ``config`` is what they decode to, or None in an entry that was read from the journal, which does not keep it.
+    ``record`` is empty and ``edits`` is None until the device is finished.
     """
 
     request: str
@@ -86,6 +87,7 @@ class GrantEntry:
     intent: records.Record = dataclasses.field(default_factory=records.empty)
     record: records.Record = dataclasses.field(default_factory=records.empty)
     edits: cdi_edits.Edits | None = None
+    config: object = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def key(self) -> tuple[str, str, str, str]:

@@ -247,14 +247,20 @@ class Clock(Protocol):
         """Wait until the event is set or the time is over; return whether it is set."""
 
 
+class MeteredClaim(Protocol):
+    """The measurement of one claim. ``ok`` is False until the caller sets it."""
+
+    ok: bool
+
+
 class Meter(Protocol):
     """The metrics of one driver (drakit.node.metrics). A call takes microseconds and never fails."""
 
-    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
-        """Observe the duration of one claim; ``verb`` is prepare or unprepare."""
+    def claim(self, verb: str) -> contextlib.AbstractContextManager[MeteredClaim]:
+        """Measure one claim in the block; ``verb`` is prepare or unprepare."""
 
-    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
-        """Observe the duration of one phase of a claim; ``ok`` is the outcome of its call, or its own outside calls."""
+    def phase(self, phase: str) -> contextlib.AbstractContextManager[None]:
+        """Measure one phase of a claim in the block. Its outcome is that of the claim, or its own outside a claim."""
 
     def published(self, writes: int) -> None:
         """Count the slices that one reconciliation wrote."""
@@ -266,14 +272,24 @@ class Meter(Protocol):
         """Count one restart of the watch of slices."""
 
 
+class UnmeasuredClaim:
+    """A claim that is not measured."""
+
+    ok = False
+
+
 class Unmeasured:
     """A ``Meter`` that measures nothing."""
 
-    def answered(self, verb: str, *, ok: bool, seconds: float) -> None:
+    def claim(self, verb: str) -> contextlib.AbstractContextManager[MeteredClaim]:
         """Do nothing."""
+        del verb
+        return contextlib.nullcontext(UnmeasuredClaim())
 
-    def phase(self, phase: str, *, ok: bool, seconds: float) -> None:
+    def phase(self, phase: str) -> contextlib.AbstractContextManager[None]:
         """Do nothing."""
+        del phase
+        return contextlib.nullcontext()
 
     def published(self, writes: int) -> None:
         """Do nothing."""

@@ -157,16 +157,14 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         config_source=None if grant.config_source is None else grant.config_source.value,
         intent=dump(records.thaw(grant.intent)),
         record=dump(records.thaw(grant.record)),
-        edits=_edits(grant.edits),
+        edits=None if grant.edits is None else dump(_EDITS.encode(grant.edits)),
     )
 
 
 def prepared_row(grant: lifecycle.GrantEntry) -> PreparedRow:
     """Return the stored values of a prepared grant. Raise ValueError for a record with NaN or an infinity."""
-    request, pool, device, share_id = grant.key
-    return PreparedRow(
-        request=request, pool=pool, device=device, share_id=share_id, record=dump(records.thaw(grant.record)), edits=_edits(grant.edits)
-    )
+    content = None if grant.edits is None else dump(_EDITS.encode(grant.edits))
+    return PreparedRow(*grant.key, record=dump(records.thaw(grant.record)), edits=content)
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
@@ -281,10 +279,6 @@ def _share_id(row: GrantRow) -> names.ShareId | None:
 def _consumed(row: GrantRow, path: str) -> Mapping[str, quantity.Quantity]:
     amounts: Mapping[str, quantity.Quantity] = read(AMOUNTS, row.consumed, f"{path}.consumed")
     return amounts
-
-
-def _edits(content: edits.Edits | None) -> str | None:
-    return None if content is None else dump(_EDITS.encode(content))
 
 
 def _choice(kind: type[Choice], text: str, path: str) -> Choice:

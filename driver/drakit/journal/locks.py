@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from drakit.core import errors, names
+from drakit.core import errors, names, ports
 from drakit.journal import files
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,13 +34,15 @@ class FileLocks:
     """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), created if missing. Raise JournalError.
 
     ``disposable`` locks are for names that never recur, such as claim UIDs. Each locks one byte, chosen by a digest of the name, of one shared file,
-    because creating and removing a file for each would be the most expensive part of a lock. Names with the same byte wait for each other.
+    because creating and removing a file for each would be the most expensive part of a lock. Names with the same byte wait for each other. ``meter``
+    measures the wait for all locks of one hold as the phase ``lock``.
     """
 
-    def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False) -> None:
+    def __init__(self, directory: pathlib.Path, kind: str = "locks", *, disposable: bool = False, meter: ports.Meter | None = None) -> None:
         folder = directory / kind
         self._folder = os.fspath(folder)
         self._disposable = disposable
+        self._meter = meter or ports.Unmeasured()
         self._held_by_thread = threading.local()
         self._thread_locks = _ThreadLocks()
         files.ensure_private_directory(directory)
@@ -58,17 +60,18 @@ class FileLocks:
             raise RuntimeError(f"this thread already holds the locks {', '.join(self._held_by_thread.held)}")
         taken: dict[str, int] = {}
         try:
-            for name in ordered:
-                self._thread_locks.acquire(name, wanted)
-                try:
-                    if self._disposable:
-                        byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
-                        taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, name, wanted)
-                    else:
-                        taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, name, wanted)
-                except BaseException:
-                    self._thread_locks.release(name)
-                    raise
+            with self._meter.phase("lock"):
+                for name in ordered:
+                    self._thread_locks.acquire(name, wanted)
+                    try:
+                        if self._disposable:
+                            byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+                            taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, name, wanted)
+                        else:
+                            taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, name, wanted)
+                    except BaseException:
+                        self._thread_locks.release(name)
+                        raise
             self._held_by_thread.held = taken
             yield
         finally:

@@ -235,12 +235,6 @@ class Writer:
                 self._disconnect()
             for queued in batch:
                 queued.error = error
-        self._pass_lead()
-        for queued in batch:
-            queued.is_done = True
-            queued.may_wake.release()
-
-    def _pass_lead(self) -> None:
         with self._guard:
             if self._queue:
                 self._queue[0].may_wake.release()
@@ -248,6 +242,9 @@ class Writer:
                 self._has_leader = False
                 if self._has_waiter:
                     self._leader_done.notify_all()
+        for queued in batch:
+            queued.is_done = True
+            queued.may_wake.release()
 
     def _wait_until_idle(self) -> None:
         """Wait until no caller leads. The caller holds the guard."""

@@ -3,9 +3,10 @@
 An error in the engine becomes an error of the claims in that call; the process and the other calls continue.
 """
 
-import dataclasses
 import itertools
+import threading
 import time
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -43,11 +44,34 @@ class GrpcCaller:
         return seconds
 
 
+class InFlightCalls:
+    """The number of calls that the engine works on; each is one ``with`` block."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+
+    def __enter__(self) -> None:
+        with self._changed:
+            self._running += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until no call runs, at most ``seconds``; return whether none runs."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._running, seconds)
+
+
 class DraService(services.DRAPluginServicer):
     """The DRA service v1: NodePrepareResources and NodeUnprepareResources."""
 
-    def __init__(self, engine: ports.ClaimEngine) -> None:
+    def __init__(self, engine: ports.ClaimEngine, in_flight: InFlightCalls | None = None) -> None:
         self._engine = engine
+        self._in_flight = in_flight or InFlightCalls()
 
     def register(self, grpc_server: grpc.Server) -> None:
         """Add the service to a server."""
@@ -57,70 +81,67 @@ class DraService(services.DRAPluginServicer):
         self, request: wire.NodePrepareResourcesRequest, context: grpc.ServicerContext
     ) -> wire.NodePrepareResourcesResponse:
         decoded = codec.decode_claims(request.claims)
-        answers = _run(
-            _Call("NodePrepareResources", decoded, context),
-            self._engine.prepare,
-            lambda error: claims.Outcome(error=error),
-            lambda outcome: {"error": outcome.error} if outcome.error else {"devices": [device.device for device in outcome.devices]},
-        )
+        with self._in_flight:
+            answers = _run("NodePrepareResources", decoded, context, self._engine.prepare, _failed, _log_fields)
         return codec.encode_prepared(decoded, answers)
 
     def NodeUnprepareResources(  # noqa: N802 - the wire's name
         self, request: wire.NodeUnprepareResourcesRequest, context: grpc.ServicerContext
     ) -> wire.NodeUnprepareResourcesResponse:
         decoded = codec.decode_claims(request.claims)
-        answers = _run(
-            _Call("NodeUnprepareResources", decoded, context), self._engine.unprepare, str, lambda error: {"error": error} if error else {}
-        )
+        with self._in_flight:
+            answers = _run(
+                "NodeUnprepareResources", decoded, context, self._engine.unprepare, str, lambda error: {"error": error} if error else {}
+            )
         return codec.encode_unprepared(decoded, answers)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    method: str
-    request: codec.Request
-    context: grpc.ServicerContext
+def _failed(error: str) -> claims.Outcome:
+    return claims.Outcome(error=error)
+
+
+def _log_fields(outcome: claims.Outcome) -> Mapping[str, object]:
+    return {"error": outcome.error} if outcome.error else {"devices": [device.device for device in outcome.devices]}
 
 
 def _run(
-    call: _Call,
-    engine: Callable[[Sequence[claims.ClaimRef], ports.Caller], Mapping[names.ClaimUid, Answer]],
+    method: str,
+    request: codec.Request,
+    context: grpc.ServicerContext,
+    work: Callable[[Sequence[claims.ClaimRef], ports.Caller], Mapping[names.ClaimUid, Answer]],
     failed: Callable[[str], Answer],
     log_fields: Callable[[Answer], Mapping[str, object]],
 ) -> Mapping[names.ClaimUid, Answer]:
-    """Pass the well-formed claims to the engine and log the result of each, all under one request id."""
-    with logs.bound(request_id=next(_request_ids), method=call.method):
-        for uid, fault in call.request.refused.items():
+    """Pass the well-formed claims to the engine and log the result of each, all under one request id.
+
+    If the engine raises, every claim gets the same error.
+    """
+    with logs.bound(request_id=next(_request_ids), method=method):
+        for uid, fault in request.refused.items():
             _log.warning("claim refused: malformed", claim_uid=uid, error=fault)
-        if not call.request.refs:
+        if not request.refs:
             return {}
         started = time.monotonic()
-        answers = _errors_as_answers(lambda: engine(call.request.refs, GrpcCaller(call.context)), call.request.refs, failed)
+        answers: Mapping[names.ClaimUid, Answer]
+        try:
+            answers = work(request.refs, GrpcCaller(context))
+        except errors.DrakitError as error:
+            answers = {ref.uid: failed(str(error) or type(error).__name__) for ref in request.refs}
+        except Exception as error:  # noqa: BLE001 - a bug in one call must not end the process
+            _log.exception("claim engine failed", claims=[str(ref) for ref in request.refs])
+            answers = {ref.uid: failed(f"internal error ({type(error).__name__}); see the driver's log") for ref in request.refs}
         seconds = round(time.monotonic() - started, 6)
-        for ref in call.request.refs:
+        for ref in request.refs:
             fields = log_fields(answers[ref.uid]) if ref.uid in answers else {"error": codec.NO_ANSWER}
             log = _log.warning if "error" in fields else _log.info
             log("claim answered", claim=str(ref), claim_uid=ref.uid, seconds=seconds, **fields)
         return answers
 
 
-def _errors_as_answers(
-    work: Callable[[], Mapping[names.ClaimUid, Answer]], refs: Sequence[claims.ClaimRef], failed: Callable[[str], Answer]
-) -> Mapping[names.ClaimUid, Answer]:
-    """Return the results of the work; if it raises, the same error for every claim."""
-    try:
-        return work()
-    except errors.DrakitError as error:
-        return {ref.uid: failed(str(error) or type(error).__name__) for ref in refs}
-    except Exception as error:  # noqa: BLE001 - a bug in one call must not end the process
-        _log.exception("claim engine failed", claims=[str(ref) for ref in refs])
-        return {ref.uid: failed(f"internal error ({type(error).__name__}); see the driver's log") for ref in refs}
-
-
-def register(engine: ports.ClaimEngine, board: health.HealthBoard) -> server.Register:
+def register(engine: ports.ClaimEngine, board: health.HealthBoard, in_flight: InFlightCalls | None = None) -> server.Register:
     """Return a function that adds the DRA and health services to a gRPC server."""
     registered = (
-        DraService(engine),
+        DraService(engine, in_flight),
         health_service.HealthV1Service(board),
         health_service.HealthV1Alpha1Service(board),
     )

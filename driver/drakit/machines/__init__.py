@@ -110,7 +110,7 @@ def take_over(directory: pathlib.Path, name: str) -> None:
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             _write(file, name, replace=False)
-        recorded = files.read_bytes(file, limit=SIZE_MAX).decode().strip()
+        recorded = read_bytes(file).decode().strip()
     except UnicodeDecodeError as error:
         raise errors.SettingsError(f"{file} names no machine: {error}", key="mock.dir") from error
     except OSError as error:
@@ -126,7 +126,7 @@ def boot_id(directory: pathlib.Path) -> str:
     file = directory / BOOT_ID
     try:
         with contextlib.suppress(FileNotFoundError):
-            return files.read_bytes(file, limit=SIZE_MAX).decode("ascii").strip()
+            return read_bytes(file).decode("ascii").strip()
         directory.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
         return _publish(file, replace=False)
     except OSError as error:
@@ -173,6 +173,11 @@ def _mark(status: os.stat_result) -> _Mark:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def read_bytes(file: pathlib.Path) -> bytes:
+    """Return the content of a small file of a machine's directory. Raises OSError, also for one that is too large or no plain file."""
+    return files.read_bytes(file, limit=SIZE_MAX)
+
+
 @contextlib.contextmanager
 def locked(directory: pathlib.Path, name: str) -> Iterator[None]:
     """Hold a named lock of a machine's directory, shared by processes and threads. The kernel releases it if the holder dies. Raises OSError."""
@@ -209,7 +214,7 @@ def _publish(file: pathlib.Path, *, replace: bool) -> str:
     with contextlib.suppress(FileExistsError):
         _write(file, fresh, replace=replace)
         return fresh
-    return files.read_bytes(file, limit=SIZE_MAX).decode("ascii").strip()
+    return read_bytes(file).decode("ascii").strip()
 
 
 def _write(file: pathlib.Path, text: str, *, replace: bool) -> None:

@@ -25,7 +25,6 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-Grant = drivers.Grant[object]
 Key = tuple[str, str, str, str]
 CACHED_SECONDS = 600.0
 STAYS_PREPARED = "the claim stays prepared and nothing was torn down; delete its pods to release the device"
@@ -58,31 +57,32 @@ class DevicePreparer:
         journal: ports.Journal,
         cdi: ports.CdiDirectory,
         clock: ports.Clock,
-        metadata: ports.DeviceMetadata | None = None,
-        verbs: running_verbs.RunningVerbs | None = None,
+        meter: ports.Meter,
+        metadata: ports.DeviceMetadata | None,
+        verbs: running_verbs.RunningVerbs,
     ) -> None:
         self._author = author
         self._journal = journal
         self._cdi = cdi
         self._clock = clock
+        self._meter = meter
         self._metadata = metadata
-        self._verbs = verbs or running_verbs.RunningVerbs(clock)
+        self._verbs = verbs
         self._guard = threading.Lock()
         self._results: dict[names.ClaimUid, _CachedResults] = {}
 
-    def complete(
-        self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str = ""
-    ) -> tuple[lifecycle.GrantEntry, ...]:
+    def complete(self, entry: lifecycle.Entry, caller: ports.Caller, pod_claim_name: str = "") -> tuple[lifecycle.GrantEntry, ...]:
         """Prepare the devices of a claim that was begun in this boot, commit them, and return the grants as the journal has them.
 
         ``pod_claim_name`` is the claim's name in its pod. Commit even if the caller has gone meanwhile: a late Unprepare waits for the claim's lock.
         Raise CallerGoneError between two devices when the caller has gone, and the errors of the author.
         After CallerGoneError and RetryError the journal says which devices are finished.
         """
-        results = self._prepare_unfinished(entry, grants, caller)
-        completed = with_results(entry.grants, self._with_metadata(entry, results, pod_claim_name))
-        self.write_cdi(entry, completed)
-        self._journal.complete(entry.claim.uid, completed, entry.boot_id)
+        results = self._prepare_unfinished(entry, caller)
+        completed = self._with_results(entry, results, pod_claim_name)
+        self.write_cdi(entry.claim, completed)
+        with self._meter.phase("journal"):
+            self._journal.complete(entry.claim.uid, completed, entry.boot_id)
         if not caller.is_waiting():
             _log.info("claim prepared after the kubelet stopped waiting", claim=str(entry.claim), claim_uid=entry.claim.uid)
         self._cache(dataclasses.replace(entry, state=lifecycle.State.PREPARED, grants=completed), results)
@@ -96,12 +96,11 @@ class DevicePreparer:
         Raise the errors of the author, with ``STAYS_PREPARED`` in the text where only deleting the pods helps. The claim stays prepared.
         """
         try:
-            grants = [resolution.from_entry(entry.claim, grant, self._author) for grant in entry.grants]
-            results = self._prepare_unfinished(entry, grants, caller)
+            results = self._prepare_unfinished(entry, caller)
             lost = [grant.key for grant in entry.grants if grant.record and not results[grant.key].record]
             if lost:
                 results |= self._prepare_lost(entry, lost, caller)
-            current = with_results(entry.grants, self._with_metadata(entry, results, pod_claim_name))
+            current = self._with_results(entry, results, pod_claim_name)
         except _ENDED_BY_DELETING_PODS as error:
             error.args = (f"{error}; {STAYS_PREPARED}",)
             raise
@@ -110,8 +109,8 @@ class DevicePreparer:
             changed = [now.device.name for old, now in zip(entry.grants, current, strict=True) if old != now or now.key in lost]
             log = _log.warning if lost else _log.info
             log("prepared claim repaired", claim=str(entry.claim), claim_uid=entry.claim.uid, devices=changed, remade=len(lost))
-            self._journal.refresh(entry.claim.uid, current)
-        self.write_cdi(entry, current)
+            self._refresh(entry, current)
+        self.write_cdi(entry.claim, current)
         self._cache(dataclasses.replace(entry, grants=current), results)
         return current
 
@@ -122,14 +121,13 @@ class DevicePreparer:
         Raise the errors of the author.
         """
         self.drop(entry.claim.uid)
-        grants = [resolution.from_entry(entry.claim, grant, self._author) for grant in entry.grants]
-        results = self._prepare_unfinished(entry, grants, caller)
+        results = self._prepare_unfinished(entry, caller)
         current = tuple(self._refreshed(grant, results[grant.key]) for grant in entry.grants)
         if current != entry.grants:
             changed = [now.device.name for old, now in zip(entry.grants, current, strict=True) if old != now]
             _log.info("CDI files of a prepared claim refreshed", claim=str(entry.claim), claim_uid=entry.claim.uid, devices=changed)
-            self._journal.refresh(entry.claim.uid, current)
-        self.write_cdi(entry, current)
+            self._refresh(entry, current)
+        self.write_cdi(entry.claim, current)
         return current != entry.grants
 
     def drop(self, uid: names.ClaimUid) -> None:
@@ -144,11 +142,16 @@ class DevicePreparer:
                 if uid in self._results and self._results[uid].entry.state is lifecycle.State.PREPARED:
                     del self._results[uid]
 
-    def write_cdi(self, entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) -> None:
+    def write_cdi(self, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> None:
         """Write the CDI file of every grant that has edits."""
         for grant in grants:
             if grant.edits:
-                self._cdi.write(resolution.cdi_name(self._author.name, entry.claim, grant), grant.edits)
+                with self._meter.phase("cdi"):
+                    self._cdi.write(resolution.cdi_name(self._author.name, ref, grant), grant.edits)
+
+    def _refresh(self, entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) -> None:
+        with self._meter.phase("journal"):
+            self._journal.refresh(entry.claim.uid, grants)
 
     def _refreshed(self, grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:
         """Return the grant with new record and edits, and with the mount of its metadata file; unchanged if its hardware state is gone."""
@@ -159,21 +162,22 @@ class DevicePreparer:
         edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, *metadata))
         return dataclasses.replace(grant, record=prepared.record, edits=edits)
 
-    def _prepare_unfinished(self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
+    def _prepare_unfinished(self, entry: lifecycle.Entry, caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Return the result of ``prepare`` for each of the entry's grants; grants that an earlier call finished are not prepared again."""
         results = self._cached(entry)
-        wanted = {key: dataclasses.replace(grant, caller=caller) for key, grant in resolution.in_order(grants, entry.grants).items()}
-        unfinished = {key: grant for key, grant in wanted.items() if key not in results}
+        unfinished = [grant for grant in entry.grants if grant.key not in results]
         if unfinished:
             self.drop(entry.claim.uid)
-        if unfinished and advanced.prepares_claims(self._author):
-            return self._prepare(wanted)
-        for number, (key, grant) in enumerate(unfinished.items()):
+        if unfinished and isinstance(self._author, advanced.ClaimDriver):
+            return self._prepare(entry.claim, entry.grants, caller)
+        for number, grant in enumerate(unfinished):
             if number and not caller.is_waiting():
                 self._save_progress(entry, results)
-                raise errors.CallerGoneError(f"the kubelet stopped waiting; devices finished and kept: {len(results)} of {len(grants)}")
+                raise errors.CallerGoneError(
+                    f"the kubelet stopped waiting; devices finished and kept: {len(results)} of {len(entry.grants)}"
+                )
             try:
-                results |= self._prepare({key: grant})
+                results |= self._prepare(entry.claim, [grant], caller)
             except errors.RetryError:
                 self._save_progress(entry, results)
                 raise
@@ -182,25 +186,27 @@ class DevicePreparer:
     def _save_progress(self, entry: lifecycle.Entry, results: Mapping[Key, drivers.Prepared]) -> None:
         """Write the finished devices to the journal and the cache, so that the next call continues with the rest."""
         if entry.state is lifecycle.State.PREPARING and results:
-            entry = dataclasses.replace(entry, grants=with_results(entry.grants, results))
-            self._journal.refresh(entry.claim.uid, entry.grants)
+            grants = tuple(_with_result(grant, results[grant.key]) if grant.key in results else grant for grant in entry.grants)
+            entry = dataclasses.replace(entry, grants=grants)
+            self._refresh(entry, grants)
         self._cache(entry, results)
 
-    def _prepare(self, grants: Mapping[Key, Grant]) -> dict[Key, drivers.Prepared]:
+    def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raise TypeError for a result that is no valid Prepared."""
-        wanted = list(grants.values())
-        with self._verbs.run("prepare", wanted):
-            advanced.bind(self._author, wanted)
-            if advanced.prepares_claims(self._author):
-                prepared = advanced.prepare_claim(self._author, wanted)
-            else:
-                prepared = [self._author.prepare(grant) for grant in wanted]
+        grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
+        with self._verbs.run("prepare", ref, stored):
+            advanced.bind(self._author, grants)
+            with self._meter.phase("device_prepare"):
+                if isinstance(self._author, advanced.ClaimDriver):
+                    prepared = advanced.prepare_claim(self._author, grants)
+                else:
+                    prepared = [self._author.prepare(grant) for grant in grants]
         for answer in prepared:
             if not isinstance(answer, drivers.Prepared):
                 raise TypeError(f"prepare() returned {type(answer).__name__}; return drakit.Prepared(edits=drakit.Edits(...))")
             if answer.metadata and self._metadata is None:
                 raise TypeError("Prepared.metadata would reach no container; write device_metadata = True in the driver's class")
-        return dict(zip(grants, prepared, strict=True))
+        return {grant.key: answer for grant, answer in zip(stored, prepared, strict=True)}
 
     def _prepare_lost(self, entry: lifecycle.Entry, lost: Sequence[Key], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Prepare the lost devices as for the first time.
@@ -208,28 +214,28 @@ class DevicePreparer:
         The journal drops their records first, so after a crash the claim looks as after a crash in its first prepare.
         """
         reset = tuple(dataclasses.replace(grant, record=records.EMPTY) if grant.key in lost else grant for grant in entry.grants)
-        self._journal.refresh(entry.claim.uid, reset)
-        grants = {grant.key: dataclasses.replace(resolution.from_entry(entry.claim, grant, self._author), caller=caller) for grant in reset}
-        if advanced.prepares_claims(self._author):
-            return self._prepare(grants)
+        self._refresh(entry, reset)
+        if isinstance(self._author, advanced.ClaimDriver):
+            return self._prepare(entry.claim, reset, caller)
         results: dict[Key, drivers.Prepared] = {}
-        for key in lost:
-            results |= self._prepare({key: grants[key]})
+        for grant in reset:
+            if grant.key in lost:
+                results |= self._prepare(entry.claim, [grant], caller)
         return results
 
-    def _with_metadata(
+    def _with_results(
         self, entry: lifecycle.Entry, results: Mapping[Key, drivers.Prepared], pod_claim_name: str
-    ) -> Mapping[Key, drivers.Prepared]:
-        """Write the device metadata files, and return the results with the mounts of these files."""
-        if self._metadata is None:
-            return results
-        mounted: dict[Key, drivers.Prepared] = {}
+    ) -> tuple[lifecycle.GrantEntry, ...]:
+        """Return the entry's grants with their records and edits, and write the device metadata files that the edits mount."""
+        finished = []
         for grant in entry.grants:
             prepared = results[grant.key]
-            mount = self._metadata.add(entry.claim, pod_claim_name, grant, prepared.metadata)
-            edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount))
-            mounted[grant.key] = dataclasses.replace(prepared, edits=edits)
-        return mounted
+            done = _with_result(grant, prepared)
+            if self._metadata is not None:
+                mount = self._metadata.add(entry.claim, pod_claim_name, grant, prepared.metadata)
+                done = dataclasses.replace(done, edits=dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount)))
+            finished.append(done)
+        return tuple(finished)
 
     def _cached(self, entry: lifecycle.Entry) -> dict[Key, drivers.Prepared]:
         """Return the cached results of an entry that have not expired."""
@@ -250,12 +256,8 @@ class DevicePreparer:
                 del self._results[oldest]
 
 
-def with_results(begun: Sequence[lifecycle.GrantEntry], results: Mapping[Key, drivers.Prepared]) -> tuple[lifecycle.GrantEntry, ...]:
-    """Return the begun grants, with record and edits of those that have a result."""
-    return tuple(
-        dataclasses.replace(grant, record=results[grant.key].record, edits=results[grant.key].edits) if grant.key in results else grant
-        for grant in begun
-    )
+def _with_result(grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:
+    return dataclasses.replace(grant, record=prepared.record, edits=prepared.edits)
 
 
 def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> claims.Outcome:

@@ -175,11 +175,11 @@ class NodeDriverContext:
         return entry.state is lifecycle.State.PREPARED and entry.boot_id == self.boot_id
 
     def _grant(self, entry: lifecycle.Entry, stored: lifecycle.GrantEntry) -> Grant:
-        return resolution.from_entry(entry.claim, stored, self._author)
+        return resolution.grant_of(entry.claim, stored, self._author)
 
 
 def _key(grant: Grant) -> tuple[str, str, str, str]:
-    return resolution.to_entry(grant).key
+    return grant.request, grant.device.node_pool(grant.pool), grant.device.name, grant.share_id or ""
 
 
 def _is_equal(existing: devices.Taint, wanted: devices.Taint) -> bool:

@@ -20,11 +20,10 @@ Invariants:
    (``abandon``). Every prepare calls ``bind`` again for devices that were bound, and a RetryError from it leaves the claim begun.
 """
 
+import contextlib
 import dataclasses
 import enum
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
@@ -35,7 +34,6 @@ from drakit.telemetry import logs
 _log = logs.get_logger(__name__)
 
 Grant = drivers.Grant[object]
-Answer = TypeVar("Answer")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,13 +56,6 @@ class Recovered(enum.Enum):
     ORPHAN = "orphan"
 
 
-OnFailure = Callable[[claims.ClaimRef, Exception], None]
-
-
-def _ignore(ref: claims.ClaimRef, error: Exception) -> None:
-    del ref, error
-
-
 class Engine:
     """Carries out what the kubelet asks for one driver; implements ``ports.ClaimEngine``.
 
@@ -83,8 +74,8 @@ class Engine:
         device_locks: ports.Locks,
         locks_of_claims: ports.Locks,
         clock: ports.Clock = timing.SYSTEM,
+        meter: ports.Meter | None = None,
         metadata: ports.DeviceMetadata | None = None,
-        verbs: running_verbs.RunningVerbs | None = None,
     ) -> None:
         self._author = author
         self._identity = identity
@@ -94,64 +85,76 @@ class Engine:
         self._cdi = cdi
         self._metadata = metadata
         self._clock = clock
+        self._meter = meter = meter or ports.Unmeasured()
         self._device_locks = device_locks
         self._claim_locks = locks_of_claims
         self.reporter: ports.ClaimReporter | None = None
         self.defers_release = False
-        self.verbs = verbs or running_verbs.RunningVerbs(clock)
-        self._preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, metadata, self.verbs)
+        self.verbs = running_verbs.RunningVerbs(clock)
+        self.preparer = device_preparer.DevicePreparer(author, journal, cdi, clock, meter, metadata, self.verbs)
         self.resolver = resolution.Resolver(author, journal, offered, pool=identity.pool, program=identity.program)
 
-    def prepare(
-        self,
-        refs: Sequence[claims.ClaimRef],
-        caller: ports.Caller,
-        around: call_budget.ClaimWrapper[claims.Outcome] = call_budget.call_directly,
-    ) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims one after the other while there is time, and return an outcome for each. ``around`` wraps the work of each claim.
+    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
+        """Prepare claims one after the other while there is time, and return an outcome for each.
 
         The results stay in memory until a call answers all its claims before its deadline, because the kubelet takes all answers of a call or none.
         """
+        outcomes: dict[names.ClaimUid, claims.Outcome] = {}
+        refusal = ""
+        for ref, refusal in call_budget.spend(self._in_order(refs), caller, self._clock.monotonic):
+            if refusal:
+                outcomes[ref.uid] = claims.Outcome(error=refusal)
+                continue
+            with self._answering("prepare", ref) as failure:
+                outcomes[ref.uid] = self._prepare(ref, caller)
+            if failure.error is not None:
+                outcomes[ref.uid] = claims.Outcome(error=failure.text)
+                if self.reporter is not None:
+                    self.reporter.failed(ref, failure.error)
+            elif self.reporter is not None:
+                self.reporter.prepared(ref)
+        if not refusal and caller.is_waiting():
+            self.preparer.drop_answers(uid for uid, outcome in outcomes.items() if not outcome.error)
+        return outcomes
 
-        def work(ref: claims.ClaimRef) -> claims.Outcome:
-            return around(functools.partial(self._outcome_of, ref, caller))
-
-        answers, are_all_started = self._spend(refs, caller, work, lambda error: claims.Outcome(error=error))
-        if are_all_started and caller.is_waiting():
-            self._preparer.drop_answers(uid for uid, answer in answers.items() if not answer.error)
-        return answers
-
-    def unprepare(
-        self,
-        refs: Sequence[claims.ClaimRef],
-        caller: ports.Caller,
-        around: call_budget.ClaimWrapper[str] = call_budget.call_directly,
-    ) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims while there is time, and return an error text for each, empty on success. ``around`` wraps the work of each claim.
+    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
+        """Unprepare claims while there is time, and return an error text for each, empty on success.
 
         Needs no API server, and accepts unknown claims.
         """
-
-        def work(ref: claims.ClaimRef) -> str:
-            return around(lambda: self._error_of(ref, functools.partial(self._unprepare, ref, caller)))
-
-        answers, _ = self._spend(refs, caller, work, str)
+        answers: dict[names.ClaimUid, str] = {}
+        for ref, refusal in call_budget.spend(self._in_order(refs), caller, self._clock.monotonic):
+            answers[ref.uid] = refusal
+            if not refusal:
+                with self._answering("unprepare", ref) as failure:
+                    self._unprepare(ref, caller)
+                answers[ref.uid] = failure.text
         for ref in refs:
             if self.reporter is not None and not answers[ref.uid]:
                 self.reporter.unprepared(ref)
         return answers
 
-    def _spend(
-        self,
-        refs: Sequence[claims.ClaimRef],
-        caller: ports.Caller,
-        work: Callable[[claims.ClaimRef], Answer],
-        put_off: Callable[[str], Answer],
-    ) -> tuple[Mapping[names.ClaimUid, Answer], bool]:
-        """Spend the call's time. Claims for which a verb still runs come last, because the call may wait for them in vain until its time is over."""
+    def _in_order(self, refs: Sequence[claims.ClaimRef]) -> Sequence[claims.ClaimRef]:
+        """Return the claims for which a verb still runs last, because the call may wait for them in vain until its time is over."""
         busy = self.verbs.claims()
-        ordered = sorted(refs, key=lambda ref: ref.uid in busy)
-        return call_budget.spend(ordered, caller, work, put_off, monotonic=self._clock.monotonic)
+        return sorted(refs, key=lambda ref: ref.uid in busy) if busy else refs
+
+    @contextlib.contextmanager
+    def _answering(self, verb: str, ref: claims.ClaimRef) -> Iterator["_Failure"]:
+        """Measure the work for one claim in the block, and yield what becomes its failure where the block raises."""
+        failure = _Failure()
+        with self._meter.claim(verb) as measured, logs.bound(claim=str(ref), claim_uid=ref.uid):
+            try:
+                yield failure
+                measured.ok = True
+            except errors.DrakitError as error:
+                # The server logs the refusal with its answer.
+                holder = self.verbs.holding(error.lock) if isinstance(error, errors.LockedError) else ""
+                failure.error, failure.text = error, (str(error) or type(error).__name__) + (f": {holder}" if holder else "")
+            except Exception as error:  # noqa: BLE001 - a bug of the author fails that claim, not the node
+                _log.exception("driver raised an unexpected error")
+                failure.error = error
+                failure.text = f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
 
     def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Recovered:
         """Recover one claim after a restart: undo a half state, rewrite lost CDI files, or remove the CDI files of an unknown claim."""
@@ -167,7 +170,7 @@ class Engine:
                     return Recovered.HALF if self._undo_or_defer(entry) else Recovered.DEFERRED
             if entry.boot_id != self._identity.boot_id:
                 return Recovered.EARLIER_BOOT
-            self._preparer.write_cdi(entry, entry.grants)
+            self.preparer.write_cdi(entry.claim, entry.grants)
             return Recovered.WHOLE
 
     def has_only_files(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
@@ -185,35 +188,11 @@ class Engine:
             if entry is None or not self._is_prepared(entry):
                 return False
             with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
-                return self._preparer.refresh(entry, caller)
-
-    def _outcome_of(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
-        prepared: list[claims.Outcome] = []
-        on_failure = _ignore if self.reporter is None else self.reporter.failed
-        error = self._error_of(ref, lambda: prepared.append(self._prepare(ref, caller)), on_failure)
-        if not prepared:
-            return claims.Outcome(error=error)
-        if self.reporter is not None:
-            self.reporter.prepared(ref)
-        return prepared[0]
-
-    def _error_of(self, ref: claims.ClaimRef, work: Callable[[], None], on_failure: OnFailure = _ignore) -> str:
-        try:
-            with logs.bound(claim=str(ref), claim_uid=ref.uid):
-                work()
-        except errors.DrakitError as error:
-            # The server logs the refusal with its answer.
-            on_failure(ref, error)
-            holder = self.verbs.holding(error.lock) if isinstance(error, errors.LockedError) else ""
-            return (str(error) or type(error).__name__) + (f": {holder}" if holder else "")
-        except Exception as error:  # noqa: BLE001 - a bug of the author fails that claim, not the node
-            _log.exception("driver raised an unexpected error", claim=str(ref), claim_uid=ref.uid)
-            on_failure(ref, error)
-            return f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
-        return ""
+                return self.preparer.refresh(entry, caller)
 
     def _prepare(self, ref: claims.ClaimRef, caller: ports.Caller) -> claims.Outcome:
-        claim = self._claims.fetch(ref)
+        with self._meter.phase("fetch"):
+            claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is not None:
@@ -222,8 +201,7 @@ class Engine:
                     return answer
             grants = self.resolver.resolve(claim, begun=entry is not None and resolution.is_same(entry, claim, self._author))
             with self._device_locks.hold(resolution.lock_names(grants), call_budget.is_waiting_for_lock(caller)):
-                entry, planned = self._begin(claim.ref, grants, caller)
-                return self._complete_or_undo(entry, planned, caller, claim.pod_claim_name)
+                return self._complete_or_undo(self._plan_and_begin(ref, grants, caller), caller, claim.pod_claim_name)
 
     def _prepare_again(self, entry: lifecycle.Entry, claim: claims.Claim, caller: ports.Caller) -> claims.Outcome | None:
         """Return the outcome of a claim that is prepared or can continue; otherwise undo its earlier state and return None."""
@@ -231,30 +209,33 @@ class Engine:
             _check_waiting(caller)
             if resolution.is_same(entry, claim, self._author):
                 if self._is_prepared(entry):
-                    verified = self._preparer.verify(entry, caller, claim.pod_claim_name)
+                    verified = self.preparer.verify(entry, caller, claim.pod_claim_name)
                     return device_preparer.outcome_of(self._author.name, entry.claim, verified)
                 if self._can_continue(entry):
-                    return self._complete_or_undo(entry, self._grants_of(entry, claim), caller, claim.pod_claim_name)
+                    return self._complete_or_undo(resolution.with_configs(entry, self._author), caller, claim.pod_claim_name)
             _log.info("undoing earlier state", claim=str(entry.claim), claim_uid=entry.claim.uid, state=entry.state.value)
             self._undo(entry)
         return None
 
-    def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant], caller: ports.Caller) -> tuple[lifecycle.Entry, Sequence[Grant]]:
+    def _plan_and_begin(self, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> lifecycle.Entry:
         _check_waiting(caller)
-        self.resolver.check_free(grants)
-        with self.verbs.run("plan", grants):
-            planned = self.resolver.plan(grants)
-        entry = resolution.begun(ref, planned, self._identity.boot_id)
-        # Cached results belong to an earlier entry of this claim, which another process undid.
-        self._preparer.drop(ref.uid)
-        self._journal.begin(entry)
-        return entry, planned
+        self.resolver.check_free(ref.uid, grants)
+        with self.verbs.run("plan", ref, grants):
+            planned = self.resolver.plan(ref, grants)
+        return self.begin(ref, planned)
 
-    def _complete_or_undo(
-        self, entry: lifecycle.Entry, grants: Sequence[Grant], caller: ports.Caller, pod_claim_name: str
-    ) -> claims.Outcome:
+    def begin(self, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> lifecycle.Entry:
+        """Journal a claim with the intents of its grants, before hardware is touched. The caller holds the locks of claim and devices."""
+        entry = lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(grants), boot_id=self._identity.boot_id)
+        # Cached results belong to an earlier entry of this claim, which another process undid.
+        self.preparer.drop(ref.uid)
+        with self._meter.phase("journal"):
+            self._journal.begin(entry)
+        return entry
+
+    def _complete_or_undo(self, entry: lifecycle.Entry, caller: ports.Caller, pod_claim_name: str) -> claims.Outcome:
         try:
-            completed = self._preparer.complete(entry, grants, caller, pod_claim_name)
+            completed = self.preparer.complete(entry, caller, pod_claim_name)
             return device_preparer.outcome_of(self._author.name, entry.claim, completed)
         except Exception as error:
             # A device that needs several calls, for example because it is bound after a reboot, would never be ready if each call started over.
@@ -293,7 +274,8 @@ class Engine:
         Raise the errors that ``prepare`` reports. ConfigError and DeviceGoneError undo the claim. After any other error the claim stays begun: the
         next call continues it, or ``abandon`` undoes it.
         """
-        claim = self._claims.fetch(ref)
+        with self._meter.phase("fetch"):
+            claim = self._claims.fetch(ref)
         with self._claim_locks.hold([ref.uid], call_budget.is_waiting_for_lock(caller)):
             entry = self._journal.entry(ref.uid)
             if entry is not None and not (
@@ -302,14 +284,17 @@ class Engine:
                 with self._device_locks.hold(resolution.lock_names(entry.grants), call_budget.is_waiting_for_lock(caller)):
                     self._undo(entry)
                 entry = None
-            grants = self._grants_of(entry, claim)
+            grants = self.resolver.resolve(claim) if entry is None else entry.grants
             with self._device_locks.hold(resolution.lock_names(grants), call_budget.is_waiting_for_lock(caller)):
                 if entry is None:
-                    entry, grants = self._begin(ref, grants, caller)
-                to_bind = [dataclasses.replace(grant, caller=caller) for grant in grants if grant.device.binding_conditions]
+                    entry = self._plan_and_begin(ref, grants, caller)
+                elif entry.state is lifecycle.State.PREPARING:
+                    entry = resolution.with_configs(entry, self._author)
+                conditional = [grant for grant in entry.grants if grant.device.binding_conditions]
+                to_bind = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in conditional]
                 try:
                     if entry.state is lifecycle.State.PREPARING and to_bind:
-                        with self.verbs.run("bind", to_bind):
+                        with self.verbs.run("bind", ref, conditional):
                             advanced.bind(self._author, to_bind)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)
@@ -338,7 +323,7 @@ class Engine:
         return entry.state is not lifecycle.State.PREPARED and self._binds(entry)
 
     def _binds(self, entry: lifecycle.Entry) -> bool:
-        return advanced.binds(self._author) and any(grant.device.binding_conditions for grant in entry.grants)
+        return any(grant.device.binding_conditions for grant in entry.grants) and advanced.binds(self._author)
 
     def _is_bound(self, entry: lifecycle.Entry) -> bool:
         """Return whether a claim with binding conditions was begun in this boot and can continue."""
@@ -352,30 +337,28 @@ class Engine:
     def _is_prepared(self, entry: lifecycle.Entry) -> bool:
         return entry.state is lifecycle.State.PREPARED and entry.boot_id == self._identity.boot_id
 
-    def _grants_of(self, entry: lifecycle.Entry | None, claim: claims.Claim) -> Sequence[Grant]:
-        """Return the grants of the claim's present allocation, with the intents that were planned when it was begun."""
-        grants = self.resolver.resolve(claim, begun=entry is not None)
-        return grants if entry is None else resolution.with_begun_intents(grants, entry)
-
     def _undo(self, entry: lifecycle.Entry) -> None:
         """Bring a claim from any state to absent. The caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
-        self._preparer.drop(uid)
-        self._journal.begin_unprepare(uid)
-        self._cdi.remove(uid)
+        self.preparer.drop(uid)
+        with self._meter.phase("journal"):
+            self._journal.begin_unprepare(uid)
+        with self._meter.phase("cdi"):
+            self._cdi.remove(uid)
         if self._metadata is not None:
             self._metadata.remove(uid)
         deferred: errors.ReleaseDeferredError | None = None
         for stored in reversed(entry.grants):
-            grant = resolution.from_entry(entry.claim, stored, self._author)
+            grant = resolution.grant_of(entry.claim, stored, self._author)
             try:
-                with self.verbs.run("unprepare", [grant]):
+                with self.verbs.run("unprepare", entry.claim, [stored]), self._meter.phase("device_unprepare"):
                     self._author.unprepare(grant)
             except errors.ReleaseDeferredError as error:
                 deferred = error
         if deferred is not None:
             raise deferred
-        self._journal.finish_unprepare(uid)
+        with self._meter.phase("journal"):
+            self._journal.finish_unprepare(uid)
         self._offered.unprepared(entry)
 
     def _undo_or_defer(self, entry: lifecycle.Entry) -> bool:
@@ -393,6 +376,14 @@ class Engine:
             self._undo_or_defer(entry)
         except Exception:  # noqa: BLE001 - the call reports its first error; the journal keeps this one as a state
             _log.exception("undoing claim failed", claim=str(entry.claim), claim_uid=entry.claim.uid)
+
+
+@dataclasses.dataclass
+class _Failure:
+    """The error of one claim and its text for the kubelet; None and empty after success."""
+
+    error: Exception | None = None
+    text: str = ""
 
 
 def _check_waiting(caller: ports.Caller) -> None:

@@ -12,10 +12,10 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, runtime_checkable
 
-from drakit.core import advanced, driver, inventory, lifecycle, names
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
+from drakit.core import driver, inventory, lifecycle, names
 
 CHANGED: Final = "changed"
 """The name of the taint of a displaced device, in the driver's domain."""
@@ -41,8 +41,7 @@ class Withholder(Protocol):
 
 def withheld_by(author: driver.Driver[Any]) -> Mapping[str, str]:
     """Return the devices that a driver sees and does not offer, with the reason; none if it is no ``Withholder``."""
-    unwrapped = advanced.author_of(author)
-    return unwrapped.withheld_devices() if isinstance(unwrapped, Withholder) else {}
+    return author.withheld_devices() if isinstance(author, Withholder) else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names, ports
 from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
-from drakit.node import driver_context, engine, held_devices, inventory_cache, recovery, restorer, running_verbs, timing
+from drakit.node import driver_context, engine, held_devices, inventory_cache, recovery, restorer, timing
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -90,20 +90,20 @@ class LocalNode:
         if author.device_metadata:
             self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
         self.offered = inventory_cache.InventoryCache(author, self._held)
-        self.verbs = running_verbs.RunningVerbs(timing.SYSTEM)
-        device_locks = timing.timed_locks(locks.FileLocks(folders.home), meter)
+        device_locks = locks.FileLocks(folders.home, meter=meter)
         self.engine = engine.Engine(
-            timing.timed(author, timing.DEVICE, meter),
+            author,
             identity=spec.identity,
             offered=self.offered,
-            claim_source=timing.timed(claim_source, timing.FETCH, meter),
-            journal=timing.timed(self.journal, timing.JOURNAL, meter),
-            cdi=timing.timed(self.cdi, timing.CDI, meter),
+            claim_source=claim_source,
+            journal=self.journal,
+            cdi=self.cdi,
             device_locks=device_locks,
-            locks_of_claims=timing.timed_locks(locks.FileLocks(folders.home, "claims", disposable=True), meter),
+            locks_of_claims=locks.FileLocks(folders.home, "claims", disposable=True, meter=meter),
+            meter=meter,
             metadata=self.metadata,
-            verbs=self.verbs,
         )
+        self.verbs = self.engine.verbs
         self.restorer = restorer.Restorer(
             restorer.RestorerParts(
                 author=author,
@@ -112,13 +112,11 @@ class LocalNode:
                 offered=self.offered,
                 journal=self.journal,
                 cdi=self.cdi,
-                resolver=self.engine.resolver,
+                engine=self.engine,
                 device_locks=device_locks,
                 own_lock=lambda: locks.FileLocks(folders.home, "restore"),
-                clock=timing.SystemClock(),
                 metadata=self.metadata,
                 is_unverified=self.is_unverified,
-                verbs=self.verbs,
             )
         )
         drivers.open_driver(author, self.engine.resolver.planned)

@@ -20,13 +20,13 @@ import pathlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from drakit.core import advanced, errors, inventory, lifecycle, names, ports
+from drakit.core import advanced, errors, inventory, lifecycle, ports
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
 from drakit.core.slices import resource_slice
 from drakit.kubelet import checkpoint, dra, health, registration, server, sockets
-from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, timing, unclaimed_cache
+from drakit.node import background, local_node, metrics, recovery, recovery_retry, restore_loop, restorer, unclaimed_cache
 from drakit.node.publishing import publisher
 from drakit.serving import unix_sockets
 from drakit.telemetry import logs
@@ -94,11 +94,11 @@ class Node:
             is_succeeded=self._is_succeeded,
         )
         self.local.offered.stores_sharing = lambda: self.publisher.stores_sharing
-        self.calls = InFlightCalls(timing.TimedEngine(self.local.engine, dependencies.meter) if dependencies.meter else self.local.engine)
+        self.calls = dra.InFlightCalls()
         stale_seconds = max(health.STALE_SECONDS, 3 * dependencies.rescan_seconds)
         self.health = health.HealthBoard(spec.identity.pool, dependencies.clock, stale_seconds=stale_seconds)
         path = sockets.service_path(folders.home, sockets.check_instance(dependencies.instance))
-        self._service = server.SocketServer(path, dra.register(self.calls, self.health), threads=SERVICE_THREADS)
+        self._service = server.SocketServer(path, dra.register(self.local.engine, self.health, self.calls), threads=SERVICE_THREADS)
         plugin = registration.Plugin(name=spec.driver_name, endpoint=path, services=dra.ADVERTISED, instance=dependencies.instance)
         self.registrar = registration.Registrar(plugin, dependencies.registry, dependencies.clock)
         self._offering, self._starting = threading.Lock(), threading.Lock()
@@ -367,46 +367,3 @@ class NoApiServer:
         """Raise ApiError."""
         del driver, serves
         raise errors.ApiError("no API server is configured", status=503)
-
-
-class InFlightCalls:
-    """A ``ports.ClaimEngine`` that forwards calls to another one and counts the calls in flight."""
-
-    def __init__(self, engine: ports.ClaimEngine) -> None:
-        self._engine = engine
-        self._guard = threading.Lock()
-        self._changed = threading.Condition(self._guard)
-        self._running = 0
-        self._is_awaited = False
-
-    def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
-        """Prepare claims with the wrapped engine."""
-        self._started()
-        try:
-            return self._engine.prepare(refs, caller)
-        finally:
-            self._ended()
-
-    def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
-        """Unprepare claims with the wrapped engine."""
-        self._started()
-        try:
-            return self._engine.unprepare(refs, caller)
-        finally:
-            self._ended()
-
-    def wait_idle(self, seconds: float) -> bool:
-        """Wait until no call runs, at most ``seconds``; return whether none runs."""
-        with self._changed:
-            self._is_awaited = True
-            return self._changed.wait_for(lambda: not self._running, seconds)
-
-    def _started(self) -> None:
-        with self._guard:
-            self._running += 1
-
-    def _ended(self) -> None:
-        with self._guard:
-            self._running -= 1
-            if self._is_awaited:
-                self._changed.notify_all()

@@ -1,5 +1,8 @@
 """Resolve an allocated claim to grants of one driver on one node, check that their devices are free, and plan their intents.
 
+The node works with a claim's journal entry from the start: its grants get their intents from ``plan``, and their records and edits from ``prepare``.
+``grant_of`` makes the author's view of one of them.
+
 Resolving validates the claim. Others write claims, so it looks up every name and trusts none.
 
 The last check before hardware is touched is whether the devices are free. The scheduler has allocated them, but it may race, a force-deleted pod may
@@ -26,6 +29,7 @@ UNKNOWN = "unknown"
 """The namespace, name and request of a claim that is known only by the names of its CDI files."""
 
 Grant = drivers.Grant[object]
+Grants = Sequence[lifecycle.GrantEntry]
 _NONE: Mapping[str, devices.Device] = types.MappingProxyType({})
 
 
@@ -35,9 +39,9 @@ def unknown_ref(uid: names.ClaimUid) -> claims.ClaimRef:
 
 
 class _ThreadLocal(threading.local):
-    """The grants of the current claim that this thread has planned so far; None where it plans no claim."""
+    """The grants of the current claim that this thread has planned so far."""
 
-    planned: list[Grant] | None = None
+    planned: Grants = ()
 
 
 class Resolver:
@@ -57,7 +61,9 @@ class Resolver:
         self._pool = pool
         self._local = _ThreadLocal()
 
-    def resolve(self, claim: claims.Claim, *, begun: bool = False, published: Mapping[str, devices.Device] = _NONE) -> tuple[Grant, ...]:
+    def resolve(
+        self, claim: claims.Claim, *, begun: bool = False, published: Mapping[str, devices.Device] = _NONE
+    ) -> tuple[lifecycle.GrantEntry, ...]:
         """Return the grants of a claim in the order of its results. The driver looks up devices of cluster pools (``cluster_device``).
 
         A claim that was ``begun`` with this allocation keeps a device that has moved to another pool of the node since. Devices of the node's own
@@ -77,8 +83,8 @@ class Resolver:
         _check_distinct(grants)
         return grants
 
-    def check_free(self, grants: Sequence[Grant]) -> None:
-        """Raise DeviceBusyError, naming the holder, unless all grants fit beside the devices that other claims hold by the journal.
+    def check_free(self, uid: names.ClaimUid, grants: Grants) -> None:
+        """Raise DeviceBusyError, naming the holder, unless a claim's grants fit beside the devices that other claims hold by the journal.
 
         Counters, and hardware in common with a displaced device, are checked in the node's own pools only.
         """
@@ -90,42 +96,42 @@ class Resolver:
             under = {grant.device.name: self._offered.displaced_under(grant.device) if is_own else frozenset[str]() for grant in wanted}
             holdings = self._journal.holdings(pool, conflicting(wanted, consumers).union(*under.values()), shares)
             own = [grant for grant in wanted if not grant.admin_access]
-            others = [held for held in holdings if not held.admin_access and all(held.claim.uid != grant.claim.uid for grant in wanted)]
+            others = [held for held in holdings if not held.admin_access and held.claim.uid != uid]
             for grant in own:
                 for held in others:
                     _check_device(grant, held, under[grant.device.name], self.program)
             _check_counters(own, others, offered, self.program)
 
-    def plan(self, grants: Sequence[Grant], recall: Callable[[Grant], records.Record] | None = None) -> Sequence[Grant]:
-        """Return the grants with their intents. Raise the errors of the author's ``plan``.
+    def plan(self, ref: claims.ClaimRef, grants: Grants, recall: Callable[[Grant], records.Record] | None = None) -> Grants:
+        """Return a claim's grants with their intents. Raise the errors of the author's ``plan``.
 
         ``recall`` returns the intent of a grant whose device is busy because its hardware exists already.
         """
-        self._local.planned = planned = []
+        planned = self._local.planned = list[lifecycle.GrantEntry]()
         try:
-            for grant in grants:
+            for stored in grants:
+                grant = grant_of(ref, stored, self._author)
                 try:
                     intent = self._author.plan(grant)
                 except errors.DeviceBusyError:
                     if recall is None:
                         raise
                     intent = recall(grant)
-                if not isinstance(intent, Mapping):
+                if not isinstance(intent, records.MAPPINGS):
                     raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
-                planned.append(dataclasses.replace(grant, intent=intent))
+                planned.append(dataclasses.replace(stored, intent=drivers.frozen("grant.intent", intent)))
         finally:
-            self._local.planned = None
-        return tuple(planned)
+            self._local.planned = ()
+        return planned
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """Return the intents of a device's grants: those in the journal, then those that this thread has planned for its current claim."""
-        planned = self._local.planned or ()
         begun = self._journal.intents_of(self._pool, device.name)
-        return [*begun, *(grant.intent for grant in planned if grant.device.name == device.name)]
+        return [*begun, *(grant.intent for grant in self._local.planned if grant.device.name == device.name)]
 
     def _grant(
         self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool, published: Mapping[str, devices.Device]
-    ) -> Grant:
+    ) -> lifecycle.GrantEntry:
         field = f"status.allocation.devices.results[{index}]"
         if names.is_pool_of_node(result.pool, self._pool):
             device = self._own_device(result, field, begun=begun, published=published)
@@ -136,8 +142,7 @@ class Resolver:
             raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
         _check_share(result, device, field)
         chosen = config.choose(claim, result, self._author, device)
-        return drivers.Grant(
-            claim=claim.ref,
+        return lifecycle.GrantEntry(
             request=result.request,
             pool=result.pool,
             device=device,
@@ -183,7 +188,7 @@ def _check_share(result: claims.AllocationResult, device: devices.Device, field:
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, reason, field=f"{field}.consumedCapacity[{name}]")
 
 
-def _check_distinct(grants: Sequence[Grant]) -> None:
+def _check_distinct(grants: Grants) -> None:
     # The pool is not part of the key, because the names of a claim's CDI files contain the device's name only.
     seen: set[tuple[str, str]] = set()
     for grant in grants:
@@ -195,14 +200,14 @@ def _check_distinct(grants: Sequence[Grant]) -> None:
         seen.add(key)
 
 
-def conflicting(grants: Sequence[Grant], consumers: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def conflicting(grants: Grants, consumers: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the devices that may conflict with the grants: the granted ones, and the ``consumers`` of the same counter sets."""
     counter_sets = {consumption.counter_set for grant in grants for consumption in grant.device.consumes}
     granted = frozenset(grant.device.name for grant in grants)
     return granted.union(*(consumers.get(name, ()) for name in counter_sets))
 
 
-def _check_device(grant: Grant, held: lifecycle.Holding, displaced: Collection[str], program: str) -> None:
+def _check_device(grant: lifecycle.GrantEntry, held: lifecycle.Holding, displaced: Collection[str], program: str) -> None:
     if held.device.name in displaced:
         raise errors.DeviceBusyError(
             f"{grant.device.name} has hardware in common with {held.device.name}, which changed and is still held by {_holder(held, program)}"
@@ -212,7 +217,7 @@ def _check_device(grant: Grant, held: lifecycle.Holding, displaced: Collection[s
         raise errors.DeviceBusyError(f"{grant.device.name} is still held by {_holder(held, program)}")
 
 
-def _check_counters(own: Sequence[Grant], others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
+def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
     if not any(grant.device.consumes for grant in own):
         return
     limits = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
@@ -240,67 +245,48 @@ def _holder(held: lifecycle.Holding, program: str) -> str:
     return f"claim {held.claim}, UID {held.claim.uid}, which is {held.state.value} (if it is gone: {program} unprepare {held.claim.uid})"
 
 
-def to_entry(grant: Grant) -> lifecycle.GrantEntry:
-    """Return the journal's entry of a grant that is not prepared yet."""
-    return lifecycle.GrantEntry(
-        request=grant.request,
-        pool=grant.pool,
-        device=grant.device,
-        share_id=grant.share_id,
-        consumed_capacity=grant.consumed_capacity,
-        admin_access=grant.admin_access,
-        parameters=grant.parameters,
-        config_source=grant.config_source,
-        intent=grant.intent,
-    )
-
-
-def begun(ref: claims.ClaimRef, grants: Sequence[Grant], boot_id: str) -> lifecycle.Entry:
-    """Return the journal entry of a claim whose devices are not prepared yet."""
-    return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(map(to_entry, grants)), boot_id=boot_id)
-
-
-def with_begun_intents(grants: Sequence[Grant], entry: lifecycle.Entry) -> Sequence[Grant]:
-    """Return the grants with their intents from the journal entry."""
-    intents = {grant.key: grant.intent for grant in entry.grants}
-    return [dataclasses.replace(grant, intent=intents.get(to_entry(grant).key, grant.intent)) for grant in grants]
-
-
-def in_order(grants: Sequence[Grant], begun: Sequence[lifecycle.GrantEntry]) -> dict[tuple[str, str, str, str], Grant]:
-    """Return the grants by ``GrantEntry.key``, in the order in which the claim was begun. Raise ClaimError if it was begun with other grants.
-
-    An allocation under the same UID may name the same devices in another order.
-    """
-    by_key = {to_entry(grant).key: grant for grant in grants}
-    if len(grants) != len(begun) or by_key.keys() != {entry.key for entry in begun}:
-        raise errors.ClaimError(
-            errors.ClaimFault.REPLACED, "the devices are not those the claim was begun with", field="status.allocation.devices.results"
-        )
-    return {entry.key: by_key[entry.key] for entry in begun}
-
-
 def cdi_name(driver: str, ref: claims.ClaimRef, entry: lifecycle.GrantEntry) -> edits.CdiName:
     """Return the name of a grant's CDI file. It contains the request for admin access only, which may hold one device twice."""
     request = entry.request.replace("/", ".") if entry.admin_access else ""
     return edits.CdiName(driver=driver, claim_uid=ref.uid, device=entry.device.name, share_id=entry.share_id, request=request)
 
 
-def from_entry(ref: claims.ClaimRef, entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> Grant:
-    """Return the grant that a journal entry records, with its configuration decoded."""
+def grant_of(
+    ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.PATIENT
+) -> Grant:
+    """Return the author's view of a grant of a claim, with its configuration decoded and without its edits."""
     return drivers.Grant(
         claim=ref,
-        request=entry.request,
-        pool=entry.pool,
-        device=entry.device,
-        config=_stored_config(entry, author),
-        config_source=entry.config_source,
-        parameters=entry.parameters,
-        share_id=entry.share_id,
-        consumed_capacity=entry.consumed_capacity,
-        admin_access=entry.admin_access,
-        intent=entry.intent,
-        record=entry.record,
+        request=stored.request,
+        pool=stored.pool,
+        device=stored.device,
+        config=_stored_config(stored, author) if stored.config is None else stored.config,
+        config_source=stored.config_source,
+        parameters=stored.parameters,
+        share_id=stored.share_id,
+        consumed_capacity=stored.consumed_capacity,
+        admin_access=stored.admin_access,
+        intent=stored.intent,
+        record=stored.record,
+        caller=caller,
     )
+
+
+def with_configs(entry: lifecycle.Entry, author: inventory_cache.Author) -> lifecycle.Entry:
+    """Return an entry that was read from the journal with the configurations of its grants, to prepare them for the first time.
+
+    Raise ConfigError for parameters that no longer decode after an upgrade: they would be replaced by the default.
+    """
+    grants = tuple(
+        dataclasses.replace(
+            grant,
+            config=config.default_for(author, grant.device)
+            if grant.parameters is None
+            else config.decode(grant.parameters, author.config_types),
+        )
+        for grant in entry.grants
+    )
+    return dataclasses.replace(entry, grants=grants)
 
 
 def _stored_config(entry: lifecycle.GrantEntry, author: inventory_cache.Author) -> object:
@@ -338,6 +324,6 @@ def _is_same_grant(
         return True
 
 
-def lock_names(grants: Sequence[lifecycle.GrantEntry] | Sequence[Grant]) -> frozenset[str]:
+def lock_names(grants: Grants) -> frozenset[str]:
     """Return the names of the device locks that these grants need."""
     return frozenset(name for grant in grants for name in grant.device.lock_names)

@@ -32,10 +32,9 @@ from typing import Protocol
 
 from drakit.core import advanced, edits, errors, lifecycle, names, ports
 from drakit.core import claim as claims
-from drakit.core import config as configs
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import device_preparer, inventory_cache, recovery, resolution, running_verbs, stale_entries
+from drakit.node import engine, inventory_cache, recovery, resolution, stale_entries
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -43,7 +42,7 @@ _log = logs.get_logger(__name__)
 DEVICE_GRACE = 60.0
 LOCK = "restore"
 
-Grant = drivers.Grant[object]
+Grants = resolution.Grants
 Files = Mapping[edits.CdiName, edits.Edits | None]
 # The errors with which an author rejects a CDI file. Other errors may be transient, and are retried.
 _REFUSALS = (errors.ConfigError, errors.DeviceGoneError, errors.DeviceBusyError)
@@ -75,13 +74,11 @@ class RestorerParts:
     offered: inventory_cache.InventoryCache
     journal: Journal
     cdi: ports.CdiDirectory
-    resolver: resolution.Resolver
+    engine: engine.Engine
     device_locks: ports.Locks
     own_lock: Callable[[], ports.Locks]
-    clock: ports.Clock
     metadata: ports.DeviceMetadata | None = None
     is_unverified: bool = False
-    verbs: running_verbs.RunningVerbs | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,10 +97,10 @@ class Restorer:
 
     def __init__(self, parts: RestorerParts) -> None:
         self._parts = parts
-        self.program = parts.resolver.program
-        self._author, self._journal, self._cdi, self._resolver = parts.author, parts.journal, parts.cdi, parts.resolver
-        self._preparer = device_preparer.DevicePreparer(parts.author, parts.journal, parts.cdi, parts.clock, parts.metadata, parts.verbs)
-        self._stale = stale_entries.Remover(parts.journal, parts.resolver, parts.author)
+        self._author, self._journal, self._cdi, self._engine = parts.author, parts.journal, parts.cdi, parts.engine
+        self._resolver = parts.engine.resolver
+        self.program = self._resolver.program
+        self._stale = stale_entries.Remover(parts.journal, self._resolver, parts.author)
         self._published: Mapping[str, devices.Device] = {}
         self.subject = "journal unverified" if parts.is_unverified else "journal lost"
 
@@ -221,7 +218,7 @@ class Restorer:
             if not self._is_current(claim, grants, files, entry):
                 _log.warning("claim allocation does not match its CDI files", claim=str(claim.ref), claim_uid=claim.ref.uid)
                 self._keep(claim.ref, files, without_devices=without_devices)
-            elif entry is None and not may_plan and any(self._file_of(grant) not in files for grant in grants):
+            elif entry is None and not may_plan and any(self._file_of(claim.ref, grant) not in files for grant in grants):
                 return False
             else:
                 self._prepare(claim, grants, files, entry)
@@ -233,39 +230,40 @@ class Restorer:
             self._keep(claim.ref, files, without_devices=True)
         return True
 
-    def _is_current(self, claim: claims.Claim, grants: Sequence[Grant], files: Files, entry: lifecycle.Entry | None) -> bool:
+    def _is_current(self, claim: claims.Claim, grants: Grants, files: Files, entry: lifecycle.Entry | None) -> bool:
         """Return whether a claim's entry, or else its CDI files, belong to its present allocation.
 
         CDI files of an earlier allocation name other devices and lack present ones.
         """
         if entry is not None:
             return resolution.is_same(entry, claim, self._author)
-        expected = {self._file_of(grant) for grant in grants}
+        expected = {self._file_of(claim.ref, grant) for grant in grants}
         return files.keys() >= expected or files.keys() <= expected
 
-    def _prepare(self, claim: claims.Claim, grants: Sequence[Grant], files: Files, entry: lifecycle.Entry | None) -> None:
+    def _prepare(self, claim: claims.Claim, grants: Grants, files: Files, entry: lifecycle.Entry | None) -> None:
         """Prepare a claim in use again. A failure leaves it journaled as preparing, and the next attempt continues it."""
         deadline = recovery.Deadline()
         with self._parts.device_locks.hold(resolution.lock_names(grants), deadline.is_waiting):
             if entry is None:
-                self._stale.check_free(grants)
-                grants = self._with_intents(grants, files)
-                entry = self._begin(claim.ref, grants)
+                self._stale.check_free(claim.ref.uid, grants)
+                entry = self._engine.begin(claim.ref, self._with_intents(claim.ref, grants, files))
             else:
-                grants = resolution.with_begun_intents(grants, entry)
-            self._preparer.complete(entry, grants, deadline, claim.pod_claim_name)
-        self._preparer.drop(claim.ref.uid)
+                entry = resolution.with_configs(entry, self._author)
+            self._engine.preparer.complete(entry, deadline, claim.pod_claim_name)
+        self._engine.preparer.drop(claim.ref.uid)
 
-    def _with_intents(self, grants: Sequence[Grant], files: Files) -> Sequence[Grant]:
-        """Return the grants with the intents recalled from their CDI files; the intent of a grant without a file is planned."""
-        planned = iter(self._plan([grant for grant in grants if self._file_of(grant) not in files]))
-        return [self._recalled(grant, files) if self._file_of(grant) in files else next(planned) for grant in grants]
+    def _with_intents(self, ref: claims.ClaimRef, grants: Grants, files: Files) -> Grants:
+        """Return the grants with the intents recalled from their CDI files.
 
-    def _plan(self, grants: Sequence[Grant]) -> Sequence[Grant]:
-        """Plan the intents of grants without CDI files, or recall those whose hardware exists already."""
-        return self._resolver.plan(grants, self._author.recall if isinstance(self._author, advanced.IntentRecovery) else None)
+        The intent of a grant without a file is planned, or recalled where its hardware exists already.
+        """
+        without_file = [grant for grant in grants if self._file_of(ref, grant) not in files]
+        planned = iter(
+            self._resolver.plan(ref, without_file, self._author.recall if isinstance(self._author, advanced.IntentRecovery) else None)
+        )
+        return [self._recalled(ref, grant, files) if self._file_of(ref, grant) in files else next(planned) for grant in grants]
 
-    def _as_published(self, grant: Grant) -> Grant:
+    def _as_published(self, grant: lifecycle.GrantEntry) -> lifecycle.GrantEntry:
         """Return the grant with its device as it was published and allocated."""
         published = self._published.get(grant.device.name)
         if published is None or not names.is_pool_of_node(grant.pool, self._parts.pool):
@@ -278,21 +276,19 @@ class Restorer:
         If none of these devices is left, remove the files.
         """
         if (entry := self._journal.entry(ref.uid)) is None:
-            grants = self._by_files(ref, files, without_devices=without_devices)
+            grants = self._by_files(files, without_devices=without_devices)
             with self._parts.device_locks.hold(resolution.lock_names(grants), recovery.Deadline().is_waiting):
-                own = [self._recalled_or_bare(grant, files) for grant in grants if self._is_free(grant)]
+                own = [self._recalled_or_bare(ref, grant, files) for grant in grants if self._is_free(ref, grant)]
                 if not own:
                     _log.warning("removing CDI files: no device of the claim is left", claim=str(ref), claim_uid=ref.uid)
                     self._cdi.remove(ref.uid)
                     self._journal.released([ref.uid])
                     return
-                entry = self._begin(ref, own)
-        completed = [
-            dataclasses.replace(grant, edits=files.get(resolution.cdi_name(self._author.name, ref, grant))) for grant in entry.grants
-        ]
+                entry = self._engine.begin(ref, own)
+        completed = [dataclasses.replace(grant, edits=files.get(self._file_of(ref, grant))) for grant in entry.grants]
         self._journal.complete(ref.uid, completed, self._parts.boot_id)
 
-    def _by_files(self, ref: claims.ClaimRef, files: Files, *, without_devices: bool) -> Sequence[Grant]:
+    def _by_files(self, files: Files, *, without_devices: bool) -> Grants:
         """Return grants built from the names of CDI files alone.
 
         Raise DeviceGoneError for a device that is gone, unless ``without_devices``.
@@ -301,7 +297,17 @@ class Restorer:
         gone = [name.device for name, location in located if location is None]
         if gone and not without_devices:
             raise errors.DeviceGoneError(f"this node has no device {', '.join(gone)}")
-        grants = [_bare_grant(ref, name, location[1], self._author, location[0]) for name, location in located if location is not None]
+        grants = [
+            lifecycle.GrantEntry(
+                request=name.request or resolution.UNKNOWN,
+                pool=location[0],
+                device=location[1],
+                share_id=name.share_id,
+                admin_access=bool(name.request),
+            )
+            for name, location in located
+            if location is not None
+        ]
         return [self._as_published(grant) for grant in grants]
 
     def _device(self, name: str) -> tuple[str, devices.Device] | None:
@@ -313,63 +319,41 @@ class Restorer:
         matches = [(pool, by_name[name]) for pool, by_name in cluster_pools if name in by_name]
         return matches[0] if len(matches) == 1 else None
 
-    def _is_free(self, grant: Grant) -> bool:
+    def _is_free(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry) -> bool:
         """Return whether no journaled claim holds the device: of two claims whose files name one device, only one can have it."""
         try:
-            self._stale.check_free([grant])
+            self._stale.check_free(ref.uid, [grant])
         except errors.DeviceBusyError as error:
-            _log.warning(
-                "CDI file names the device of another claim", claim_uid=grant.claim.uid, device=grant.device.name, error=str(error)
-            )
+            _log.warning("CDI file names the device of another claim", claim_uid=ref.uid, device=grant.device.name, error=str(error))
             return False
         return True
 
-    def _recalled(self, grant: Grant, files: Files) -> Grant:
+    def _recalled(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry, files: Files) -> lifecycle.GrantEntry:
         """Return the grant with the intent that its author recalls from its CDI file. Raise the errors of the author."""
         if not isinstance(self._author, advanced.IntentRecovery):
             return grant
-        stored = files[self._file_of(grant)]
+        stored = files[self._file_of(ref, grant)]
         if stored is not None and (metadata := self._parts.metadata) is not None:
             # The framework added this mount, not the author.
             stored = dataclasses.replace(stored, mounts=tuple(mount for mount in stored.mounts if not metadata.shows(mount)))
-        return dataclasses.replace(grant, intent=self._author.recall(dataclasses.replace(grant, found=stored)))
+        intent = self._author.recall(dataclasses.replace(resolution.grant_of(ref, grant, self._author), found=stored))
+        return dataclasses.replace(grant, intent=drivers.frozen("grant.intent", intent))
 
-    def _recalled_or_bare(self, grant: Grant, files: Files) -> Grant:
+    def _recalled_or_bare(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry, files: Files) -> lifecycle.GrantEntry:
         """Return the grant as ``_recalled`` does, but with an empty intent where the author rejects the file, as a retry would not help."""
         try:
-            return self._recalled(grant, files)
+            return self._recalled(ref, grant, files)
         except _REFUSALS as error:
-            _log.warning("CDI file rejected by the driver", claim_uid=grant.claim.uid, device=grant.device.name, error=str(error))
+            _log.warning("CDI file rejected by the driver", claim_uid=ref.uid, device=grant.device.name, error=str(error))
             return grant
-
-    def _begin(self, ref: claims.ClaimRef, grants: Sequence[Grant]) -> lifecycle.Entry:
-        entry = resolution.begun(ref, grants, self._parts.boot_id)
-        self._journal.begin(entry)
-        return entry
 
     def _is_half(self, entry: lifecycle.Entry) -> bool:
         """Return whether a claim was begun in this boot and not completed, by a restoration that died or by the process before it."""
         return entry.state is lifecycle.State.PREPARING and entry.boot_id == self._parts.boot_id
 
-    def _file_of(self, grant: Grant) -> edits.CdiName:
-        return resolution.cdi_name(self._author.name, grant.claim, resolution.to_entry(grant))
+    def _file_of(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry) -> edits.CdiName:
+        return resolution.cdi_name(self._author.name, ref, grant)
 
     def _serves(self, pool: str, device: str) -> bool:
         """Return whether this node prepares a device: one of its own pools, or of a cluster pool that this node is a part of."""
         return names.is_pool_of_node(pool, self._parts.pool) or advanced.cluster_device(self._author, pool, device) is not None
-
-
-def _bare_grant(ref: claims.ClaimRef, name: edits.CdiName, device: devices.Device, author: inventory_cache.Author, pool: str) -> Grant:
-    try:
-        config = configs.default_for(author, device)
-    except errors.ConfigError:
-        config = drivers.NoConfig()
-    return drivers.Grant(
-        claim=ref,
-        request=name.request or resolution.UNKNOWN,
-        pool=pool,
-        device=device,
-        config=config,
-        share_id=name.share_id,
-        admin_access=bool(name.request),
-    )

@@ -3,16 +3,14 @@
 A hung verb cannot be interrupted. It keeps its claim's lock and its devices' locks, so later calls for them end without result.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import threading
-import types
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import driver as drivers
-from drakit.core import names, ports
+from drakit.core import lifecycle, names, ports
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -44,16 +42,13 @@ class RunningVerbs:
         self._guard = threading.Lock()
         self._running: dict[int, RunningVerb] = {}
 
-    def run(self, verb: str, grants: Sequence[drivers.Grant[Any]]) -> "_Run":
-        """Return a context for one call of a verb with these grants of one claim, of which there is at least one."""
-        return _Run(self, verb, grants)
-
-    def started(self, verb: str, grants: Sequence[drivers.Grant[Any]]) -> RunningVerb:
-        """Add a running verb."""
+    @contextlib.contextmanager
+    def run(self, verb: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> Iterator[None]:
+        """List one call of a verb with these grants of a claim while the block runs."""
         now = self._clock.monotonic()
         run = RunningVerb(
             verb=verb,
-            claim=grants[0].claim,
+            claim=ref,
             devices=tuple(grant.device.name for grant in grants),
             locks=frozenset(name for grant in grants for name in grant.device.lock_names),
             started=now,
@@ -61,15 +56,14 @@ class RunningVerbs:
         )
         with self._guard:
             self._running[id(run)] = run
-        return run
-
-    def ended(self, run: RunningVerb) -> None:
-        """Remove a verb that has returned or raised."""
-        with self._guard:
-            del self._running[id(run)]
-        seconds = self._clock.monotonic() - run.started
-        if seconds >= SLOW_SECONDS:
-            _log.warning("slow verb ended", **_keys(run), duration_ms=round(1000 * seconds))
+        try:
+            yield
+        finally:
+            with self._guard:
+                del self._running[id(run)]
+            seconds = self._clock.monotonic() - run.started
+            if seconds >= SLOW_SECONDS:
+                _log.warning("slow verb ended", **_keys(run), duration_ms=round(1000 * seconds))
 
     def claims(self) -> frozenset[names.ClaimUid]:
         """Return the claims for which a verb runs."""
@@ -113,19 +107,6 @@ class RunningVerbs:
         seconds = self._clock.monotonic() - run.started
         since = (self._clock.now() - datetime.timedelta(seconds=seconds)).replace(microsecond=0, tzinfo=None)
         return f"{run.verb} of claim {run.claim} ({', '.join(run.devices)}) has run for {seconds:.0f} s, since {since.isoformat()}Z"
-
-
-class _Run:
-    """The context of one call. It is a class, because a generator is slower and every verb has one."""
-
-    def __init__(self, verbs: RunningVerbs, verb: str, grants: Sequence[drivers.Grant[Any]]) -> None:
-        self._verbs, self._verb, self._grants = verbs, verb, grants
-
-    def __enter__(self) -> None:
-        self._run = self._verbs.started(self._verb, self._grants)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
-        self._verbs.ended(self._run)
 
 
 def _keys(run: RunningVerb) -> dict[str, object]:

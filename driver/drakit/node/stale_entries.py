@@ -9,13 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from drakit.core import advanced, edits, errors, lifecycle, names, ports
 from drakit.core import claim as claims
-from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
-
-Grant = drivers.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,10 +59,10 @@ class Remover:
             self._drop(entry)
         self._ended = dict(stale.ended)
 
-    def check_free(self, grants: Sequence[Grant]) -> None:
-        """Raise DeviceBusyError unless the devices are free. Ended claims do not hold devices that another claim has."""
+    def check_free(self, uid: names.ClaimUid, grants: resolution.Grants) -> None:
+        """Raise DeviceBusyError unless the devices of a claim are free. Ended claims do not hold devices that another claim has."""
         try:
-            self._resolver.check_free(grants)
+            self._resolver.check_free(uid, grants)
         except errors.DeviceBusyError:
             rivals = [entry for entry in self._ended.values() if self._is_rival(entry, grants)]
             if not rivals:
@@ -73,9 +70,9 @@ class Remover:
             for entry in rivals:
                 self._drop(entry)
                 del self._ended[entry.claim.uid]
-            self._resolver.check_free(grants)
+            self._resolver.check_free(uid, grants)
 
-    def _is_rival(self, entry: lifecycle.Entry, grants: Sequence[Grant]) -> bool:
+    def _is_rival(self, entry: lifecycle.Entry, grants: resolution.Grants) -> bool:
         """Return whether an entry may hold hardware of the grants: the same device, of the same counters, or in another form."""
         if resolution.lock_names(grants) & resolution.lock_names(entry.grants):
             return True

@@ -1,7 +1,7 @@
 """Read settings from four sources: defaults, then a YAML file, then environment, then flags; later sources override earlier ones.
 
 Keys are the same everywhere: ``node.name`` in the file is ``DRAKIT_NODE__NAME`` in the environment. An unknown key or ``DRAKIT_`` variable is an
-error, because a misspelt setting that is ignored is worse than a driver that does not start. ``schema.CURRENT`` says which settings the program has.
+error, because a misspelt setting that is ignored is worse than a driver that does not start. ``schema.current`` says which settings the program has.
 """
 
 import difflib
@@ -16,30 +16,32 @@ import pydantic_core
 from drakit.core import errors
 from drakit.inputs import documents, files, validation
 from drakit.settings import schema
-from drakit.settings.groups import Api, Election, Gpu, Log, Mock, Nic, NicRule, Node, Publish, Report, Serve, Settings, Tpu, Webhook
+from drakit.settings.groups import Api, Election, Log, Mock, Node, Publish, Report, Serve, Settings, Webhook
+from drakit.settings.values import Folder, none_if_empty
 
 __all__ = [
     "Api",
     "Election",
-    "Gpu",
+    "Folder",
     "Log",
     "Mock",
-    "Nic",
-    "NicRule",
     "Node",
     "Publish",
     "Report",
     "Serve",
     "Settings",
-    "Tpu",
     "Webhook",
+    "defaults",
     "known_keys",
     "load",
+    "none_if_empty",
 ]
 
 ENV_PREFIX, ENV_NESTING = schema.ENV_PREFIX, schema.ENV_NESTING
 SIZE_MAX = 1 << 20
 """The largest settings file in bytes."""
+
+_REMOVED = {"serve.grpc_health": "was removed; probe serve.socket with drakit-probe (exec), or serve.address with httpGet"}
 
 
 def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -49,7 +51,7 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
     key, what is wrong with it, and, for an unknown one, what was probably meant.
     """
     environ = os.environ if environ is None else environ
-    program = schema.CURRENT.get()
+    program = schema.current()
     _check_environment(environ)
     merged = _read(file)
     _overlay(merged, _from_environment(environ))
@@ -67,9 +69,14 @@ def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, envir
         raise errors.SettingsError(f"{_explain(key, first)} ({_source(key, flags, file, environ)})", key=key) from error
 
 
+def defaults() -> Settings:
+    """Return the settings of this program without any source."""
+    return schema.current().model()
+
+
 def known_keys() -> Iterator[tuple[str, object]]:
     """Return every key of this program with its default."""
-    return schema.CURRENT.get().known_keys()
+    return schema.current().known_keys()
 
 
 def _read(file: pathlib.Path | None) -> dict[str, Any]:
@@ -92,15 +99,17 @@ def _yaml(text: str, key: str) -> Any:
 
 
 def _check_environment(environ: Mapping[str, str]) -> None:
-    program = schema.CURRENT.get()
+    program = schema.current()
     known_names = {program.variable(key) for key, _ in program.known_keys()}
     for name in sorted(name for name in environ if program.is_variable(name) and name not in known_names):
         prefix = name.partition("_")[0]
+        if reason := next((reason for key, reason in _REMOVED.items() if name == program.variable(key)), ""):
+            raise errors.SettingsError(reason, key=name)
         raise errors.SettingsError(f"is not a setting, and every {prefix}_ variable is read as one{_suggest(name, known_names)}", key=name)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    program, layer = schema.CURRENT.get(), dict[str, Any]()
+    program, layer = schema.current(), dict[str, Any]()
     for key, default in program.known_keys():
         name = program.variable(key)
         text = environ.get(name)
@@ -125,14 +134,14 @@ def _source(key: str, flags: Mapping[str, object], file: pathlib.Path | None, en
     """Return the source of a key's value: the last source that has the key or a part of it."""
     if any(value is not None and (key == name or key.startswith(f"{name}.")) for name, value in flags.items()):
         return "set by a flag"
-    variables = {schema.CURRENT.get().variable(name): name for name, _ in known_keys()}
+    variables = {schema.current().variable(name): name for name, _ in known_keys()}
     named = next((name for name, of in variables.items() if name in environ and (key == of or key.startswith(f"{of}."))), None)
     return f"set by {named} in the environment" if named else f"set in {file}" if file else "set by a flag"
 
 
 def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
     if error["type"] in ("extra_forbidden", "invalid_key", "unexpected_keyword_argument"):
-        return f"is not a setting{_suggest(key, {name for name, _ in known_keys()})}"
+        return _REMOVED.get(key) or f"is not a setting{_suggest(key, {name for name, _ in known_keys()})}"
     return validation.reason(error)
 
 

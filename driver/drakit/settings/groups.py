@@ -1,17 +1,18 @@
-"""Every setting of our processes, by group: its name, type, default and, as the string below it, its meaning. Groups are frozen once read."""
+"""The settings of every program, by group: name, type, default and, as the string below it, the meaning. Groups are frozen once read.
+
+Each device family adds a group of its own (``drakit.families``).
+"""
 
 import pathlib
-from typing import Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
 from drakit.core import names
+from drakit.settings.values import Folder, none_if_empty
 
 Seconds = float
-
-
-def _none_if_empty(value: object) -> object:
-    return None if value == "" else value
 
 
 def _node_name(value: str) -> str:
@@ -24,22 +25,6 @@ def _pod_uid(value: str) -> str:
     if value and not names.is_uid(value):
         raise ValueError(f"{value!r} is not the UID of a pod (a lower-case UUID)")
     return value
-
-
-def _namespaced_name(value: str | None) -> str | None:
-    namespace, slash, name = (value or "").partition("/")
-    if value is not None and not (slash and names.is_label(namespace) and names.is_subdomain(name)):
-        raise ValueError(f"{value!r} is not NAMESPACE/NAME")
-    return value
-
-
-def _absolute(value: pathlib.Path) -> pathlib.Path:
-    if not value.is_absolute():
-        raise ValueError(f"{str(value)!r} must be an absolute path")
-    return value
-
-
-Folder = Annotated[pathlib.Path, pydantic.AfterValidator(_absolute)]
 
 
 class _Group(pydantic.BaseModel):
@@ -69,7 +54,7 @@ class Node(_Group):
 class Api(_Group):
     """The connection to the API server."""
 
-    kubeconfig: Annotated[pathlib.Path | None, pydantic.BeforeValidator(_none_if_empty)] = None
+    kubeconfig: Annotated[pathlib.Path | None, pydantic.BeforeValidator(none_if_empty)] = None
     """Kubeconfig to use. Without it, the driver uses the one in the KUBECONFIG variable, or else the service account of the pod."""
 
     timeout: Annotated[Seconds, pydantic.Field(ge=0.1, le=600)] = 15.0
@@ -91,149 +76,6 @@ class Report(_Group):
 
     conditions: Literal["failures", "always", "never"] = "failures"
     """Claims for which the driver writes the condition Ready into status.devices: those whose prepare failed, all, or none."""
-
-
-class Gpu(_Group):
-    """The GPU driver."""
-
-    enabled: bool = True
-    """Whether the driver serves GPUs, on nodes that have any."""
-
-    driver_name: str = "gpu.drakit.dev"
-    """Driver name. gpu.nvidia.com serves claims that were written for NVIDIA's driver."""
-
-    library: Folder | None = None
-    """Path of libnvidia-ml.so.1. Needed if it is not below gpu.driver_root and the loader does not find it."""
-
-    driver_root: Folder = pathlib.Path("/")
-    """Folder below which NVIDIA's driver is installed, as this process sees it."""
-
-    driver_root_on_host: Folder | None = None
-    """Path of gpu.driver_root on the host, if it differs. The container runtime mounts the driver's files from there."""
-
-    library_folders: tuple[str, ...] = ()
-    """Folders below gpu.driver_root with the libraries of NVIDIA's driver, searched before the usual ones of Linux distributions."""
-
-    kernel_root: Folder = pathlib.Path("/")
-    """Folder with the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / with a mock NVML."""
-
-    dev_root: Folder = pathlib.Path("/")
-    """Folder with the host's dev, as this process sees it. The driver creates device nodes that are missing there."""
-
-    toolkit: bool = True
-    """Whether the driver asks nvidia-ctk, if it is installed below gpu.driver_root, which files a container needs."""
-
-    share_memory: bool = False
-    """Also offer every GPU as a shared device. Each claim gets a part of its memory, in steps of 1Mi."""
-
-    shares: Annotated[int, pydantic.Field(ge=0, le=1000)] = 0
-    """Also offer every GPU as a device that at most this many claims share. 0 turns it off; with gpu.share_memory, 0 means no limit."""
-
-    share_mig: bool = False
-    """Apply gpu.share_memory and gpu.shares to MIG devices too."""
-
-    health: bool = True
-    """Monitor the GPUs: taint those that have a fault, report health to the kubelet, and publish again when hardware changes."""
-
-    evict: bool = True
-    """Evict the pods of a GPU after a fault that no program survives (taint effect NoExecute). Without it, the fault only keeps new pods away."""
-
-    mps_template: Annotated[str | None, pydantic.BeforeValidator(_none_if_empty), pydantic.AfterValidator(_namespaced_name)] = None
-    """NAMESPACE/NAME of a PodTemplate. Each MPS daemon then runs in a pod of its own and survives the driver's pod. Without it, daemons are child
-    processes of the driver, and end with its container."""
-
-    ignored_xids: tuple[Annotated[int, pydantic.Field(ge=1, le=9999)], ...] = ()
-    """Xids that are no fault of the GPU here, in addition to those that programs cause according to NVIDIA's catalog."""
-
-
-class NicRule(_Group):
-    """Bandwidth of the interfaces whose name matches. Quantities are bits per second, such as 10G."""
-
-    match: str
-    """Glob on the interface name, for example eth*."""
-
-    speed: str | None = None
-    """Bandwidth of the interface. Needed where the kernel reports no reliable speed (veth, virtio)."""
-
-    reserve: str | None = None
-    """Bandwidth reserved for the host's own traffic; nic.reserve if not given."""
-
-    ceil: str | None = None
-    """Upper limit of what a share may borrow, for every DeviceClass; nic.ceil if not given."""
-
-    default: str | None = None
-    """Bandwidth of a share whose request names none."""
-
-    min: str | None = None
-    """Smallest share."""
-
-    step: str | None = None
-    """The bandwidth of a share is min plus a multiple of step."""
-
-    max: str | None = None
-    """Largest share."""
-
-
-class Nic(_Group):
-    """The network interface driver."""
-
-    enabled: bool = True
-    """Whether the driver serves network interfaces."""
-
-    driver_name: str = "nic.drakit.dev"
-    """Driver name."""
-
-    include: tuple[str, ...] = ("*",)
-    """Globs of interfaces to offer. A glob matches the name or an alternative name, or pci:ADDRESS, driver:NAME or vendor:ID."""
-
-    exclude: tuple[str, ...] = ()
-    """Globs of interfaces that are never offered, as in nic.include."""
-
-    offer_addressed: bool = False
-    """Whether to offer interfaces that are in use, for example with an address of the host. Those of the default route need nic.take_over."""
-
-    take_over: tuple[str, ...] = ()
-    """Globs of interfaces to offer although the host uses them, even for its default route. Each needs a reserve above 0 for the host."""
-
-    reserve: str = "0"
-    """Bandwidth of every interface that is reserved for the host's own traffic, and limits it. A rule can set another for an interface."""
-
-    ceil: str | None = None
-    """Upper limit of what a share of any interface may borrow, for every DeviceClass. The interface's speed if not given; 0: no borrowing."""
-
-    netns: str | None = None
-    """Name of the network namespace with the interfaces. Without it, that of the process."""
-
-    rules: tuple[NicRule, ...] = ()
-    """Bandwidth by interface name. The first rule that matches counts."""
-
-    whole: tuple[str, ...] = ()
-    """Globs of interfaces to offer also as whole devices: the driver moves the interface into the pod."""
-
-    net_devices: bool = False
-    """Whether the container runtime moves whole interfaces (CDI 1.1 netDevices). Without it, the attach hook does."""
-
-    shares: Annotated[int, pydantic.Field(ge=0, le=10000)] = 0
-    """Maximum number of shares of one interface. 0: as many as fit its bandwidth, at most 10000."""
-
-    carrier_loss: Literal["report", "taint", "evict"] = "report"
-    """Effect of a lost link. report: the interface is Unhealthy. taint: new pods avoid it (NoSchedule). evict: its pods end (NoExecute)."""
-
-
-class Tpu(_Group):
-    """TPU node pools, whose devices are slices of several nodes. For mock machines only."""
-
-    enabled: bool = True
-    """Whether the driver serves TPUs, where the machine has any."""
-
-    driver_name: str = "tpu.drakit.dev"
-    """Driver name."""
-
-    nodes: tuple[str, ...] = ()
-    """Names of the pool's nodes, row by row. Those of the machine file if not given."""
-
-    node_label: str = "kubernetes.io/hostname"
-    """Node label with the names in tpu.nodes. Slices select their nodes by it."""
 
 
 class Election(_Group):
@@ -266,9 +108,6 @@ class Serve(_Group):
 
     address: str | None = None
     """IP:PORT of an HTTP server with the same pages. While another process has the address, the driver works without it."""
-
-    grpc_health: str | None = None
-    """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes. Its services are liveness and readiness."""
 
 
 class Webhook(_Group):
@@ -305,17 +144,30 @@ class Mock(_Group):
 
 
 class Settings(_Group):
-    """All groups together."""
+    """The groups of every program. A program's families add one each."""
 
     node: Node = Node()
     api: Api = Api()
     publish: Publish = Publish()
     report: Report = Report()
-    gpu: Gpu = Gpu()
-    nic: Nic = Nic()
-    tpu: Tpu = Tpu()
     election: Election = Election()
     serve: Serve = Serve()
     webhook: Webhook = Webhook()
     log: Log = Log()
     mock: Mock = Mock()
+    _only: frozenset[str] = pydantic.PrivateAttr(default=frozenset())
+
+    @property
+    def only(self) -> frozenset[str]:
+        """The families that the user named with --family: no other is used, and these even if their hardware is not detected. Empty: all."""
+        return self._only
+
+    def group(self, name: str) -> Any:
+        """Return a group by name; those of families are not attributes of this class."""
+        return getattr(self, name)
+
+    def for_families(self, only: Iterable[str]) -> Self:
+        """Return the settings for a command with --family."""
+        copied = self.model_copy()
+        copied._only = frozenset(only)  # noqa: SLF001 - a copy of the same class
+        return copied

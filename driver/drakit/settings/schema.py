@@ -1,17 +1,20 @@
-"""Which settings a program has: all of drakit's, or the framework's and those of an author's own driver.
+"""The settings of a program: the framework's groups, and one group for each device family of the program.
 
-An author's settings are a frozen dataclass. Its fields are one more group, such as ``ssd.device`` in the file, and ``SSD_DEVICE`` in the environment.
+The program ``drakit`` has all groups and those of the installed families. The program of one driver (``drakit.run``) has fewer groups of the
+framework, and variables of its own for its driver's group: ``ssd.device`` in the file is ``SSD_DEVICE`` in the environment.
 """
 
 import contextvars
 import dataclasses
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pydantic
 import pydantic.dataclasses
 
-from drakit.core import errors
+from drakit import families
 from drakit.settings.groups import Settings
 
 ENV_PREFIX = "DRAKIT_"
@@ -25,11 +28,16 @@ _GROUP = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schema:
-    """The settings of one program: the groups that it knows, and the group of an author's own settings, empty where there are none."""
+    """The settings of one program: the groups that it knows, its families, and the family whose variables have no prefix, if any.
 
-    model: type[Settings] = Settings
-    groups: tuple[str, ...] = tuple(Settings.model_fields)
+    ``is_of_one_driver`` is false for drakit's own program.
+    """
+
+    model: type[Settings]
+    groups: tuple[str, ...]
+    families: tuple[families.Family[Any], ...]
     own: str = ""
+    is_of_one_driver: bool = True
 
     def known_keys(self) -> Iterator[tuple[str, object]]:
         """Return every key with its default."""
@@ -48,37 +56,58 @@ class Schema:
         return name.startswith(ENV_PREFIX) or (bool(self.own) and name.startswith(f"{self.own}_".upper()))
 
 
-CURRENT: contextvars.ContextVar[Schema] = contextvars.ContextVar("CURRENT", default=Schema())  # noqa: B039 - it is frozen
-"""The settings of this program."""
+CURRENT: contextvars.ContextVar[Schema | None] = contextvars.ContextVar("CURRENT", default=None)
+"""The settings of the program of one driver; None in drakit's own."""
 
 
-def of_driver(group: str = "", own: type | None = None, *, publishes: bool = False) -> Schema:
-    """Return the settings of an author's program; its own settings are the fields of a frozen dataclass. Raise TypeError for an invalid dataclass."""
+def current() -> Schema:
+    """Return the settings of this program. Raises SettingsError for an installed family that cannot be loaded."""
+    return CURRENT.get() or _of_drakit()
+
+
+@functools.cache
+def _of_drakit() -> Schema:
+    served = families.installed()
+    return Schema(
+        model=_model(served),
+        groups=(*Settings.model_fields, *(family.name for family in served if family.options is not None)),
+        families=served,
+        is_of_one_driver=False,
+    )
+
+
+def of_driver(family: families.Family[Any], *, publishes: bool = False) -> Schema:
+    """Return the settings of the program of one driver. Raises TypeError for options that are no frozen dataclass with defaults."""
     groups = (*FRAMEWORK, *PUBLISHING) if publishes else FRAMEWORK
-    if own is None:
-        return Schema(groups=groups)
+    if family.options is None:
+        return Schema(model=Settings, groups=groups, families=(family,))
+    return Schema(model=_model((family,)), groups=(*groups, family.name), families=(family,), own=family.name)
+
+
+def _model(served: Sequence[families.Family[Any]]) -> type[Settings]:
+    """Return the settings with a group for each family that has options."""
+    fields = {}
+    for family in served:
+        if family.options is not None:
+            checked = _checked(family.name, family.options)
+            fields[family.name] = (checked, pydantic.Field(default_factory=checked))
+    return pydantic.create_model("Settings", __base__=Settings, **fields)  # type: ignore[call-overload, no-any-return] # the fields are named at run time
+
+
+def _checked(group: str, own: type[Any]) -> type[Any]:
+    """Return the dataclass with checks of its fields when a value is made."""
     if not dataclasses.is_dataclass(own) or not own.__dataclass_params__.frozen:  # type: ignore[attr-defined] # the standard library sets it
         raise TypeError(f"settings={own.__name__} is no frozen dataclass; write @dataclasses.dataclass(frozen=True, kw_only=True)")
-    if not _GROUP.fullmatch(group) or group in FRAMEWORK + PUBLISHING:
+    if not _GROUP.fullmatch(group) or group in Settings.model_fields:
         raise TypeError(f"settings cannot have the group {group!r}; give drakit.run(group=...) another name of a-z, 0-9 and _")
     try:
         own()
     except TypeError as error:
         raise TypeError(f"every field of {own.__name__} needs a default: {error}") from error
-    config = pydantic.ConfigDict(extra="forbid")
-    checked = pydantic.dataclasses.dataclass(own, frozen=True, config=config)
-    model = pydantic.create_model("Settings", __base__=Settings, **{group: (checked, pydantic.Field(default_factory=checked))})  # type: ignore[call-overload] # the fields are named at run time
-    return Schema(model=model, groups=(*groups, group), own=group)
+    checked: type[Any] = pydantic.dataclasses.dataclass(own, frozen=True, config=pydantic.ConfigDict(extra="forbid"))
+    return checked
 
 
-def group_of(driver_name: str) -> str:
-    """Return the default group of a driver's settings: ``ssd`` for ``ssd.example.com``."""
-    return driver_name.partition(".")[0].replace("-", "_")
-
-
-def own_of(settings: Settings) -> object:
-    """Return an author's own settings. Raise SettingsError where the program has none."""
-    group = CURRENT.get().own
-    if not group:
-        raise errors.SettingsError("this program has no settings of its own", key="settings")
-    return getattr(settings, group)
+def options_of(settings: Settings, family: families.Family[Any]) -> Any:
+    """Return the family's own settings; None for a family that has none."""
+    return None if family.options is None else settings.group(family.name)

@@ -92,7 +92,7 @@ def _group(names: str | Sequence[str]) -> tuple[str, ...]:
 def _groups(node: nodes.Node) -> tuple[tuple[str, ...], ...]:
     """Return the devices to try, as one group for each claim."""
     offered = tuple(node.all_devices.values())
-    together = _apart(offered) if advanced.prepares_claims(node.driver) else ()
+    together = _apart(offered) if isinstance(node.driver, advanced.ClaimDriver) else ()
     return (*((name,) for name in _one_of_each(offered)), *((together,) if together else ()))
 
 

@@ -9,21 +9,19 @@ The intents are read before and after the hardware, so an instance that a claim 
 import dataclasses
 import functools
 import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit.core import errors, inventory, ports
-from drakit_gpu import identity, port, settings
+import drakit
+from drakit_gpu import identity, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
-from drakit_gpu.mig import instances, partitioning
+from drakit_gpu.mig import instances, markers, partitioning
 
 Result = TypeVar("Result")
 
+_NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
 _log = logging.getLogger(__name__)
-_NO_MARKERS = instances.MarkerStore()
+_NO_MARKERS = markers.MarkerStore()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +29,7 @@ class DiscoveryOptions:
     """The settings that decide which devices are offered; see settings.GpuSettings."""
 
     whole_beside_partitions: bool = False
-    terms: settings.SharePolicy = settings.NOT_SHARED
+    terms: share_policy.SharePolicy = share_policy.NOT_SHARED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class InventoryCache:
         self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
         self.offered: tuple[gpu_devices.GpuView, ...] = ()
         self.unoffered: tuple[UnavailableGpu, ...] = ()
-        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], inventory.Inventory] | None = None
+        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], drakit.Inventory] | None = None
 
     def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
         """Return the views, and those of kept GPUs that do not answer, by minor number. A kept GPU whose number is in use again is dropped."""
@@ -72,7 +70,7 @@ class InventoryCache:
         self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
         return self.offered
 
-    def authored(self, versions: port.Versions) -> inventory.Inventory:
+    def authored(self, versions: port.Versions) -> drakit.Inventory:
         """Return the inventory of the offered GPUs. It is slow to build, so an unchanged one is reused."""
         before = self._authored
         if before is not None and (versions, self.offered) == before[:2]:
@@ -89,12 +87,12 @@ def keep_none(_: port.Gpu) -> bool:
 
 def discover(
     hardware: port.GpuPort,
-    intents: ports.Intents,
+    intents: drakit.Intents,
     choices: DiscoveryOptions,
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,
-    markers: instances.MarkerStore = _NO_MARKERS,
-) -> inventory.Inventory:
+    markers: markers.MarkerStore = _NO_MARKERS,
+) -> drakit.Inventory:
     """Return all GPUs that answer and their partitions, except those that instances of other programs use; raises HardwareError if no GPU answers.
 
     GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true. ``markers`` tell which instances this driver
@@ -127,7 +125,7 @@ def discover(
             _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
-        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
+        raise drakit.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 
@@ -142,9 +140,6 @@ def describe(unoffered: Iterable[UnavailableGpu]) -> str:
     for unavailable in unoffered:
         named.setdefault(unavailable.reason, []).append(unavailable.gpu)
     return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
-
-
-_NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
 
 
 def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:
@@ -186,7 +181,7 @@ def _view(
     ours: frozenset[identity.Slot],
     peers: attributes.NvlinkPeers,
     choices: DiscoveryOptions,
-    marker: Callable[[identity.Slot], instances.Marker],
+    marker: Callable[[identity.Slot], markers.Marker],
 ) -> gpu_devices.GpuView:
     gpu = readout.gpu
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
@@ -212,32 +207,3 @@ def _view(
         clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
     )
-
-
-_MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
-
-
-def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
-    """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
-    claimed: dict[str, tuple[port.Gpu, devices.Device]] = {}
-    for grant in context.grants():
-        minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
-        address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
-        if grant.intent.get("boot") != boot or minor is None or not isinstance(uuid, str) or not isinstance(address, str):
-            continue
-        gpu = port.Gpu(uuid=port.GpuUuid(uuid), minor=int(minor[1]), product_name=str(product), pci_bus_id=address, memory=None)
-        claimed[grant.device.name] = gpu, dataclasses.replace(grant.device, consumes=(), taints=())
-    return claimed
-
-
-def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
-    """Return the GPUs of a boot's prepared claims, by minor number."""
-    return {gpu.minor: gpu for gpu, _ in claimed_devices(context, boot).values()}
-
-
-def with_claimed_devices(
-    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
-) -> inventory.Inventory:
-    """Return the inventory with the claimed devices of kept GPUs whose minor number is not in ``minors``."""
-    missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in minors and is_kept(gpu))
-    return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

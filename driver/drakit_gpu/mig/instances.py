@@ -4,7 +4,7 @@ A MIG device is a GPU instance with one compute instance that fills it. Both are
 compute instance has no UUID and is in no list of MIG devices. An instance is deleted only if its profile and placement match and, once known, its
 ids and UUID: NVML reuses ids, and probably UUIDs.
 
-A marker is a small file for a slot. It is written before the GPU instance is created, and again with its id before its compute instance is. So an
+A marker (see ``markers``) is written before the GPU instance is created, and again with its id before its compute instance is. So an
 instance that a crashed prepare may have left, and that has compute instances but no marker with its id, belongs to an admin. The health monitor
 removes the marker of an instance that is gone, so one with the same ids that appears afterwards is not taken for it. Markers are not synced to disk:
 they outlive the process and need not outlive the boot, because no instance does.
@@ -13,16 +13,13 @@ A call on an instance that a process still uses is retried a few times, because 
 """
 
 import contextlib
-import dataclasses
 import functools
-import json
 import logging
-import os
-import pathlib
 from collections.abc import Callable
 
-from drakit.core import errors
+import drakit
 from drakit_gpu import identity, port
+from drakit_gpu.mig import markers
 
 Pause = Callable[[float], None]
 
@@ -32,100 +29,6 @@ PAUSES = (0.1, 0.2, 0.4, 0.8)
 _log = logging.getLogger(__name__)
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 _LOST = _GONE | {port.Code.GPU_IS_LOST}
-_DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Marker:
-    """The marker of a slot in one boot. Without a ``file`` nothing is written, and every instance matches."""
-
-    boot: str = ""
-    file: pathlib.Path | None = None
-
-    def announce(self) -> None:
-        """Record that an instance will be created in the slot, unless the marker names one already. Raises CallError."""
-        if self.file is not None and self._read().get("boot") != self.boot:
-            self._write(None)
-
-    def write(self, instance: port.GpuInstance) -> None:
-        """Record that this instance was created in the slot. Raises CallError where that cannot be written."""
-        self._write(instance.id)
-
-    def _write(self, instance_id: int | None) -> None:
-        if self.file is None or self.is_of(instance_id):
-            return
-        try:
-            self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            new = _successor(self.file)
-            descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-                json.dump(self._content(instance_id), stream)
-            new.replace(self.file)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                _successor(self.file).unlink(missing_ok=True)
-            detail = f"its marker cannot be written to {self.file}: {error.strerror}"
-            raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
-
-    def is_at(self, hardware: port.GpuPort, slot: identity.Slot) -> bool:
-        """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
-        if self.file is None:
-            return False
-        instance = _find_present(hardware, slot)
-        return instance is not None and self.matches(instance)
-
-    def matches(self, instance: port.GpuInstance) -> bool:
-        """Return whether the marker names this instance; a truncated file names none."""
-        return self.file is None or self.is_of(instance.id)
-
-    def is_of(self, instance_id: int | None) -> bool:
-        """Return whether a marker file names the instance of this id; None: one that was about to be created."""
-        return self.file is not None and self._read() == self._content(instance_id)
-
-    def remove(self) -> None:
-        """Delete the marker, unless it is of another boot."""
-        if self.file is not None and self._read().get("boot", self.boot) == self.boot:
-            self.file.unlink(missing_ok=True)
-            _successor(self.file).unlink(missing_ok=True)
-
-    def _read(self) -> dict[str, object]:
-        """Return the content; empty where there is none, or it is truncated."""
-        try:
-            content = json.loads(self.file.read_text("utf-8")) if self.file is not None else None
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    def _content(self, instance_id: int | None) -> dict[str, object]:
-        return {"boot": self.boot, "gi": instance_id}
-
-
-def _successor(file: pathlib.Path) -> pathlib.Path:
-    """Return the file that is written first and then takes the place of a marker."""
-    return file.with_name(f".{file.name}.new")
-
-
-NO_MARKER = Marker()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MarkerStore:
-    """The markers in a folder, which the first marker creates. Without a folder no markers are written."""
-
-    folder: pathlib.Path | None = None
-
-    def of(self, wanted: identity.Identity) -> Marker:
-        """Return the marker of a partition, or NO_MARKER for one that was planned without markers."""
-        slot = wanted.slot
-        if self.folder is None or slot is None or not wanted.marked:
-            return NO_MARKER
-        return self.of_slot(slot, wanted.boot)
-
-    def of_slot(self, slot: identity.Slot, boot: str) -> Marker:
-        """Return the marker of a slot in a boot, or NO_MARKER without a folder."""
-        if self.folder is None:
-            return NO_MARKER
-        return Marker(boot=boot, file=self.folder / f"{slot.gpu}-{slot.profile_id}-{slot.placement.start}")
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
@@ -161,7 +64,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
     return None
 
 
-def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: Marker) -> bool:
+def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: markers.Marker) -> bool:
     """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
     try:
         return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
@@ -171,8 +74,16 @@ def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.Gp
         return False
 
 
+def is_marked(hardware: port.GpuPort, slot: identity.Slot, marker: markers.Marker) -> bool:
+    """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
+    if marker.file is None:
+        return False
+    instance = _find_present(hardware, slot)
+    return instance is not None and marker.matches(instance)
+
+
 def ensure(
-    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: Marker, *, is_shared: bool = False, is_trusted: bool = False
+    hardware: port.GpuPort, slot: identity.Slot, pause: Pause, marker: markers.Marker, *, is_shared: bool = False, is_trusted: bool = False
 ) -> identity.MigDevice:
     """Return the MIG device of the slot; create what is missing.
 
@@ -189,12 +100,12 @@ def ensure(
         try:
             marker.announce()
             instance, is_new = _create(hardware, slot), True
-        except errors.DeviceBusyError:
+        except drakit.DeviceBusyError:
             if (instance := find_instance(hardware, slot)) is None:
                 raise
     # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
     if not (is_new or is_trusted or marker.matches(instance)) and hardware.compute_instances(slot.gpu, instance.id):
-        raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
+        raise drakit.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     try:
         marker.write(instance)
         compute = None if is_new else _find_compute(hardware, slot, instance)
@@ -203,7 +114,7 @@ def ensure(
         if is_new:
             try:
                 remove(hardware, slot, None, pause)
-            except errors.DrakitError as failure:
+            except drakit.DrakitError as failure:
                 error.add_note(f"the new GPU instance could not be deleted either: {failure}")
         raise
     return _mig_device(instance, compute)
@@ -214,7 +125,7 @@ def remove(
     slot: identity.Slot,
     recorded: identity.MigDevice | None,
     pause: Pause,
-    marker: Marker = NO_MARKER,
+    marker: markers.Marker = markers.NO_MARKER,
 ) -> None:
     """Delete the instance that fills the slot, if it is the ``recorded`` one (None: its creation was interrupted) and has its marker.
 
@@ -246,7 +157,7 @@ def remove(
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
         _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
     if _find_present(hardware, slot) == instance:
-        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
+        raise drakit.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
@@ -302,13 +213,13 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
         created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
     except port.CallError as error:
         if error.code is port.Code.INSUFFICIENT_RESOURCES:
-            raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
+            raise drakit.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
         if error.code in _GONE:
-            raise errors.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
+            raise drakit.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
         raise
     if not slot.is_instance(created):
         hardware.destroy_gpu_instance(slot.gpu, created.id)
-        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
+        raise drakit.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
     return created
 
 
@@ -330,7 +241,7 @@ def _retry_while_in_use(
                 users, subject = _users(hardware, gpu, instance), str(gpu)
                 if instance is not None:
                     subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
-                raise errors.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
+                raise drakit.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
             pause(seconds)
     return None
 

@@ -1,30 +1,18 @@
 """The GPUs of a mock machine, read from its file and from the tables of GPU models in ``models/``.
 
 Every table has its source: measured on hardware, documented by the vendor, or guessed.
-
-The machine also has a driver root: empty files with the names and links that an installed driver has, so that the code that finds and mounts a
-driver's files is the same as on a real one. Missing files are created one by one, so several processes may do so at once. Only the MPS control
-program can be run (see ``mps_control``); it is rewritten where it differs from this version's.
 """
 
-import contextlib
 import dataclasses
 import enum
 import functools
 import importlib.resources
-import os
-import pathlib
-import sys
-import tempfile
 import uuid
 from collections.abc import Mapping
 
+import drakit
 from drakit import machines, tables
-from drakit.core import errors
-from drakit.inputs import files
-from drakit_gpu import cdi, host, port
-from drakit_gpu.mock import mps_control
-from drakit_gpu.sharing.mps import child_daemons
+from drakit_gpu import port
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
@@ -125,7 +113,7 @@ def model_names() -> tuple[str, ...]:
 def load_model(name: str, *, field: str = "model") -> Model:
     """Return the model of that name; raises SettingsError that lists the known ones."""
     if name not in model_names():
-        raise errors.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
+        raise drakit.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
     return _stored_model(name)
 
 
@@ -140,14 +128,14 @@ def read_model(top: tables.Table) -> Model:
     """Return a model from its table."""
     capability = top.integers("computeCapability")
     if len(capability) != len(("major", "minor")):
-        raise errors.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
+        raise drakit.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
     profiles: dict[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]] = {}
     exceptions: dict[int, Evidence] = {}
     for row in top.rows("profiles"):
         differs = _evidence(row) if "evidence" in row else None
         profile, placements = _profile(row)
         if profile.id in profiles:
-            raise errors.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
+            raise drakit.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
         profiles[profile.id] = (profile, placements)
         if differs is not None:
             exceptions[profile.id] = differs
@@ -236,59 +224,10 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model],
     )
     mig_mode = row.flag("migMode")
     if mig_mode and not model.profiles:
-        raise errors.SettingsError(f"{name} has no MIG", key=row.at("migMode"))
+        raise drakit.SettingsError(f"{name} has no MIG", key=row.at("migMode"))
     row.close()
     return Board(gpu=gpu, model=model, mig_mode=mig_mode)
 
 
 def _evidence(table: tables.Table) -> Evidence:
     return Evidence(table.choice("evidence", [member.value for member in Evidence]))
-
-
-LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
-_ROOT_FOLDER = "driver-root"
-_LIBRARY_FOLDER = "usr/lib64"
-_PROGRAM_FOLDER = "usr/bin"
-_PROGRAMS = ("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced")
-_FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
-_PROGRAM_MODE, _FILE_MODE = 0o755, 0o644
-
-
-def create_driver_root(directory: pathlib.Path, version: str) -> host.DriverRoot:
-    """Return the driver root of a mock machine with this driver version; raises OSError where it cannot be created."""
-    root = directory / _ROOT_FOLDER
-    library_folder = root / _LIBRARY_FOLDER
-    for name in LIBRARIES:
-        _create_file(library_folder / f"{name}.so.{version}", _FILE_MODE)
-        _create_link(library_folder / f"{name}.so.1", f"{name}.so.{version}")
-    _create_link(library_folder / "libcuda.so", "libcuda.so.1")
-    for name in _PROGRAMS:
-        _create_file(root / _PROGRAM_FOLDER / name, _PROGRAM_MODE)
-    _write_program(
-        root / _PROGRAM_FOLDER / child_daemons.CONTROL, f"#!{sys.executable} -IS\n{pathlib.Path(mps_control.__file__).read_text('utf-8')}"
-    )
-    for name in _FIRMWARE:
-        _create_file(root / cdi.FIRMWARE_FOLDERS[0] / version / name, _FILE_MODE)
-    return host.DriverRoot(path=root)
-
-
-def _create_file(path: pathlib.Path, mode: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
-
-
-def _write_program(path: pathlib.Path, text: str) -> None:
-    with contextlib.suppress(OSError):
-        if files.read_bytes(path, limit=machines.SIZE_MAX) == text.encode():
-            return
-    descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        os.fchmod(descriptor, _PROGRAM_MODE)
-        stream.write(text)
-    pathlib.Path(beside).replace(path)
-
-
-def _create_link(path: pathlib.Path, target: str) -> None:
-    with contextlib.suppress(FileExistsError):
-        path.symlink_to(target)

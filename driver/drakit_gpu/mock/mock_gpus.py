@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import drakit
 from drakit import machines
-from drakit.core import errors
-from drakit_gpu import host, port
+from drakit_gpu import driver_root, port
 from drakit_gpu.health import signals
-from drakit_gpu.mock import fault_injection, machine, rules, state
+from drakit_gpu.mock import events, fault_injection, machine, mock_driver_root, rules, state
 
 Result = TypeVar("Result")
 
@@ -33,7 +33,7 @@ class MockGpus(port.GpuPort):
         self._directory = choice.directory
         self._machine = machine.load(choice)
         self._faults = fault_injection.Faults(choice.directory)
-        self._events = state.EventLog(choice.directory)
+        self._events = events.EventLog(choice.directory)
         boards = self._machine.boards.items()
         initial = state.MachineState(
             machine=self._machine.name,
@@ -50,12 +50,12 @@ class MockGpus(port.GpuPort):
         """Whether the machine's file offers an Ampere GPU in MIG mode also as a whole."""
         return self._machine.whole_beside_partitions
 
-    def driver_root(self) -> host.DriverRoot:
+    def driver_root(self) -> driver_root.DriverRoot:
         """Return the machine's driver root, created where it is missing; raises SettingsError."""
         try:
-            return machine.create_driver_root(self._directory, self._machine.versions.driver)
+            return mock_driver_root.create_driver_root(self._directory, self._machine.versions.driver)
         except OSError as error:
-            raise errors.SettingsError(f"cannot keep a mock machine in {self._directory}: {error.strerror}", key="mock.dir") from error
+            raise drakit.SettingsError(f"cannot keep a mock machine in {self._directory}: {error.strerror}", key="mock.dir") from error
 
     def boot_id(self) -> str:
         with self._call("boot_id"):

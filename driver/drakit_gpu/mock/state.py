@@ -3,21 +3,17 @@
 A change holds an flock, writes a new file, syncs it, renames it over the old one, and syncs the directory. So a killed process leaves the state
 before or after its change, and several processes change it in turn. Reads need no lock. After a reboot of the machine, instances and processes are
 gone. MIG mode then becomes the pending one, or is off where the hardware does not keep it.
-
-The last events are in a separate file, numbered, so that any number of processes can read those after their start. They have a separate lock and are
-never synced to disk: as with a real GPU, unread events are lost with the machine.
 """
 
 import contextlib
 import dataclasses
 import json
 import pathlib
-import time
 from collections.abc import Callable, Mapping
-from typing import Self, TypeVar
+from typing import TypeVar
 
+import drakit
 from drakit import machines, tables
-from drakit.core import errors
 from drakit_gpu import port
 from drakit_gpu.health import signals
 
@@ -26,10 +22,6 @@ Result = TypeVar("Result")
 _VERSION = 1
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
-_EVENTS_FILE = "gpu-events.json"
-_EVENTS_LOCK = "gpu-events.lock"
-_EVENTS_KEPT = 256
-_POLL_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +127,7 @@ class StateFile:
         self._decoded = text, state
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
             actual, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
-            raise errors.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
+            raise drakit.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
         return state.booted(boot_id, self._loses_mode)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
@@ -198,10 +190,10 @@ def _decode(text: str, origin: str) -> MachineState:
     try:
         top = tables.Table(json.loads(text), f"{origin}: ")
     except json.JSONDecodeError as error:
-        raise errors.SettingsError(f"is not JSON: {error}", key=origin) from error
+        raise drakit.SettingsError(f"is not JSON: {error}", key=origin) from error
     version = top.integer("version")
     if version != _VERSION:
-        raise errors.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
+        raise drakit.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
     state = MachineState(
         machine=top.text("machine"),
         owner=top.maybe_empty("owner"),
@@ -247,90 +239,3 @@ def _decode_compute(row: tables.Table) -> Compute:
     compute = Compute(id=row.integer("id"), profile_id=row.integer("profile"))
     row.close()
     return compute
-
-
-Numbered = tuple[int, signals.Event]
-
-
-class EventLog:
-    """The events of the machine in a directory."""
-
-    def __init__(self, directory: pathlib.Path) -> None:
-        self._directory = directory
-        self._file = machines.Mirror(directory / _EVENTS_FILE)
-
-    def append(self, event: signals.Event) -> None:
-        """Append an event."""
-        with machines.locked(self._directory, _EVENTS_LOCK):
-            events = self.since(0)
-            number = events[-1][0] + 1 if events else 1
-            kept = [*events, (number, event)][-_EVENTS_KEPT:]
-            machines.rewrite(self._directory / _EVENTS_FILE, json.dumps({"events": [_encode_event(*entry) for entry in kept]}))
-
-    def since(self, number: int) -> list[Numbered]:
-        """Return the events after the one of that number, oldest first."""
-        text = self.text()
-        if text is None:
-            return []
-        events = [_decode_event(row) for row in tables.Table(json.loads(text), f"{self._directory / _EVENTS_FILE}: ").rows("events")]
-        return [entry for entry in events if entry[0] > number]
-
-    def text(self) -> str | None:
-        """Return the text of the file with the last events; None before the first. If the file is unchanged, the call costs one ``stat``."""
-        return self._file.text()
-
-    def open(self) -> "MockEvents":
-        """Return the events that follow."""
-        events = self.since(0)
-        return MockEvents(self, events[-1][0] if events else 0)
-
-
-class MockEvents(signals.Events):
-    """The events after a number; polls the file."""
-
-    def __init__(self, log: EventLog, number: int) -> None:
-        self._log = log
-        self._number = number
-        self._text: str | None = None
-        self._queue: list[Numbered] = []
-
-    def wait(self, seconds: float) -> signals.Event | None:
-        deadline = time.monotonic() + seconds
-        while not self._has_events():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return None
-            time.sleep(min(_POLL_SECONDS, left))
-        self._number, event = self._queue.pop(0)
-        return event
-
-    def _has_events(self) -> bool:
-        if not self._queue and (text := self._log.text()) != self._text:
-            self._text, self._queue = text, self._log.since(self._number)
-        return bool(self._queue)
-
-    def close(self) -> None:
-        """Do nothing: the mock holds no resources."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _encode_event(number: int, event: signals.Event) -> dict[str, object]:
-    fields = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _decode_event(row: tables.Table) -> Numbered:
-    event = signals.Event(
-        gpu=row.text("gpu"),
-        kind=signals.EventKind(row.choice("kind", [member.value for member in signals.EventKind])),
-        xid=row.optional("xid", row.integer),
-        instance_id=row.optional("instance", row.integer),
-    )
-    number = row.integer("number", least=1)
-    row.close()
-    return number, event

@@ -15,9 +15,9 @@ from typing import Self, TypeVar
 
 import pynvml
 
-from drakit_gpu import host, port, programs
+from drakit_gpu import driver_root, host, port, programs
 from drakit_gpu.health import signals
-from drakit_gpu.nvml import instances, library, properties, session
+from drakit_gpu.nvml import events, instances, library, properties, session
 
 Result = TypeVar("Result")
 
@@ -45,7 +45,7 @@ _TIME_SLICE_NUMBERS: Mapping[port.TimeSlice, str] = {
 class NvidiaSmi:
     """nvidia-smi of a driver root."""
 
-    def __init__(self, root: host.DriverRoot) -> None:
+    def __init__(self, root: driver_root.DriverRoot) -> None:
         self._root = root
 
     def set_time_slice(self, gpu: port.GpuUuid, interval: port.TimeSlice) -> None:
@@ -75,7 +75,7 @@ class NvmlGpus(port.GpuPort):
     def __init__(self, load: Callable[[], object], *, system: host.Host | None = None, tools: NvidiaSmi | None = None) -> None:
         self._load = load
         self._host = system or host.Host()
-        self._tools = tools or NvidiaSmi(host.DriverRoot())
+        self._tools = tools or NvidiaSmi(driver_root.DriverRoot())
         self._handles: dict[port.GpuUuid, pynvml.c_nvmlDevice_t] = {}
         self._addresses: dict[port.GpuUuid, str] = {}
         self._gpus: dict[port.GpuUuid, port.Gpu] = {}
@@ -90,10 +90,10 @@ class NvmlGpus(port.GpuPort):
 
     @classmethod
     def open(
-        cls, path: pathlib.Path | None = None, *, root: host.DriverRoot | None = None, kernel_root: pathlib.Path = pathlib.Path("/")
+        cls, path: pathlib.Path | None = None, *, root: driver_root.DriverRoot | None = None, kernel_root: pathlib.Path = pathlib.Path("/")
     ) -> Self:
         """Return this machine's GPUs with the library at a path (None: that of the driver root, or what the loader finds)."""
-        root = root or host.DriverRoot()
+        root = root or driver_root.DriverRoot()
         return cls(functools.partial(library.load, path, root), system=host.of_this_machine(kernel_root), tools=NvidiaSmi(root))
 
     def close(self) -> None:
@@ -259,7 +259,7 @@ class NvmlGpus(port.GpuPort):
         number = self._sessions.number
         answering = [gpu.uuid for gpu in self.gpus()]
         handles = {uuid: handle for uuid in answering if (handle := self._handles.get(uuid)) is not None}
-        return session.NvmlEvents(handles, self._sessions, number, self._uuids)
+        return events.NvmlEvents(handles, self._sessions, number, self._uuids)
 
     def is_plugged(self, gpu: port.Gpu) -> bool:
         """Check sysfs; where it does not show the GPU, check whether NVML still knows its PCI address."""

@@ -7,12 +7,12 @@ one; by the path of its link the dynamic loader would return the old one. The ol
 import ctypes
 import pathlib
 
-from drakit_gpu import host, port
+from drakit_gpu import driver_root, port
 
 NAME = "libnvidia-ml.so.1"
 
 
-def load(path: pathlib.Path | None, root: host.DriverRoot) -> object:
+def load(path: pathlib.Path | None, root: driver_root.DriverRoot) -> object:
     """Return the library at this path (None: the one below the driver root, or what the dynamic loader finds).
 
     Raises CallError (LIBRARY_NOT_FOUND), which names the folders that were searched.

@@ -61,7 +61,7 @@ def dashboard(
         else:
             from drakit_tools.dashboard import node_source
 
-            output.note(composition.unserved(composition.narrowed(settings, families or ())))
+            output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
             read = node_source.NodeSource(settings, only=families or ()).state
         stop = threading.Event()
         process.at_signals(stop)

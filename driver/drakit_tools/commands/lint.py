@@ -86,7 +86,7 @@ def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    found = linting.lint(documents, chosen, refused, network_drivers=composition.network_drivers(values.Settings()))
+    found = linting.lint(documents, chosen, refused, network_drivers=composition.network_drivers(values.defaults()))
     return _Checked(found=found, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
 
 
@@ -103,7 +103,7 @@ def _refused(document: "Document") -> "Iterator[Finding]":
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        rules = composition.opaque_rules(values.Settings())
+        rules = composition.opaque_rules(values.defaults())
         mistakes = opaque.mistakes(kind, document.body, rules)
         severity = linting.Severity.ERROR if mistakes else linting.Severity.WARNING
         for mistake in mistakes or opaque.warnings(kind, document.body, rules):

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
+from drakit import families
 from drakit.cli import options, output
 from drakit.core import errors, names
-from drakit.settings import schema
 from drakit_tools.commands import new_wheels
 
 TEMPLATE = "template"
@@ -49,9 +49,11 @@ class Project:
             "package": self.package,
             "class": "".join(part.capitalize() for part in self.word.split("-")),
             "upper": self.word.upper().replace("-", "_"),
-            "prefix": schema.group_of(self.driver).upper(),
+            "prefix": families.group_of(self.driver).upper(),
             "drakit_wheel": wheels.drakit.name,
             "cluster_wheel": wheels.cluster.name,
+            "tools_wheel": wheels.tools.name,
+            "family": families.group_of(self.driver),
         }
 
 
@@ -139,7 +141,7 @@ def _unwritable(folder: pathlib.Path, error: OSError) -> errors.SettingsError:
 
 def rendered(fields: Mapping[str, str]) -> Iterator[tuple[pathlib.PurePosixPath, str]]:
     """Yield the path and the text of each file of the project."""
-    for path, file in _files(importlib.resources.files("drakit.cli") / TEMPLATE, pathlib.PurePosixPath()):
+    for path, file in _files(importlib.resources.files("drakit_tools") / TEMPLATE, pathlib.PurePosixPath()):
         yield pathlib.PurePosixPath(_fill(str(path), fields).removesuffix(SUFFIX)), _fill(file.read_text("utf-8"), fields)
 
 

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -19,17 +19,19 @@ from drakit.cli import options
 from drakit.core import errors
 
 OPTION = "--drakit"
-DISTRIBUTIONS = ("drakit", "drakit_cluster")
+FOLDERS = {"drakit": "", "drakit_cluster": "cluster", "drakit_tools": "driver/drakit_tools"}
+"""The folder in a checkout of each distribution that a project gets."""
 _GIT = "git+"
 _REASON_MOST = 300
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Wheels:
-    """The wheel of drakit and that of its local cluster, which tests use."""
+    """The wheel of drakit, and those of its local cluster and tools, which tests use."""
 
     drakit: pathlib.Path
     cluster: pathlib.Path
+    tools: pathlib.Path
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def found(source: str | None) -> Iterator[Wheels]:
 def copy(wheels: Wheels, folder: pathlib.Path) -> None:
     """Copy the wheels into a folder; raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    for wheel in (wheels.drakit, wheels.cluster):
+    for wheel in (wheels.drakit, wheels.cluster, wheels.tools):
         shutil.copyfile(wheel, folder / wheel.name)
 
 
@@ -86,23 +88,24 @@ def _own_origin() -> str:
         ) from error
 
 
-def _requirements(source: str) -> tuple[str, str]:
-    """Return the two requirements of which pip builds the wheels."""
+def _requirements(source: str) -> Sequence[str]:
+    """Return the requirements of which pip builds the wheels."""
     if source.startswith("drakit=="):
-        return source, source.replace("drakit", "drakit-cluster", 1)
+        return [source.replace("drakit", name.replace("_", "-"), 1) for name in FOLDERS]
     if source.endswith(".whl"):
-        return source, source.replace("/drakit-", "/drakit_cluster-")
+        return [source.replace("/drakit-", f"/{name}-") for name in FOLDERS]
     if source.startswith(_GIT) or "://" in source:
         url = source if source.startswith(_GIT) else f"{_GIT}{source}"
-        return url, f"{url}#subdirectory=cluster"
+        return [f"{url}#subdirectory={folder}" if folder else url for folder in FOLDERS.values()]
     checkout = options.resolved(pathlib.Path(source).expanduser(), OPTION)
-    for folder in (checkout, checkout / "cluster"):
+    folders = [checkout / folder for folder in FOLDERS.values()]
+    for folder in folders:
         if not (folder / "pyproject.toml").is_file():
             raise errors.SettingsError(f"{source} is not a checkout of drakit: {folder / 'pyproject.toml'} is missing", key=OPTION)
-    return str(checkout), str(checkout / "cluster")
+    return [str(folder) for folder in folders]
 
 
-def _build(requirements: tuple[str, str], folder: pathlib.Path) -> None:
+def _build(requirements: Sequence[str], folder: pathlib.Path) -> None:
     # A development environment has the build back end; elsewhere pip downloads it.
     isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", *isolation]
@@ -119,13 +122,14 @@ def _reason(text: str) -> str:
 
 
 def _beside(wheel: pathlib.Path) -> Wheels:
-    """Return a wheel of drakit and the local cluster's wheel in the same folder; raises SettingsError if one is missing."""
+    """Return a wheel of drakit and the other wheels in the same folder; raises SettingsError if one is missing."""
     if not wheel.is_file():
         raise errors.SettingsError(f"{wheel} does not exist; choose a checkout, a wheel or a git URL", key=OPTION)
     name, _, rest = wheel.name.partition("-")
-    if name != DISTRIBUTIONS[0]:
+    if name != "drakit":
         raise errors.SettingsError(f"{wheel.name} is not a wheel of drakit, which is named drakit-VERSION-py3-none-any.whl", key=OPTION)
-    cluster = wheel.with_name(f"{DISTRIBUTIONS[1]}-{rest}")
-    if not cluster.is_file():
-        raise errors.SettingsError(f"{cluster} is missing; put both wheels of `make dist` in one folder", key=OPTION)
-    return Wheels(drakit=wheel, cluster=cluster)
+    cluster, tools = (wheel.with_name(f"{other}-{rest}") for other in ("drakit_cluster", "drakit_tools"))
+    for beside in (cluster, tools):
+        if not beside.is_file():
+            raise errors.SettingsError(f"{beside} is missing; put all wheels of `make dist` in one folder", key=OPTION)
+    return Wheels(drakit=wheel, cluster=cluster, tools=tools)

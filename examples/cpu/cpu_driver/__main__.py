@@ -15,6 +15,9 @@ def make() -> driver.CpuDriver:
     return driver.CpuDriver(topology.Topology(root, reserved=topology.parse(os.environ.get(RESERVED, ""))))
 
 
+FAMILY = drakit.family(make, settings=settings.Settings, name="cpu")
+
+
 def main() -> None:
     """The command."""
     drakit.run(make)

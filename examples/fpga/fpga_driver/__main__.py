@@ -14,6 +14,9 @@ def make() -> driver.FpgaDriver:
     return driver.FpgaDriver(hardware.Hardware(pathlib.Path(os.environ.get(FOLDER, "/var/lib/fpga-driver"))))
 
 
+FAMILY = drakit.family(make, settings=settings.Settings, name="fpga")
+
+
 def main() -> None:
     """The command."""
     drakit.run(make)

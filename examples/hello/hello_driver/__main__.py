@@ -9,6 +9,9 @@ def make(own: settings.Settings) -> driver.HelloDriver:
     return driver.HelloDriver(hardware.Hardware(own.folder))
 
 
+FAMILY = drakit.family(make, settings=settings.Settings, name="hello")
+
+
 def main() -> None:
     """The command."""
     drakit.run(make, settings=settings.Settings)

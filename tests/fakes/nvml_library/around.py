@@ -3,7 +3,7 @@
 import pathlib
 import sys
 
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.mock import mock_gpus
 
 
@@ -59,7 +59,7 @@ with open({told!r}, "a") as log:
 """
 
 
-def smi_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> host.DriverRoot:
+def smi_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> driver_root.DriverRoot:
     """A driver root whose nvidia-smi notes time slices in ``slices``, and refuses those of a GPU that has MIG mode on now."""
     modes = {gpu.uuid: hardware.mig_mode(gpu.uuid) for gpu in hardware.gpus()}
     program = directory / "usr/bin/nvidia-smi"
@@ -67,4 +67,4 @@ def smi_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> host.Driv
     on = {uuid: mode is not None and mode.current for uuid, mode in modes.items()}
     program.write_text(SMI.format(python=sys.executable, mig=on, told=str(directory / "slices")))
     program.chmod(0o755)
-    return host.DriverRoot(path=directory)
+    return driver_root.DriverRoot(path=directory)

@@ -4,12 +4,12 @@ import pathlib
 
 import pytest
 
-from drakit.devices import registry
+from drakit_gpu import host
 from fakes import command_line
 
 WARNING = "GPUs are not served"
 
-no_gpus = pytest.mark.skipif(registry.has_gpu_driver(pathlib.Path("/")), reason="GPUs are served here")
+no_gpus = pytest.mark.skipif(host.Host(pathlib.Path("/")).has_driver(), reason="GPUs are served here")
 
 
 @pytest.fixture

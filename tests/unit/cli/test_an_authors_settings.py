@@ -11,6 +11,7 @@ import pytest
 import typer
 
 import drakit
+from drakit import families
 from drakit.cli import driver_program
 from drakit.settings import schema
 from fakes import command_line
@@ -202,7 +203,7 @@ class Demanding:
 )
 def test_settings_that_cannot_be_read_are_refused_at_the_start(group: str, settings: type, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        schema.of_driver(group, settings)
+        schema.of_driver(families.DriverFamily(SsdDriver, options=settings, name=group))
 
 
 def test_a_sub_command_cannot_replace_one_of_drakits() -> None:

@@ -12,16 +12,18 @@ import pytest
 
 from drakit import machines
 from drakit.cli import not_offered
-from drakit.cli.doctor import api, folders, gpus, nics
-from drakit.cli.doctor.finding import Verdict
-from drakit.core import claim as claims
-from drakit.core import device, edits, errors, lifecycle, names
+from drakit.cli.doctor import api, folders
+from drakit.core import edits, errors
+from drakit.core.advanced import Verdict
 from drakit.telemetry import plurals
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
+from drakit_gpu import checks as gpu_checks
+from drakit_gpu import device_nodes, host, nvml
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml
+from drakit_gpu import family as gpu_family
 from drakit_gpu.mock import mock_gpus
+from drakit_nic import checks as nic_checks
 from drakit_nic import port
 from fakes import command_line, nvml_library
 
@@ -159,7 +161,7 @@ def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, nod
     ],
 )
 def test_a_node_without_a_label_that_places_the_gpu_driver_is_named(labels: dict[str, str], verdict: str) -> None:
-    found = api.of_labels("node-1", labels)
+    found = api.of_labels("node-1", labels, "gpu", gpu_family.LABELS)
     assert found.verdict.value == verdict
     assert ("kubectl label node node-1 drakit.dev/gpu=true" in found.fix) == (verdict == "warning")
 
@@ -254,40 +256,42 @@ def test_a_right_is_asked_for_by_the_drivers_own_name(ask: Ask, cluster: cluster
 
 
 def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
-    able = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
+    able = nic_checks.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
     assert (able.verdict, able.fix) == (Verdict.OK, "")
-    unable = nics.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NONE, missing="this kernel cannot enforce shares (no htb)"))
+    unable = nic_checks.of_kernel(
+        lambda: port.Shaping(classifier=port.Classifier.NONE, missing="this kernel cannot enforce shares (no htb)")
+    )
     assert (unable.verdict, unable.message) == (Verdict.FAILED, "this kernel cannot enforce shares (no htb)")
     assert "sch_htb" in unable.fix
 
     def refused() -> port.Shaping:
         raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]")
 
-    assert nics.of_kernel(refused).verdict is Verdict.FAILED
+    assert nic_checks.of_kernel(refused).verdict is Verdict.FAILED
 
 
 def test_a_wheel_without_the_hooks_program_is_reported_with_how_to_bring_it() -> None:
     def missing() -> bytes:
         raise errors.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
 
-    found = nics.of_program(missing)
+    found = nic_checks.of_program(missing)
     assert found.verdict is Verdict.FAILED
     assert "no interface can be shared without it" in found.message
     assert "driver/attach/build" in found.fix
-    assert nics.of_program(lambda: b"program").verdict is Verdict.OK
+    assert nic_checks.of_program(lambda: b"program").verdict is Verdict.OK
 
 
 def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib.Path) -> None:
     enforce = tmp_path / "enforce"
     for content, verdict in (("1", Verdict.WARNING), ("0", Verdict.OK)):
         enforce.write_text(content)
-        hook, selinux = nics.of_folder(tmp_path / "not" / "yet", enforce)
+        hook, selinux = nic_checks.of_folder(tmp_path / "not" / "yet", enforce)
         assert (hook.verdict, selinux.verdict) == (Verdict.OK, verdict)
-    assert [found.verdict for found in nics.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
+    assert [found.verdict for found in nic_checks.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
 
 
 def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
-    hook, *_ = nics.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
+    hook, *_ = nic_checks.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
 
 
@@ -295,20 +299,20 @@ def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
-    found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
+    found = gpu_checks.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert (found.verdict, found.message.split(",")[0]) == (Verdict.OK, "answers for 2 of 2 GPUs")
     library.event_kinds[hardware.gpus()[1].uuid] = None
-    unmonitored = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
+    unmonitored = gpu_checks.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
     assert unmonitored.verdict is Verdict.WARNING
     assert "NVML reports no Xids of gpu-1, so the driver only polls these GPUs every few seconds" in unmonitored.message
-    missing = gpus.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
+    missing = gpu_checks.of_library(lambda: nvml.NvmlGpus.open(tmp_path / "libnvidia-ml.so.1"))
     assert missing.verdict is Verdict.FAILED
     assert "cannot load" in missing.message
 
     def uninstalled() -> nvml.NvmlGpus:
         raise ImportError("pynvml")
 
-    assert gpus.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
+    assert gpu_checks.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
 
 
 def test_people_get_lines_with_a_mend_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:
@@ -327,7 +331,7 @@ def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: 
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
     for lost, counted in ((1, "answers for 1 of 2 GPUs"), (0, "answers for 0 of 2 GPUs")):
         hardware.lose(hardware.plugged()[lost].uuid)
-        found = gpus.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
+        found = gpu_checks.of_library(lambda: nvml.NvmlGpus(library.load, system=system))
         assert (found.verdict, found.message.split(",")[0]) == (Verdict.FAILED, counted)
         assert f"index {lost}" in found.message
         assert "nvmlDeviceGetHandleByIndex: GPU_IS_LOST" in found.message
@@ -356,27 +360,21 @@ def test_a_gpu_in_mig_mode_without_profiles_is_not_offered_and_named(tmp_path: p
     library.returns["nvmlDeviceGetGpuInstanceProfileInfoV"] = NOT_SUPPORTED
     driver = gpu_driver.GpuDriver(nvml.NvmlGpus(library.load, system=system))
     assert not driver.discover().devices
-    result = not_offered.gpus(not_offered.by(driver))
+    result = not_offered.faults(not_offered.by(driver))
     assert result.startswith("2 GPUs are not offered: gpu-0, gpu-1: MIG mode is on, but NVML lists no MIG profiles;")
-
-
-def prepared_with(node: edits.DeviceNode) -> lifecycle.Entry:
-    grant = lifecycle.GrantEntry(request="g", pool="n", device=device.Device(name="gpu-0"), edits=edits.Edits(device_nodes=(node,)))
-    ref = claims.ClaimRef(uid=names.ClaimUid("a"), namespace="default", name="a")
-    return lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARED, grants=(grant,))
 
 
 @pytest.mark.root
 @pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
 def test_device_nodes_of_claims_without_a_link_are_named(tmp_path: pathlib.Path) -> None:
     node = edits.DeviceNode(path="/dev/nvidia0", type="c", major=195, minor=0)
-    assert not list(gpus.of_links([], tmp_path))
-    (missing,) = gpus.of_links([prepared_with(node)], tmp_path)
+    assert not list(gpu_checks.of_links([], tmp_path))
+    (missing,) = gpu_checks.of_links([edits.Edits(device_nodes=(node,))], tmp_path)
     assert (missing.verdict, missing.subject) == (Verdict.WARNING, str(tmp_path / "dev/char"))
     assert missing.message.startswith(
         "no link for 195:0 (/dev/nvidia0): with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
     )
     assert "create-dev-char-symlinks" in missing.fix
-    host.ensure_device_nodes([node], tmp_path)
-    (linked,) = gpus.of_links([prepared_with(node)], tmp_path)
+    device_nodes.ensure_device_nodes([node], tmp_path)
+    (linked,) = gpu_checks.of_links([edits.Edits(device_nodes=(node,))], tmp_path)
     assert (linked.verdict, linked.message) == (Verdict.OK, "has the links of 1 device node")

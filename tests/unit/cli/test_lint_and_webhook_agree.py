@@ -12,7 +12,7 @@ from drakit.cli import composition
 from fakes import command_line
 from fakes import parameters as p
 
-RULES = composition.opaque_rules(settings.Settings())
+RULES = composition.opaque_rules(settings.defaults())
 
 
 def by_webhook(body: Mapping[str, object]) -> list[str]:

@@ -17,7 +17,7 @@ from fakes import forked_cli, wheels
 
 ROOT = pathlib.Path(__file__).parents[3]
 HELLO = ROOT / "examples" / "hello"
-NAMES = ("drakit-0.1.0-py3-none-any.whl", "drakit_cluster-0.1.0-py3-none-any.whl")
+NAMES = tuple(f"{name}-0.1.0-py3-none-any.whl" for name in ("drakit", "drakit_cluster", "drakit_tools"))
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def empty(tmp_path: pathlib.Path) -> new_wheels.Wheels:
     (tmp_path / "dist").mkdir()
     for name in NAMES:
         (tmp_path / "dist" / name).touch()
-    return new_wheels.Wheels(drakit=tmp_path / "dist" / NAMES[0], cluster=tmp_path / "dist" / NAMES[1])
+    return new_wheels.Wheels(drakit=tmp_path / "dist" / NAMES[0], cluster=tmp_path / "dist" / NAMES[1], tools=tmp_path / "dist" / NAMES[2])
 
 
 def made(folder: pathlib.Path, name: str, given: new_wheels.Wheels) -> dict[str, str]:
@@ -113,7 +113,7 @@ def test_what_is_there_is_not_written_over(tmp_path: pathlib.Path, empty: new_wh
 
 def test_without_a_choice_the_wheels_are_built_of_the_checkout_that_is_installed() -> None:
     with new_wheels.found(None) as given:
-        assert (given.drakit.name, given.cluster.name) == NAMES
+        assert (given.drakit.name, given.cluster.name, given.tools.name) == NAMES
         assert given.drakit.read_bytes() == wheels.built().drakit.read_bytes()
 
 
@@ -137,7 +137,7 @@ def test_a_git_url_gives_the_wheels_of_its_repository(tmp_path: pathlib.Path) ->
     for command in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "-m", "a"]):
         subprocess.run(["git", *command], cwd=repository, check=True, capture_output=True)
     with new_wheels.found(f"git+file://{repository}") as given:
-        assert (given.drakit.name, given.cluster.name) == NAMES
+        assert (given.drakit.name, given.cluster.name, given.tools.name) == NAMES
 
 
 @pytest.mark.parametrize(

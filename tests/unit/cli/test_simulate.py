@@ -9,7 +9,7 @@ import yaml
 from fakes import command_line
 from fakes import simulated_fleets as fleets
 
-SAMPLES = pathlib.Path(__file__).parents[3] / "driver" / "drakit" / "cli" / "samples"
+SAMPLES = pathlib.Path(__file__).parents[3] / "driver" / "drakit_tools" / "samples"
 SMALL = ("simulate", "--machine", "dgx-a100-40gb-2gpu:2")
 
 

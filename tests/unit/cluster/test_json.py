@@ -33,7 +33,7 @@ def test_what_is_no_json_is_refused(text: str | bytes) -> None:
 
 @pytest.fixture
 def raw(server: apiserver.ApiServer) -> httpx.Client:
-    headers = {"authorization": f"Bearer {server.issue_token('tester')}"}
+    headers = {"authorization": f"Bearer {server.issue_token('tester', ('system:masters',))}"}
     return httpx.Client(base_url=server.url, verify=tls.client_context(server.ca_pem), headers=headers, trust_env=False)
 
 

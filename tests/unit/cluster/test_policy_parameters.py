@@ -130,7 +130,7 @@ def _with_namespace(memory: registry.Registry) -> Object:
 def test_a_warning_has_kubernetes_words(server: apiserver.ApiServer, memory: registry.Registry) -> None:
     limit(memory, "limits", 1)
     install(memory, named("limits", namespace="default"), action="Warn")
-    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("x")) as api:
+    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("x", ("system:masters",))) as api:
         answer = api._http.post(CLASS.path(), json={"metadata": {"name": "ab"}, "spec": {}})
     text = "Validation failed for ValidatingAdmissionPolicy 'short' with binding 'b': at most 1 letters, says ConfigMap limits"
     assert answer.headers["warning"] == f'299 - "{text}"'

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from drakit_cluster.access import authorizer, users
-from drakit_cluster.access.authorizer import KnownUsers, Rbac
+from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
 from drakit_cluster.api import apiserver, registry, tls
 from drakit_cluster.api.patching import PatchKind
@@ -155,7 +155,7 @@ def test_an_aggregated_role_has_the_rules_of_those_it_selects(memory: registry.R
     reference: Json = {"kind": "ClusterRole", "name": "sum"}
     subjects: list[Json] = [{"kind": "Group", "name": "g"}]
     memory.create(CLUSTER_ROLE_BINDING, {"metadata": {"name": "sum"}, "roleRef": reference, "subjects": subjects})
-    authorizer = Rbac(store=memory.store)
+    authorizer = Authorizer(store=memory.store)
     user, wanted = User(name="u", groups=("g",)), Attributes(verb="get", group="resource.k8s.io", resource="deviceclasses")
     assert not authorizer.allows(user, wanted)
     memory.create(CLUSTER_ROLE, {"metadata": {"name": "part", "labels": {"part": "yes"}}, "rules": [rule("get", "deviceclasses")]})
@@ -218,11 +218,6 @@ def test_a_binding_keeps_its_role(memory: registry.Registry) -> None:
     made = memory.create(CLUSTER_ROLE_BINDING, {"metadata": {"name": "x"}, "roleRef": reference})
     with pytest.raises(errors.InvalidError, match="cannot change roleRef"):
         memory.update(CLUSTER_ROLE_BINDING, made | {"roleRef": reference | {"name": "edit"}})
-
-
-def test_known_users_may_do_everything_where_roles_do_not_decide() -> None:
-    assert KnownUsers().allows(User(name="x"), Attributes(verb="delete", resource="nodes"))
-    assert KnownUsers().rules_of(User(name="x"), "")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.client import client
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import LOCAL_ACCESS_REVIEW, NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT, TOKEN_REVIEW
+from drakit_cluster.objects.resources import NODE, POD, SECRET, SELF_REVIEW, SERVICEACCOUNT, TOKEN_REVIEW
 from unit.cluster import samples
 
 Connect = Callable[[str], client.ApiClient]
@@ -166,11 +166,3 @@ def test_a_token_for_somebody_else_is_no_token_of_this_server(
     assert review(admin, token_of(answer), "vault", "third")["audiences"] == ["vault"]
     assert "authenticated" not in review(admin, token_of(answer))
     assert "authenticated" not in review(https, token_of(answer), "vault")  # Another server's token.
-
-
-def test_reviews_of_a_namespace_stay_in_it(https: client.ApiClient) -> None:
-    attributes: Object = {"namespace": "default", "verb": "get", "resource": "pods"}
-    body: Object = {"spec": {"user": "u", "resourceAttributes": attributes}}
-    assert json_types.at(https.create(LOCAL_ACCESS_REVIEW, body, namespace="default"), "status", "allowed") is True
-    with pytest.raises(errors.BadRequestError, match="must match namespace: kube-system"):
-        https.create(LOCAL_ACCESS_REVIEW, body, namespace="kube-system")

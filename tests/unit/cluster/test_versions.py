@@ -22,7 +22,7 @@ BETA_RULE = replace(TAINT_RULE, version="v1beta2")
 
 @pytest.fixture
 def raw(server: apiserver.ApiServer) -> Iterator[httpx.Client]:
-    headers = {"authorization": f"Bearer {server.issue_token('tester')}"}
+    headers = {"authorization": f"Bearer {server.issue_token('tester', ('system:masters',))}"}
     context = tls.client_context(server.ca_pem)
     with httpx.Client(base_url=server.url, verify=context, headers=headers, trust_env=False) as connected:
         yield connected
@@ -54,7 +54,7 @@ def test_an_object_written_in_one_version_is_read_in_the_other(https: client.Api
 
 def test_a_watch_speaks_the_version_it_was_asked_in(server: apiserver.ApiServer, memory: registry.Registry) -> None:
     with apiserver.ApiServer(memory, bookmark_every=0.05) as quick:
-        token = quick.issue_token("tester")
+        token = quick.issue_token("tester", ("system:masters",))
         with (
             client.ApiClient(server=quick.url, ca_pem=quick.ca_pem, token=token) as api,
             contextlib.closing(api.watch(BETA, since="", bookmarks=True)) as watch,

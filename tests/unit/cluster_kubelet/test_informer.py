@@ -59,7 +59,7 @@ def test_changes_during_an_outage_that_lost_history_arrive_as_differences() -> N
         registry.create(NODE, _node(name))
     server = ApiServer(registry)
     server.start()
-    with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("t")) as client:
+    with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("t", ("system:masters",))) as client:
         informer = _follow(client, inbox)
         assert inbox.take(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
         server.stop()

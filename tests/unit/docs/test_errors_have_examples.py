@@ -1,7 +1,6 @@
 """Every text on the page of errors is printed by a command of the page, or is what a line of the code that raises the error can make."""
 
 import ast
-import pathlib
 import re
 from collections.abc import Iterator
 

@@ -14,9 +14,10 @@ _FILES = (".md", ".py", ".db", ".lock", ".new")
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)*/?")
 _MODULE = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 _TREES = ("driver", "cluster", "tests", "docs", "daemonset", "examples", "protos")
-_PACKAGES = ("driver/drakit", "driver/drakit_gpu", "driver/drakit_nic", "driver/drakit_tools", "cluster/drakit_cluster")
+_PACKAGES = ("driver/drakit", "cluster/drakit_cluster")
+_FAMILIES = ("driver/drakit_gpu", "driver/drakit_nic", "driver/drakit_tools", "examples/tpu")
 # A page may name a file from the folder of the family or the part that it is about.
-_PARTS = ("driver", *_PACKAGES, "cluster/drakit_cluster/scheduling")
+_PARTS = ("driver", *_PACKAGES, *_FAMILIES, "cluster/drakit_cluster/scheduling")
 # What a page says of the past, and placeholders.
 _EXEMPT = {"drakit.cluster", "driver/drakit/cli/commands/NAME.py"}
 PAGES = [*markdown.files(), markdown.ROOT / "cluster" / "README.md"]
@@ -31,7 +32,7 @@ def other_names() -> frozenset[str]:
 
 @functools.cache
 def packages() -> frozenset[str]:
-    """The names of the packages right below those of drakit."""
+    """The names of the packages right below drakit and drakit_cluster."""
     found = (file.parent.name for package in _PACKAGES for file in (markdown.ROOT / package).glob("*/__init__.py"))
     return frozenset(found)
 

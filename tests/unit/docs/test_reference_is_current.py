@@ -14,8 +14,8 @@ import pytest
 import drakit
 from drakit import machines, testing
 from drakit.core import errors, inventory
-from drakit.devices import registry
 from drakit_gpu.mock import machine
+from fakes import installed_drivers
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
@@ -53,7 +53,7 @@ def test_every_public_name_has_a_section() -> None:
 def offered(family: str, folder: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> inventory.Inventory:
     """Everything that a shipped machine offers, flat."""
     choice = machines.Choice(name=machine, directory=folder, owner="docs")
-    return registry.build(family, registry.Order(node="docs", machine=choice)).discover().flat()
+    return installed_drivers.build(family, node="docs", machine=choice).discover().flat()
 
 
 def test_every_counter_of_a_gpu_is_listed(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import port
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import markers
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -22,7 +22,7 @@ CODES = (port.Code.UNKNOWN, port.Code.NOT_FOUND, port.Code.GPU_IS_LOST)
 
 
 def node_of(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
-    made = instances.MarkerStore(folder=tmp_path / "instances")
+    made = markers.MarkerStore(folder=tmp_path / "instances")
     return gpu_node.GpuNode(tmp_path / "gpus", resources=gpu_driver.HostResources(made=made))
 
 

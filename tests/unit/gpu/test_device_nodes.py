@@ -10,8 +10,8 @@ import pytest
 
 from drakit import machines
 from drakit.core import edits, errors
+from drakit_gpu import device_nodes
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host
 from fakes import gpu_node
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")]
@@ -21,11 +21,11 @@ NUMBER = os.makedev(510, 147)
 READ_ONLY = """
 import pathlib, subprocess, sys
 from drakit.core import edits
-from drakit_gpu import host
+from drakit_gpu import device_nodes
 root = pathlib.Path(sys.argv[1])
 subprocess.run(["mount", "--bind", str(root / "dev"), str(root / "dev")], check=True)
 subprocess.run(["mount", "-o", "remount,bind,ro", str(root / "dev")], check=True)
-host.ensure_device_nodes([edits.DeviceNode(path="/dev/nvidia-caps/nvidia-cap147", type="c", major=510, minor=147)], root)
+device_nodes.ensure_device_nodes([edits.DeviceNode(path="/dev/nvidia-caps/nvidia-cap147", type="c", major=510, minor=147)], root)
 """
 
 
@@ -35,8 +35,8 @@ def node_at(path: pathlib.Path) -> tuple[bool, int, int]:
 
 
 def test_a_missing_node_is_made_with_its_folder_and_mode(tmp_path: pathlib.Path) -> None:
-    host.ensure_device_nodes([NODE], tmp_path)
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert node_at(tmp_path / "dev/nvidia-caps/nvidia-cap147") == (True, NUMBER, 0o444)
     assert [file.name for file in (tmp_path / "dev/nvidia-caps").iterdir()] == ["nvidia-cap147"]
 
@@ -45,7 +45,7 @@ def test_a_node_with_the_numbers_of_an_earlier_boot_is_replaced(tmp_path: pathli
     path = tmp_path / "dev/nvidia-caps/nvidia-cap147"
     path.parent.mkdir(parents=True)
     os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(511, 1))
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert node_at(path)[1] == NUMBER
 
 
@@ -54,7 +54,7 @@ def test_a_node_that_is_right_is_left_as_it_is(tmp_path: pathlib.Path) -> None:
     path.parent.mkdir(parents=True)
     os.mknod(path, 0o600 | stat.S_IFCHR, NUMBER)
     before = path.lstat()
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert path.lstat() == before
 
 
@@ -63,7 +63,7 @@ def test_anything_else_in_its_place_is_an_error_and_stays(tmp_path: pathlib.Path
     path.parent.mkdir(parents=True)
     path.write_text("an admin's")
     with pytest.raises(errors.HardwareError, match="is in the way: it is not a character device"):
-        host.ensure_device_nodes([NODE], tmp_path)
+        device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert path.read_text() == "an admin's"
 
 
@@ -87,9 +87,9 @@ def links(root: pathlib.Path) -> dict[str, str]:
 def test_every_node_gets_its_link_by_number_once(tmp_path: pathlib.Path) -> None:
     whole = edits.DeviceNode(path="/dev/nvidia0", type="c", major=195, minor=0)
     for _ in range(2):
-        host.ensure_device_nodes([whole, NODE], tmp_path)
+        device_nodes.ensure_device_nodes([whole, NODE], tmp_path)
         assert links(tmp_path) == {"195:0": "../nvidia0", "510:147": "../nvidia-caps/nvidia-cap147"}
-        assert all(host.has_link(node, tmp_path) for node in (whole, NODE))
+        assert all(device_nodes.has_link(node, tmp_path) for node in (whole, NODE))
     assert len(list((tmp_path / "dev/char").iterdir())) == 2
     assert (tmp_path / "dev/char/510:147").stat().st_rdev == NUMBER
 
@@ -98,30 +98,30 @@ def test_a_node_that_another_program_made_gets_its_link_too(tmp_path: pathlib.Pa
     path = tmp_path / "dev/nvidia-caps/nvidia-cap147"
     path.parent.mkdir(parents=True)
     os.mknod(path, 0o600 | stat.S_IFCHR, NUMBER)
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert links(tmp_path) == {"510:147": "../nvidia-caps/nvidia-cap147"}
 
 
 @pytest.mark.parametrize("target", ["/dev/nvidia-caps/nvidia-cap147", "../nvidia-caps/nvidia-cap147", "../alias"])
 def test_a_link_that_leads_to_the_device_is_kept(tmp_path: pathlib.Path, target: str) -> None:
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     (tmp_path / "dev/alias").symlink_to("nvidia-caps/nvidia-cap147")
     link = tmp_path / "dev/char/510:147"
     link.unlink()
     link.symlink_to(target)
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert links(tmp_path) == {"510:147": target}
 
 
 def test_a_link_to_nothing_or_to_another_device_is_replaced(tmp_path: pathlib.Path) -> None:
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     link, other = tmp_path / "dev/char/510:147", tmp_path / "dev/other"
     os.mknod(other, 0o600 | stat.S_IFCHR, os.makedev(1, 3))
     for target in ("../gone", "/dev/gone", "../other", "510:147"):
         link.unlink()
         link.symlink_to(target)
-        assert not host.has_link(NODE, tmp_path)
-        host.ensure_device_nodes([NODE], tmp_path)
+        assert not device_nodes.has_link(NODE, tmp_path)
+        device_nodes.ensure_device_nodes([NODE], tmp_path)
         assert links(tmp_path) == {"510:147": "../nvidia-caps/nvidia-cap147"}
 
 
@@ -134,7 +134,7 @@ def test_anything_but_a_link_is_kept(tmp_path: pathlib.Path, kind: str, caplog: 
     else:
         link.mkdir() if kind == "folder" else link.write_text("an admin's")
     before = link.lstat()
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert link.lstat() == before
     assert ("device link not created" in caplog.text) == (kind != "node"), "a node of that number serves as well as a link"
     assert node_at(tmp_path / "dev/nvidia-caps/nvidia-cap147")[1] == NUMBER
@@ -143,18 +143,18 @@ def test_anything_but_a_link_is_kept(tmp_path: pathlib.Path, kind: str, caplog: 
 @pytest.mark.parametrize("target,left", [("../nvidia-uvm", {}), ("../another", {"509:0": "../another"})])
 def test_the_link_of_an_earlier_number_is_removed_where_it_is_ours(tmp_path: pathlib.Path, target: str, left: dict[str, str]) -> None:
     earlier = edits.DeviceNode(path="/dev/nvidia-uvm", type="c", major=509, minor=0)
-    host.ensure_device_nodes([earlier], tmp_path)
+    device_nodes.ensure_device_nodes([earlier], tmp_path)
     link = tmp_path / "dev/char/509:0"
     link.unlink()
     link.symlink_to(target)
-    host.ensure_device_nodes([edits.DeviceNode(path="/dev/nvidia-uvm", type="c", major=507, minor=0)], tmp_path)
+    device_nodes.ensure_device_nodes([edits.DeviceNode(path="/dev/nvidia-uvm", type="c", major=507, minor=0)], tmp_path)
     assert links(tmp_path) == {"507:0": "../nvidia-uvm", **left}
 
 
 def test_a_read_only_dev_is_no_error(tmp_path: pathlib.Path) -> None:
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     (tmp_path / "dev/char/510:147").unlink()
     subprocess.run(["unshare", "--mount", sys.executable, "-c", READ_ONLY, str(tmp_path)], check=True)
     assert not links(tmp_path)
-    host.ensure_device_nodes([NODE], tmp_path)
+    device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert links(tmp_path)

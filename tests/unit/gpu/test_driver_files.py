@@ -12,8 +12,8 @@ import referencing.jsonschema
 
 from drakit.cdi import spec
 from drakit.core import edits, errors, names
-from drakit_gpu import cdi, host
-from drakit_gpu.mock import machine
+from drakit_gpu import cdi, driver_root, toolkit
+from drakit_gpu.mock import mock_driver_root
 from drakit_gpu.sharing.mps import daemon_folder
 
 SCHEMA = pathlib.Path(__file__).parents[2] / "golden" / "cdi-schema"
@@ -27,19 +27,19 @@ print({text!r})
 
 
 @pytest.fixture
-def root(tmp_path: pathlib.Path) -> host.DriverRoot:
-    made = machine.create_driver_root(tmp_path, VERSION)
-    return host.DriverRoot(path=made.path, on_host=pathlib.Path("/run/nvidia/driver"))
+def root(tmp_path: pathlib.Path) -> driver_root.DriverRoot:
+    made = mock_driver_root.create_driver_root(tmp_path, VERSION)
+    return driver_root.DriverRoot(path=made.path, on_host=pathlib.Path("/run/nvidia/driver"))
 
 
-def install(root: host.DriverRoot, name: str, text: str = "") -> pathlib.Path:
+def install(root: driver_root.DriverRoot, name: str, text: str = "") -> pathlib.Path:
     program = root.path / "usr/bin" / name
     program.write_text(text)
     program.chmod(0o755)
     return program
 
 
-def install_toolkit(root: host.DriverRoot, printed: object) -> pathlib.Path:
+def install_toolkit(root: driver_root.DriverRoot, printed: object) -> pathlib.Path:
     """nvidia-ctk that prints this; returns the file in which it notes how it was called."""
     log = root.path / "called"
     text = printed if isinstance(printed, str) else json.dumps(printed)
@@ -51,9 +51,9 @@ def mounted(container: edits.Edits) -> dict[str, str]:
     return {mount.container_path: mount.host_path for mount in container.mounts}
 
 
-def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(root: host.DriverRoot) -> None:
+def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(root: driver_root.DriverRoot) -> None:
     mounts = mounted(cdi.DriverFiles(root).of(VERSION))
-    for name in machine.LIBRARIES:
+    for name in mock_driver_root.LIBRARIES:
         file = f"/usr/lib64/{name}.so.{VERSION}"
         assert mounts[file] == mounts[f"/usr/lib64/{name}.so.1"] == f"/run/nvidia/driver{file}"
     assert mounts["/usr/lib64/libcuda.so"].endswith(f"libcuda.so.{VERSION}")
@@ -61,7 +61,7 @@ def test_every_library_of_the_version_is_mounted_from_the_host_with_its_links(ro
     assert mounts[f"/lib/firmware/nvidia/{VERSION}/gsp_ga10x.bin"]
 
 
-def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root: host.DriverRoot) -> None:
+def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     container = cdi.DriverFiles(root).of(VERSION)
     assert "/usr/lib64/libcuda.so.1" not in mounted(container)
@@ -73,13 +73,13 @@ def test_with_nvidias_hook_links_and_linker_cache_are_made_in_the_container(root
     assert cache.args == ("nvidia-cdi-hook", "update-ldcache", "--folder", "/usr/lib64")
 
 
-def test_files_of_another_version_are_left_out(root: host.DriverRoot) -> None:
+def test_files_of_another_version_are_left_out(root: driver_root.DriverRoot) -> None:
     (root.path / "usr/lib64/libcuda.so.550.54.14").touch()
     assert not any("550" in path for path in mounted(cdi.DriverFiles(root).of(VERSION)))
 
 
 @pytest.mark.parametrize("name", ["libcuda", "libnvidia-ml"])
-def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing(root: host.DriverRoot, name: str) -> None:
+def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing(root: driver_root.DriverRoot, name: str) -> None:
     file = root.path / f"usr/lib64/{name}.so.{VERSION}"
     file.unlink()
     files = cdi.DriverFiles(root)
@@ -89,7 +89,7 @@ def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing
     assert f"/usr/lib64/{name}.so.{VERSION}" in mounted(files.of(VERSION))
 
 
-def test_what_was_found_is_kept_until_a_folder_changes(root: host.DriverRoot) -> None:
+def test_what_was_found_is_kept_until_a_folder_changes(root: driver_root.DriverRoot) -> None:
     files = cdi.DriverFiles(root)
     first = files.of(VERSION)
     assert files.of(VERSION) is first
@@ -99,7 +99,7 @@ def test_what_was_found_is_kept_until_a_folder_changes(root: host.DriverRoot) ->
         files.of("590.1")
 
 
-def toolkit_spec(root: host.DriverRoot, **common: object) -> dict[str, object]:
+def toolkit_spec(root: driver_root.DriverRoot, **common: object) -> dict[str, object]:
     mounts = [
         {"hostPath": f"{root.path}/usr/lib64/{name}.so.{VERSION}", "containerPath": f"/usr/lib64/{name}.so.{VERSION}", "options": ["ro"]}
         for name in ("libcuda", "libnvidia-ml")
@@ -110,7 +110,7 @@ def toolkit_spec(root: host.DriverRoot, **common: object) -> dict[str, object]:
     return {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [], "containerEdits": {**edited, **common}}
 
 
-def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: host.DriverRoot) -> None:
+def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     log = install_toolkit(root, toolkit_spec(root))
     files = cdi.DriverFiles(root)
@@ -123,7 +123,7 @@ def test_the_toolkit_runs_once_and_its_paths_become_host_paths(root: host.Driver
     assert container.hooks[0].path == "/run/nvidia/driver/usr/bin/nvidia-cdi-hook"
 
 
-def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: host.DriverRoot) -> None:
+def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driver_root.DriverRoot) -> None:
     result = toolkit_spec(root)
     common = result["containerEdits"]
     assert isinstance(common, dict)
@@ -138,7 +138,7 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: host
     assert daemon_folder.PIPE_IN_CONTAINER not in mounts
 
 
-def test_the_toolkit_can_be_left_alone(root: host.DriverRoot) -> None:
+def test_the_toolkit_can_be_left_alone(root: driver_root.DriverRoot) -> None:
     log = install_toolkit(root, {})
     assert cdi.DriverFiles(root, use_toolkit=False).of(VERSION).mounts
     assert not log.exists()
@@ -158,7 +158,7 @@ def test_the_toolkit_can_be_left_alone(root: host.DriverRoot) -> None:
         ({"netDevices": []}, "unknown field netDevices"),
     ],
 )
-def test_what_the_toolkit_prints_is_not_believed(root: host.DriverRoot, common: dict[str, object], message: str) -> None:
+def test_what_the_toolkit_prints_is_not_believed(root: driver_root.DriverRoot, common: dict[str, object], message: str) -> None:
     install(root, "nvidia-cdi-hook")
     install_toolkit(root, toolkit_spec(root, **common))
     with pytest.raises((errors.HardwareError, errors.RetryError), match=message):
@@ -166,19 +166,19 @@ def test_what_the_toolkit_prints_is_not_believed(root: host.DriverRoot, common: 
 
 
 @pytest.mark.parametrize("printed", ["not JSON", "[]", '{"containerEdits": 1}'])
-def test_output_that_is_no_spec_is_an_error(root: host.DriverRoot, printed: str) -> None:
+def test_output_that_is_no_spec_is_an_error(root: driver_root.DriverRoot, printed: str) -> None:
     install_toolkit(root, printed)
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: printed an invalid CDI spec"):
         cdi.DriverFiles(root).of(VERSION)
 
 
-def test_a_toolkit_that_fails_says_why(root: host.DriverRoot) -> None:
+def test_a_toolkit_that_fails_says_why(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-ctk", f"#!{sys.executable}\nimport sys\nsys.exit('could not load NVML')\n")
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: failed with 1: could not load NVML"):
-        cdi.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")
+        toolkit.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")
 
 
-def test_the_edits_make_a_valid_cdi_file(root: host.DriverRoot) -> None:
+def test_the_edits_make_a_valid_cdi_file(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-cdi-hook")
     name = edits.CdiName(driver="gpu.drakit.dev", claim_uid=names.ClaimUid(UUID), device="gpu-0")
     load = {name: json.loads((SCHEMA / name).read_text()) for name in ("schema.json", "defs.json")}
@@ -187,6 +187,6 @@ def test_the_edits_make_a_valid_cdi_file(root: host.DriverRoot) -> None:
     validator = jsonschema.Draft7Validator(load["schema.json"], registry=referencing.Registry().with_resources(resources))
     for container in (
         cdi.DriverFiles(root).of(VERSION),
-        cdi.DriverFiles(machine.create_driver_root(root.path.parent / "b", VERSION)).of(VERSION),
+        cdi.DriverFiles(mock_driver_root.create_driver_root(root.path.parent / "b", VERSION)).of(VERSION),
     ):
         validator.validate(json.loads(spec.encode(name, container)))

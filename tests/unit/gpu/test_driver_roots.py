@@ -6,7 +6,7 @@ import platform
 import pytest
 
 from drakit.core import edits, errors
-from drakit_gpu import cdi, host, settings
+from drakit_gpu import cdi, driver_root, settings
 from drakit_gpu.nvml import library
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import supervisor
@@ -48,7 +48,7 @@ def link(path: pathlib.Path, target: str) -> None:
     path.symlink_to(target)
 
 
-def mounted(root: host.DriverRoot) -> dict[str, str]:
+def mounted(root: driver_root.DriverRoot) -> dict[str, str]:
     container: edits.Edits = cdi.DriverFiles(root).of(VERSION)
     return {mount.container_path: mount.host_path for mount in container.mounts}
 
@@ -58,7 +58,7 @@ def test_libraries_and_programs_of_every_system_are_found(tmp_path: pathlib.Path
     libraries, programs, below, inside = SYSTEMS[system]
     install(tmp_path / libraries)
     install_program(tmp_path / programs)
-    root = host.DriverRoot(path=tmp_path / below, on_host=pathlib.Path("/h") / below)
+    root = driver_root.DriverRoot(path=tmp_path / below, on_host=pathlib.Path("/h") / below)
     assert root.library(library.NAME) == tmp_path / libraries / f"libnvidia-ml.so.{VERSION}"
     mounts = mounted(root)
     for name in NAMES:
@@ -75,7 +75,7 @@ def test_absolute_links_of_debian_begin_at_the_driver_root(tmp_path: pathlib.Pat
     install_program(tmp_path / "usr/lib/nvidia/current")
     link(tmp_path / "usr/bin/nvidia-smi", "/etc/alternatives/nvidia--nvidia-smi")
     link(alternatives / "nvidia--nvidia-smi", "../../usr/lib/nvidia/current/nvidia-smi")
-    root = host.DriverRoot(path=tmp_path)
+    root = driver_root.DriverRoot(path=tmp_path)
     assert root.library(library.NAME) == folder / f"nvidia/current/libnvidia-ml.so.{VERSION}"
     assert root.program("nvidia-smi") == tmp_path / "usr/lib/nvidia/current/nvidia-smi"
     mounts = mounted(root)
@@ -91,7 +91,7 @@ def test_libraries_that_are_links_into_the_nix_store_are_mounted_from_there(tmp_
         for suffix in (VERSION, "1"):
             link(tmp_path / f"nix/store/def-graphics/lib/{name}.so.{suffix}", f"/nix/store/abc-nvidia-x11/lib/{name}.so.{suffix}")
     link(tmp_path / "run/opengl-driver", "/nix/store/def-graphics")
-    mounts = mounted(host.DriverRoot(path=tmp_path, on_host=pathlib.Path("/")))
+    mounts = mounted(driver_root.DriverRoot(path=tmp_path, on_host=pathlib.Path("/")))
     assert mounts[f"{MULTIARCH}/libcuda.so.{VERSION}"] == f"/nix/store/abc-nvidia-x11/lib/libcuda.so.{VERSION}"
     assert mounts[f"{MULTIARCH}/libcuda.so.1"] == f"/nix/store/abc-nvidia-x11/lib/libcuda.so.{VERSION}"
 
@@ -99,7 +99,7 @@ def test_libraries_that_are_links_into_the_nix_store_are_mounted_from_there(tmp_
 def test_hooks_name_the_folders_and_links_of_the_container(tmp_path: pathlib.Path) -> None:
     install(tmp_path / "home/kubernetes/bin/nvidia/lib64")
     install_program(tmp_path / "usr/bin", cdi.HOOK)
-    links, cache = cdi.DriverFiles(host.DriverRoot(path=tmp_path)).of(VERSION).hooks
+    links, cache = cdi.DriverFiles(driver_root.DriverRoot(path=tmp_path)).of(VERSION).hooks
     assert f"libcuda.so.{VERSION}::{MULTIARCH}/libcuda.so.1" in links.args
     assert cache.args == (cdi.HOOK, "update-ldcache", "--folder", MULTIARCH)
 
@@ -108,7 +108,7 @@ def test_no_link_leads_out_of_the_driver_root_or_round_in_a_circle(tmp_path: pat
     (tmp_path / "secret").write_text("the host's")
     inside = tmp_path / "root"
     (inside / "usr/lib64").mkdir(parents=True)
-    root = host.DriverRoot(path=inside)
+    root = driver_root.DriverRoot(path=inside)
     for number, target in enumerate(["../../../secret", "/../secret", str(tmp_path / "secret"), "../../../../../../../../secret"]):
         link(inside / f"usr/lib64/lib{number}.so", target)
         resolved = root.resolve(inside / f"usr/lib64/lib{number}.so")
@@ -128,24 +128,24 @@ def test_no_link_leads_out_of_the_driver_root_or_round_in_a_circle(tmp_path: pat
 def test_a_file_in_the_way_of_a_folder_and_a_bad_name_are_not_found(tmp_path: pathlib.Path) -> None:
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr/lib64").touch()
-    assert host.DriverRoot(path=tmp_path).library(library.NAME) is None
-    assert host.DriverRoot(path=tmp_path).resolve(tmp_path / ("n" * 300)) is None
+    assert driver_root.DriverRoot(path=tmp_path).library(library.NAME) is None
+    assert driver_root.DriverRoot(path=tmp_path).resolve(tmp_path / ("n" * 300)) is None
 
 
 def test_an_error_names_the_folders_that_were_searched(tmp_path: pathlib.Path) -> None:
     (tmp_path / "usr/lib64").mkdir(parents=True)
-    root, searched = host.DriverRoot(path=tmp_path, folders=("opt/own",)), f"searched below {tmp_path}: opt/own, usr/lib64"
+    root, searched = driver_root.DriverRoot(path=tmp_path, folders=("opt/own",)), f"searched below {tmp_path}: opt/own, usr/lib64"
     with pytest.raises(errors.RetryError, match=rf"libcuda\.so\.{VERSION}.*gpu\.library_folders; {searched}$"):
         cdi.DriverFiles(root).of(VERSION)
     with pytest.raises(errors.HardwareError, match=rf"LIBRARY_NOT_FOUND .*gpu\.library_folders or gpu\.library; {searched}"):
         library.load(None, root)
-    assert host.DriverRoot(path=tmp_path / "usr/lib64").searched().endswith("/usr/lib64: none of the usual folders exists")
+    assert driver_root.DriverRoot(path=tmp_path / "usr/lib64").searched().endswith("/usr/lib64: none of the usual folders exists")
 
 
 def test_folders_of_the_settings_are_searched_first(tmp_path: pathlib.Path) -> None:
     install(tmp_path / "usr/lib64", ("libcuda", "libnvidia-ml"))
     install(tmp_path / "opt/own", ("libcuda", "libnvidia-ml"))
-    root = host.DriverRoot(path=tmp_path, folders=settings.GpuSettings(library_folders=("/opt/own",)).library_folders)
+    root = driver_root.DriverRoot(path=tmp_path, folders=settings.GpuSettings(library_folders=("/opt/own",)).library_folders)
     assert root.library(library.NAME) == tmp_path / f"opt/own/libnvidia-ml.so.{VERSION}"
     assert mounted(root)[f"{MULTIARCH}/libcuda.so.1"] == str(tmp_path / f"opt/own/libcuda.so.{VERSION}")
 
@@ -155,7 +155,7 @@ def test_a_driver_before_its_first_ldconfig_is_found_and_has_its_sonames(tmp_pat
     install(folder, ("libcuda", "libnvidia-ml"))
     for name in ("libcuda", "libnvidia-ml"):
         (folder / f"{name}.so.1").unlink()
-    root = host.DriverRoot(path=tmp_path)
+    root = driver_root.DriverRoot(path=tmp_path)
     assert root.library(library.NAME) == folder / f"libnvidia-ml.so.{VERSION}"
     assert mounted(root)["/usr/lib/x86_64-linux-gnu/libcuda.so.1"] == str(folder / f"libcuda.so.{VERSION}")
     (folder / "libnvidia-ml.so.550.54.14").touch()
@@ -163,7 +163,7 @@ def test_a_driver_before_its_first_ldconfig_is_found_and_has_its_sonames(tmp_pat
 
 
 def test_a_driver_that_appears_in_another_folder_is_noticed(tmp_path: pathlib.Path) -> None:
-    files = cdi.DriverFiles(host.DriverRoot(path=tmp_path))
+    files = cdi.DriverFiles(driver_root.DriverRoot(path=tmp_path))
     install(tmp_path / "usr/lib64", ("libcuda", "libnvidia-ml"))
     first = files.of(VERSION)
     assert files.of(VERSION) is first
@@ -175,7 +175,7 @@ def test_links_between_folders_are_one_folder(tmp_path: pathlib.Path) -> None:
     install(tmp_path / "usr/lib")
     link(tmp_path / "usr/lib64", "lib")
     link(tmp_path / "lib64", "usr/lib")
-    assert host.DriverRoot(path=tmp_path).library_folders() == {tmp_path / "usr/lib": "/usr/lib64"}
+    assert driver_root.DriverRoot(path=tmp_path).library_folders() == {tmp_path / "usr/lib": "/usr/lib64"}
 
 
 def test_an_mps_pod_searches_the_folders_of_the_settings(tmp_path: pathlib.Path) -> None:

@@ -1,6 +1,7 @@
 """What the metrics say of each GPU is what lies on it, what claims hold of it and how the watch found it, and one that is lost hides no other."""
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,10 +10,10 @@ from drakit.core import names
 from drakit.testing import fake_context
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.health import faults
-from drakit_gpu.sharing.mps import child_daemons
-from fakes import gpu_node, mps_daemon
+from drakit_gpu.sharing.mps import pod_daemons
+from fakes import gpu_node, mps_daemon, mps_pods
 
 Numbers = dict[str, float]
 MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strategy.MPS))
@@ -72,10 +73,15 @@ def test_an_instance_in_the_same_place_of_another_gpu_is_not_ours(node: gpu_node
     assert (result["mig_instances.ours"], result["mig_instances.others"]) == (0, 1)
 
 
-def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+@pytest.fixture
+def daemons(tmp_path: pathlib.Path) -> Iterator[pod_daemons.PodDaemons]:
+    with mps_pods.daemons(tmp_path, mps_daemon.install(tmp_path / "root")) as running:
+        yield running
+
+
+def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     around = gpu_driver.HostResources(daemons=daemons)
-    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=settings.SharePolicy(number=4), resources=around)
+    node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=share_policy.SharePolicy(number=4), resources=around)
     for number, chosen in enumerate((MPS, gpu_config.GpuConfig())):
         share_id = names.ShareId(f"00000000-0000-4000-8000-{number:012d}")
         node.prepare("gpu-1-shared", uid=f"claim-{number}", share_id=share_id, config=chosen)
@@ -88,8 +94,7 @@ def test_shares_and_mps_daemons_are_counted_where_they_are(tmp_path: pathlib.Pat
     assert (result["shares_held"], result["mps_daemons"]) == (0, 0)
 
 
-def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path) -> None:
-    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
+def test_a_daemon_that_died_does_not_run(tmp_path: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", resources=gpu_driver.HostResources(daemons=daemons))
     node.prepare("gpu-1", config=MPS)
     assert numbers(looked(node), "gpu-1")["mps_daemons"] == 1

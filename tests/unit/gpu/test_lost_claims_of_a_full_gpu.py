@@ -10,7 +10,7 @@ from drakit.core import inventory, lifecycle
 from drakit.core.slices import resource_slice
 from drakit.node import engine, local_node, restorer
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import markers
 from drakit_gpu.mock import mock_gpus
 from fakes import claim_source, claim_statuses, crash_node, journal_samples
 
@@ -29,7 +29,7 @@ class Site:
         self.source = claim_source.FakeClaimSource()
 
     def open(self) -> local_node.LocalNode:
-        resources = gpu_driver.HostResources(made=instances.MarkerStore(folder=self._made))
+        resources = gpu_driver.HostResources(made=markers.MarkerStore(folder=self._made))
         spec = local_node.DriverSpec(
             driver_name=gpu_driver.NAME,
             build=lambda intents: gpu_driver.GpuDriver(self.hardware, intents=intents, resources=resources),

@@ -13,7 +13,7 @@ from drakit.core import lifecycle, names, records
 from drakit.node import engine, inventory_cache, recovery
 from drakit_gpu import cdi, port
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu.mock import machine, mock_gpus
+from drakit_gpu.mock import mock_driver_root, mock_gpus
 from fakes import claim_source, crash_node, gpu_node
 
 UID = names.ClaimUid("11111111-2222-3333-4444-555555555555")
@@ -181,7 +181,7 @@ CHANGES = {"create_gpu_instance", "create_compute_instance", "destroy_gpu_instan
 
 def with_files(gpus: GpuWorld, folder: pathlib.Path) -> cdi.DriverFiles:
     """Let containers have the driver's files."""
-    root = machine.create_driver_root(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
+    root = mock_driver_root.create_driver_root(folder, mock_gpus.MockGpus(gpus.choice).versions().driver)
     files = cdi.DriverFiles(root, use_toolkit=False)
     gpus.resources = gpu_driver.HostResources(files=files)
     return files
@@ -212,7 +212,7 @@ def test_a_new_driver_version_refreshes_the_files_of_a_whole_gpu_and_nothing_els
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    machine.create_driver_root(tmp_path / "root", NEWER)
+    mock_driver_root.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     served = gpus.boot()
     names = gpus.steps.names
@@ -227,7 +227,7 @@ def test_instances_are_created_again_after_a_driver_update(gpus: GpuWorld, tmp_p
     with_files(gpus, tmp_path / "root")
     answer = gpus.prepare(gpus.boot())
     gpus.hardware = Upgraded
-    machine.create_driver_root(tmp_path / "root", NEWER)
+    mock_driver_root.create_driver_root(tmp_path / "root", NEWER)
     mock_gpus.MockGpus(gpus.choice).reload()
     assert not gpus.instances()
     assert gpus.prepare(gpus.boot()) == answer

@@ -13,12 +13,12 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.node import edits_refresh, engine, local_node, node, timing
-from drakit_gpu import cdi, host, port
+from drakit_gpu import cdi, driver_root, port
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
-from drakit_gpu.mig import instances
-from drakit_gpu.mock import machine, mock_gpus
+from drakit_gpu.mig import markers
+from drakit_gpu.mock import mock_driver_root, mock_gpus
 from fakes import claim_source, crash_node, slice_store
 
 ROUNDS, BETWEEN = 1500, 0.02
@@ -37,15 +37,15 @@ class Running:
         self.store, self.claims = slice_store.FakeSliceStore(), claim_source.FakeClaimSource()
         self.gpu = self.hardware.plugged()[0].uuid
         self.version = OLD
-        machine.create_driver_root(folder, OLD)
+        mock_driver_root.create_driver_root(folder, OLD)
         self.node: node.Node | None = None
         self.events: list[str] = []
 
     def _driver(self, intents: local_node.Intents) -> gpu_driver.GpuDriver:
         hardware = cast("port.GpuPort", Versioned(self.hardware, self))
         resources = gpu_driver.HostResources(
-            files=cdi.DriverFiles(host.DriverRoot(path=self._folder / "driver-root"), use_toolkit=False),
-            made=instances.MarkerStore(folder=self._folder / "instances"),
+            files=cdi.DriverFiles(driver_root.DriverRoot(path=self._folder / "driver-root"), use_toolkit=False),
+            made=markers.MarkerStore(folder=self._folder / "instances"),
         )
         return gpu_driver.GpuDriver(hardware, intents=intents, options=discovery.DiscoveryOptions(), health=HEALTH, resources=resources)
 
@@ -108,7 +108,7 @@ class Running:
 
     def upgrade(self) -> None:
         """Install the new driver's files and remove the old ones."""
-        machine.create_driver_root(self._folder, NEW)
+        mock_driver_root.create_driver_root(self._folder, NEW)
         for file in [*(self._folder / "driver-root").rglob(f"*.so.{OLD}")]:
             file.unlink()
         self.version = NEW

@@ -6,9 +6,9 @@ import pytest
 
 from drakit.core import device, errors, inventory
 from drakit.core.slices import node_selection, resource_slice
-from drakit.devices.tpu import machine, offer
 from drakit.node.publishing import cluster_publisher
 from fakes import real_clock, slice_store
+from tpu_driver import machine, offer
 
 DRIVER = "tpu.drakit.dev"
 GATE = "the API server answered 422: spec: exactly one of nodeName, nodeSelector, allNodes, perDeviceNodeSelection is required"

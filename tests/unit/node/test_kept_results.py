@@ -3,12 +3,12 @@
 import dataclasses
 import datetime
 import threading
-from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 
 from drakit.core import claim as claims
-from drakit.core import driver, errors, lifecycle, ports
+from drakit.core import driver, errors, lifecycle, ports, records
 from drakit.node import device_preparer, engine, timing
 from fakes import author, crash_node, fpga
 
@@ -99,7 +99,7 @@ def reversed_results(node: crash_node.CrashNode, ref: claims.ClaimRef) -> claims
 
 
 def kept_by(started: engine.Engine) -> int:
-    return len(started._preparer._results)
+    return len(started.preparer._results)
 
 
 def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_order(node: crash_node.CrashNode) -> None:
@@ -142,23 +142,11 @@ def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_
     assert node.hardware.made == {"chip-0": 1, "chip-1": 1}
 
 
-def plain(started: engine.Engine) -> ports.ClaimEngine:
-    return started
-
-
-def timed(started: engine.Engine) -> ports.ClaimEngine:
-    return timing.TimedEngine(started, ports.Unmeasured())
-
-
 @pytest.mark.parametrize("count", range(1, 8))
-@pytest.mark.parametrize("served", [plain, timed])
-def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(
-    node: crash_node.CrashNode, count: int, served: Callable[[engine.Engine], ports.ClaimEngine]
-) -> None:
+def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(node: crash_node.CrashNode, count: int) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
-    asked = served(started)
     refs = [node.claim("pipe", shared=True) for _ in range(count)]
-    while any(kubelet.call(asked, *refs)):
+    while any(kubelet.call(started, *refs)):
         assert kubelet.calls <= count, f"never answered; set up {len(kubelet.steps)} times"
     assert len(kubelet.steps) == len(set(kubelet.steps)) == count
     assert kept_by(started) == 0, "the kubelet heard the answer"
@@ -200,6 +188,28 @@ def test_a_retry_error_keeps_finished_devices_with_binding_conditions_too(node: 
     ref = node.claim(*TWO)
     assert [kubelet.call(started, ref) for _ in range(4)] == [["half done"], ["half done"], ["half done"], [""]]
     assert bound == ["chip-0", "chip-1"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Renamed(author.Tuning):
+    kind: ClassVar[str] = "Renamed"
+
+
+class Upgraded(WarmingUp):
+    config_types = (Renamed,)
+
+
+def test_a_begun_claim_whose_parameters_an_upgrade_rejects_gets_no_default(node: crash_node.CrashNode) -> None:
+    node.driver_type = WarmingUp
+    kubelet, started = Kubelet(node, 30), node.boot()
+    parameters = records.freeze_record({"apiVersion": author.Tuning.api_version, "kind": author.Tuning.kind, "speed": 2})
+    config = claims.OpaqueConfig(source=claims.ConfigSource.CLAIM, driver=author.FakeDriver.name, parameters=parameters)
+    ref = node.claim(*TWO, configs=(config,))
+    assert kubelet.call(started, ref) == ["warming up"]
+    node.driver_type = Upgraded
+    [error] = kubelet.call(node.boot(recover=False), ref)
+    assert "Renamed" in error
+    assert node.hardware.made == {"chip-0": 2}
 
 
 def test_another_error_after_a_retry_error_undoes_all(node: crash_node.CrashNode) -> None:

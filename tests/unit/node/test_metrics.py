@@ -16,10 +16,10 @@ from drakit.telemetry import logs
 def test_claims_are_timed_by_verb_outcome_and_phase() -> None:
     counted = metrics.Metrics()
     driver = counted.of("gpu.drakit.dev")
-    driver.answered("prepare", ok=True, seconds=0.003)
-    driver.answered("prepare", ok=False, seconds=0.3)
-    driver.phase("fetch", ok=True, seconds=0.002)
-    driver.phase("fetch", ok=False, seconds=0.5)
+    driver.observe_claim("prepare", ok=True, seconds=0.003)
+    driver.observe_claim("prepare", ok=False, seconds=0.3)
+    driver.observe_phase("fetch", ok=True, seconds=0.002)
+    driver.observe_phase("fetch", ok=False, seconds=0.5)
     text = counted.text().decode()
     assert 'drakit_claim_seconds_count{driver="gpu.drakit.dev",outcome="ok",verb="prepare"} 1.0' in text
     assert 'drakit_claim_seconds_bucket{driver="gpu.drakit.dev",le="0.0025",outcome="ok",verb="prepare"} 0.0' in text
@@ -107,7 +107,7 @@ def test_no_metric_says_when_a_count_began() -> None:
     counted = metrics.Metrics()
     driver = counted.of("a.example.com")
     driver.published(1)
-    driver.answered("prepare", ok=True, seconds=0.1)
+    driver.observe_claim("prepare", ok=True, seconds=0.1)
     assert "_created" not in counted.text().decode()
 
 

@@ -4,14 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.core import inventory
+from drakit.core import inventory, lifecycle
 from drakit.node import inventory_cache, resolution
-from fakes import core_strategies, journal_samples
+from fakes import core_strategies
 
 
-def granted(item: devices.Device) -> drivers.Grant[object]:
-    return drivers.Grant(claim=journal_samples.ref(1), request="one", pool="node-1", device=item, config=drivers.NoConfig())
+def granted(item: devices.Device) -> lifecycle.GrantEntry:
+    return lifecycle.GrantEntry(request="one", pool="node-1", device=item)
 
 
 def counter_sets(item: devices.Device) -> frozenset[str]:

@@ -48,7 +48,7 @@ def api(configuration: Any, hook: tuple[webhook_process.WebhookProcess, tls_file
     configuration["webhooks"][0]["clientConfig"] = {"url": f"https://127.0.0.1:{running.port}/validate", "caBundle": authority}
     with apiserver.ApiServer(registry.Registry()) as server:
         server.registry.create(resources.WEBHOOKS, configuration)
-        token = server.issue_token("tester")
+        token = server.issue_token("tester", ("system:masters",))
         with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as made:
             yield made
 

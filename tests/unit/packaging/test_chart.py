@@ -235,8 +235,9 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
             {}, environ=environ | {"DRAKIT_NODE__NAME": "n1", "DRAKIT_NODE__POD_UID": "", "DRAKIT_SERVE__ADDRESS": "127.0.0.1:1"}
         )
         assert (read.log.level, read.log.format) == ("debug", "console")
-        assert (read.gpu.share_memory, read.gpu.shares, read.gpu.ignored_xids) == (True, 8, (31, 43))
-        assert (read.nic.exclude, read.nic.rules[0].speed) == (("docker*",), "10G")
+        gpu, nic = read.group("gpu"), read.group("nic")
+        assert (gpu.share_memory, gpu.shares, gpu.ignored_xids) == (True, 8, (31, 43))
+        assert (nic.exclude, nic.rules[0].speed) == (("docker*",), "10G")
 
 
 def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts() -> None:

@@ -58,7 +58,7 @@ def test_drakit_and_the_kubernetes_client_import_nothing_that_is_left_out() -> N
     command = [sys.executable, "-W", "ignore", "-c", AS_IN_THE_IMAGE, str(inside), "\n".join(left_out), NOT_IN_THE_IMAGE]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert len(json.loads(ran.stdout)["imported"]) > 250
+    assert len(json.loads(ran.stdout)["imported"]) > 200
 
 
 def test_bytecode_is_unchecked_and_names_the_file_where_it_runs(tmp_path: pathlib.Path) -> None:

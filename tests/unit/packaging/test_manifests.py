@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 
 from drakit import settings
-from drakit.cli.doctor import api
+from drakit_gpu import family as gpu_family
 from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, example, needs_kubectl, overlay, rendered
 
 DRIVERS = [(f"daemonset/overlays/{overlay}", name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
@@ -200,13 +200,15 @@ def test_gpu_drivers_run_on_nodes_with_an_nvidia_gpu_and_on_labelled_nodes() -> 
     labels = {one["key"]: one.get("values") for term in terms for one in term["matchExpressions"]}
     assert all(len(term["matchExpressions"]) == 1 for term in terms), "one label is enough"
     assert {one["operator"] for term in terms for one in term["matchExpressions"]} == {"In", "Exists"}
-    assert labels == {key: None if value is None else [value] for key, value in api.GPU_LABELS.items()}, "the labels that doctor looks for"
+    assert labels == {key: None if value is None else [value] for key, value in gpu_family.LABELS.items()}, (
+        "the labels that doctor looks for"
+    )
     assert {"nvidia.com/gpu.present", "cloud.google.com/gke-accelerator", "drakit.dev/gpu"} <= labels.keys()
 
 
 def test_the_page_lists_every_label_that_places_the_gpu_driver() -> None:
     page = (ROOT / "docs" / "howto" / "run-on-a-cluster.md").read_text("utf-8")
-    keys = {key.removeprefix("feature.node.kubernetes.io/") for key in api.GPU_LABELS}
+    keys = {key.removeprefix("feature.node.kubernetes.io/") for key in gpu_family.LABELS}
     assert [key for key in keys if key not in page] == []
 
 
@@ -296,7 +298,7 @@ def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
     assert rights(roles) == {
         *(("resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
         ("leases", "create"),
-        *(("leases", verb, settings.Tpu().driver_name) for verb in ("get", "update")),
+        *(("leases", verb, "tpu.drakit.dev") for verb in ("get", "update")),
     }
     (role,) = [one for one in roles if one["kind"] == "Role"]
     assert role["metadata"]["namespace"] == settings.Election().namespace
@@ -354,7 +356,7 @@ def test_the_overlay_of_ones_own_on_the_page_renders(tmp_path: pathlib.Path) -> 
     daemonsets = {item["metadata"]["name"]: item for item in rendered(str(tmp_path)) if item["kind"] == "DaemonSet"}
     (container,) = daemonsets["drakit-nic"]["spec"]["template"]["spec"]["containers"]
     environ = {entry["name"]: entry["value"] for entry in container["env"] if entry["name"] == "DRAKIT_NIC__EXCLUDE"}
-    assert settings.load({}, environ=environ).nic.exclude == ("docker*", "cni0")
+    assert settings.load({}, environ=environ).group("nic").exclude == ("docker*", "cni0")
     assert container["image"] == "IMAGE:0.1.0"
 
 

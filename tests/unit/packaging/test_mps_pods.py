@@ -56,7 +56,9 @@ def driver_pod(node: str, template: Any) -> Object:
 
 
 def token(server: apiserver.ApiServer, node: str = "n1", pod: str = "drakit-gpu-n1") -> str:
-    return server.issue_token(ACCOUNT, extra={users.NODE_NAME: (node,), "authentication.kubernetes.io/pod-name": (pod,)})
+    return server.issue_token(
+        ACCOUNT, ("system:masters",), extra={users.NODE_NAME: (node,), "authentication.kubernetes.io/pod-name": (pod,)}
+    )
 
 
 def thief(server: apiserver.ApiServer, node: str = "n1") -> client.ApiClient:
@@ -268,7 +270,7 @@ def test_a_stolen_token_creates_only_daemons_on_its_own_node(
 def test_a_token_of_no_pod_creates_no_daemon(server: apiserver.ApiServer, pods: kube_pods.ApiPods) -> None:
     pods.create(WANTED)
     good = daemon({**stored(server), "status": {}})
-    without_extra = server.issue_token(ACCOUNT)
+    without_extra = server.issue_token(ACCOUNT, ("system:masters",))
     with (
         client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=without_extra) as stolen,
         pytest.raises(errors.ForbiddenError, match='of its own node only, which is ""'),

@@ -61,7 +61,7 @@ def account(
     server: apiserver.ApiServer, driver: NodeDriver, node: str = "", *, extra: Mapping[str, tuple[str, ...]] = WITHOUT_NODE
 ) -> client.ApiClient:
     extra = {users.NODE_NAME: (node,)} if node else extra
-    token = server.issue_token(f"system:serviceaccount:{driver.namespace}:{driver.account}", extra=extra)
+    token = server.issue_token(f"system:serviceaccount:{driver.namespace}:{driver.account}", ("system:masters",), extra=extra)
     return client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token)
 
 
@@ -219,7 +219,7 @@ def test_the_publisher_writes_its_own_pools_and_no_pool_of_a_node(server: apiser
 
 
 def test_the_policies_ask_nobody_else(server: apiserver.ApiServer) -> None:
-    token = server.issue_token("system:serviceaccount:kube-system:generic-garbage-collector")
+    token = server.issue_token("system:serviceaccount:kube-system:generic-garbage-collector", ("system:masters",))
     with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as collector:
         server.registry.create(SLICE, slice_of("node", "gpu.drakit.dev", "n1"))
         collector.delete(SLICE, "node")

@@ -4,12 +4,13 @@ import re
 
 from drakit import settings
 from drakit.cli.doctor import api as doctor
-from fakes import manifests
+from drakit_gpu import options as gpu_options
+from fakes import installed_drivers, manifests
 
 PAGE = (manifests.ROOT / "docs" / "reference" / "rbac.md").read_text("utf-8")
 SOURCES = "".join(file.read_text("utf-8") for file in (manifests.ROOT / "driver").rglob("*.py"))
 OVERLAYS = ("gpu-nic", "mock", "tpu-mock")
-DRIVERS = {name: getattr(settings.Settings(), name).driver_name for name in ("gpu", "nic", "tpu")}
+DRIVERS = {name: settings.defaults().group(name).driver_name for name in ("gpu", "nic", "tpu")}
 
 Right = tuple[str, str, str, str]
 """Role, verb, resource, and the name of the only object, empty for all."""
@@ -59,11 +60,20 @@ def test_every_log_message_of_the_page_is_one_of_the_driver() -> None:
     assert len(messages) > 5
 
 
+def options_of(family: str) -> object:
+    """The default settings, and MPS daemons in pods."""
+    if family == "gpu":
+        return gpu_options.GpuOptions(mps_template=f"{manifests.NAMESPACE}/drakit-mps")
+    kind = installed_drivers.of(family)
+    assert kind.options is not None
+    return kind.options()
+
+
 def test_the_doctor_asks_for_the_rights_of_node_drivers_with_the_verdict_of_the_page() -> None:
-    for family, driver in DRIVERS.items():
+    for family in DRIVERS:
         known = {
             (verb, f"{right.resource}/{right.subresource}".strip("/"), right.name): "failed" if right.needed else "warning"
-            for right in doctor.rights({family: driver}, f"{manifests.NAMESPACE}/drakit-mps")
+            for right in doctor.rights(installed_drivers.of(family), options_of(family))
             for verb in right.verbs
         }
         result = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith((f"-{family}", f"-{family}-mps"))}

@@ -25,7 +25,8 @@ from drakit.kube import slices as kube_slices
 from drakit_cluster.access import roles
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import json_types, resources
-from fakes import real_clock
+from drakit_gpu import options
+from fakes import installed_drivers, real_clock
 from fakes import slice_samples as samples
 from unit.cluster import samples as objects
 
@@ -185,7 +186,7 @@ def test_the_doctor_and_the_local_cluster_know_the_rights_of_the_manifest() -> N
     asked = granted("daemonset/base/rbac.yaml")
     known = {
         (one.group, f"{one.resource}/{one.subresource}" if one.subresource else one.resource, verb)
-        for one in doctor.rights({"gpu": "gpu.drakit.dev"})
+        for one in doctor.rights(installed_drivers.of("gpu"), options.GpuOptions())
         for verb in one.verbs
     }
     assert known == asked

@@ -10,7 +10,10 @@ import zipfile
 
 import pytest
 
+from fakes import wheels
+
 ROOT = pathlib.Path(__file__).parents[3]
+OURS = {"drakit", "drakit-cluster", "drakit-gpu", "drakit-nic", "drakit-tools"}
 LOCKS = {name: ROOT / "requirements" / f"{name}.txt" for name in ("dev", "image")}
 TOOLS = tuple(ROOT / "requirements" / f"{name}.txt" for name in ("docs", "sbom"))
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)==([^ ;\\\n]+)[^\n]*((?:\n    --hash=sha256:[0-9a-f]{64}(?: \\)?)*)", re.MULTILINE)
@@ -25,7 +28,7 @@ def pins(path: pathlib.Path) -> dict[str, str]:
 
 
 def names(requirements: list[str]) -> set[str]:
-    return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - {"drakit", "drakit-cluster"}
+    return {normalized(re.split(r"[<>=\[]", requirement)[0]) for requirement in requirements} - OURS
 
 
 def test_the_workflows_actions_are_pinned_by_commit() -> None:
@@ -52,13 +55,14 @@ def test_tools_are_locked_with_hashes_too(lock: pathlib.Path) -> None:
 
 def test_the_locks_hold_every_direct_dependency_and_the_build_back_end() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    local_cluster = tomllib.loads((ROOT / "cluster" / "pyproject.toml").read_text("utf-8"))
-    extras = project["project"]["optional-dependencies"]
-    image = names(project["project"]["dependencies"] + extras["gpu"] + extras["nic"])
+    parts = {name: tomllib.loads((ROOT / folder / "pyproject.toml").read_text("utf-8")) for name, folder in wheels.FOLDERS.items()}
+    direct = {name: part["project"]["dependencies"] for name, part in parts.items()}
+    image = names(direct["drakit"] + direct["drakit_gpu"] + direct["drakit_nic"])
     (back_end,) = project["build-system"]["requires"]
     assert image <= set(pins(LOCKS["image"]))
-    assert image | names(local_cluster["project"]["dependencies"] + extras["dev"]) <= set(pins(LOCKS["dev"]))
-    assert local_cluster["build-system"] == project["build-system"]
+    dev = project["project"]["optional-dependencies"]["dev"]
+    assert image | names(direct["drakit_cluster"] + direct["drakit_tools"] + dev) <= set(pins(LOCKS["dev"]))
+    assert [part["build-system"] for part in parts.values()] == [project["build-system"]] * len(parts)
     assert [f"hatchling=={pins(lock)['hatchling']}" for lock in LOCKS.values()] == [back_end, back_end]
 
 

@@ -98,7 +98,7 @@ def test_the_configuration_names_what_the_program_checks_and_never_blocks_a_dele
         "port": 443,
     }
     expression = hook["matchConditions"][-1]["expression"]
-    assert all(f'"{driver}"' in expression for driver in composition.opaque_rules(settings.Settings()))
+    assert all(f'"{driver}"' in expression for driver in composition.opaque_rules(settings.defaults()))
 
 
 def test_the_certificate_is_for_the_name_that_the_api_server_calls(objects: list[Any]) -> None:

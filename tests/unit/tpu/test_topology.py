@@ -7,7 +7,7 @@ import pytest
 from drakit import machines
 from drakit.core import device, errors, inventory
 from drakit.core.slices import node_selection
-from drakit.devices.tpu import machine, offer
+from tpu_driver import machine, offer
 
 KEP = (("2x2", 16), ("2x4", 8), ("4x4", 4), ("4x8", 2), ("8x8", 1))
 

@@ -9,7 +9,7 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import driver as drivers
-from drakit.devices.tpu import driver, machine, mock
+from tpu_driver import driver, machine, mock
 
 
 def claim(number: int) -> claims.ClaimRef:

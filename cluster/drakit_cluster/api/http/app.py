@@ -34,9 +34,7 @@ _log = logging.getLogger(__name__)
 class App:
     """The ASGI callable. One instance serves one registry on one event loop."""
 
-    def __init__(
-        self, registry: Registry, tokens: Tokens, authorizer: Authorizer, metrics: Metrics, *, bookmark_every: float, gone_as_status: bool
-    ) -> None:
+    def __init__(self, registry: Registry, tokens: Tokens, authorizer: Authorizer, metrics: Metrics, *, bookmark_every: float) -> None:
         self.streams = Streams(registry.store)
         self._registry = registry
         self._tokens = tokens
@@ -49,7 +47,6 @@ class App:
             pages=Pages(),
             reviews=Reviews(authorizer=authorizer, accounts=Accounts(store=registry.store, tokens=tokens)),
             bookmark_every=bookmark_every,
-            gone_as_status=gone_as_status,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

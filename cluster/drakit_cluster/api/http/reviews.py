@@ -27,9 +27,6 @@ class Reviews:
             request, _ = shapes.decode(resources.TOKEN_REQUEST, body)
             return self.accounts.issue(target.namespace, target.name, request, user)
         review, _ = shapes.decode(target.resource, body)
-        within = json_types.text(review, "spec", "resourceAttributes", "namespace")
-        if target.resource is resources.LOCAL_ACCESS_REVIEW and within != target.namespace:
-            raise errors.BadRequestError(f"spec.resourceAttributes.namespace must match namespace: {target.namespace}")
         return review | {"status": self._status(target.resource, review, user)}
 
     def _status(self, resource: Resource, review: Object, user: User) -> Object:

@@ -31,14 +31,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The dependencies of the verbs. ``gone_as_status`` answers a watch from a lost version with HTTP 410 instead of an ERROR event."""
+    """The dependencies of the verbs."""
 
     registry: Registry
     streams: Streams
     pages: Pages
     reviews: Reviews
     bookmark_every: float
-    gone_as_status: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +123,6 @@ async def watch(context: Context, call: Call) -> Response:
     try:
         return context.streams.open(call.target, _selection(call), options)
     except errors.GoneError as error:
-        if context.gone_as_status:
-            raise
         return streams.ended(error)
 
 

@@ -7,10 +7,8 @@ Invariants
 - Objects are lost with the process unless the store has a log. Each change is in the log before any reader sees it, and a new store begins with
   the objects and the version of the log. Watches from older versions get an error.
 
-The store refuses objects that are too large for etcd. Kubernetes stores its own kinds in protobuf, so the size is computed by the rules of that
-encoding, without encoding: a key of one byte for each value, lengths and whole numbers as varints, a quantity as a message with one text, a time
-as a message with seconds. For the kinds of this cluster the result is right to within a few percent.
-Source: etcd's --max-request-bytes, its client's MaxCallSendMsgSize.
+The store refuses objects that are too large for etcd. It measures them as JSON; Kubernetes stores protobuf, which is smaller.
+Source: etcd's --max-request-bytes.
 """
 
 import json
@@ -22,13 +20,13 @@ from typing import NamedTuple, TypeAlias
 
 from drakit_cluster.api.storage.state_log import StateError, StateLog
 from drakit_cluster.objects import errors, json_types, resources
-from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
 
 DEFAULT_HISTORY = 4096
 """Changes in the history of a kind."""
+SIZE_LIMIT = 3 << 19
+"""Bytes of the largest object: 1.5 MiB, etcd's limit of a request."""
 
 FIRST_VERSION = 1
 """A fresh store's version. Zero means "any version" in a request, so no object has it."""
@@ -135,7 +133,8 @@ class Store:
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         with self.lock:
             entry = self._entry(key, obj)
-            check_size(resource, key, obj, len(entry.encoded))
+            if len(entry.encoded) > SIZE_LIMIT:
+                raise errors.StorageError("etcdserver: request is too large")
             self._append_to_log(lambda log: log.put(resource, entry.view))
             entries = self._entries.setdefault(resource, {})
             before = entries.get(key)
@@ -217,84 +216,3 @@ class Store:
 
 def _encoded(obj: Object) -> bytes:
     return json.dumps(obj, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-REQUEST_LIMIT = 3 << 19
-"""Bytes of one request to etcd: 1.5 MiB."""
-MESSAGE_LIMIT = 2 << 20
-"""The largest message, in bytes, that etcd's client sends."""
-_ENVELOPE = 128
-"""About the size of the transaction, of the object's type and of the revision that is compared."""
-_KEY_COPIES = 3
-_TIME_BYTES = 8
-_GROUP_BITS = 7
-
-
-def check_size(resource: Resource, key: tuple[str, str], obj: Object, encoded: int) -> None:
-    """Raise StorageError for an object that etcd would refuse. ``key`` is namespace and name, ``encoded`` the size as JSON, in bytes."""
-    if encoded <= REQUEST_LIMIT // 2:
-        return
-    size = request_bytes(resource, key, obj)
-    if size > MESSAGE_LIMIT:
-        detail = f"trying to send message larger than max ({size} vs. {MESSAGE_LIMIT})"
-        raise errors.StorageError(f"rpc error: code = ResourceExhausted desc = {detail}")
-    if size > REQUEST_LIMIT:
-        raise errors.StorageError("etcdserver: request is too large")
-
-
-def request_bytes(resource: Resource, key: tuple[str, str], obj: Object) -> int:
-    """Return the size of the request that writes an object."""
-    path = "/".join(part for part in ("/registry", resource.plural, *key) if part)
-    return _message(table.shape_of(resource), obj) + _KEY_COPIES * len(path.encode()) + _ENVELOPE
-
-
-def _message(shape: Shape, value: Json) -> int:
-    """Return the size of a value without its key; of a list or a map, with the keys of its items. Free JSON is stored as JSON."""
-    if _is_free(shape) and isinstance(value, list | dict):
-        return len(json.dumps(value, separators=(",", ":")).encode())
-    if isinstance(value, list):
-        item = shape.item if isinstance(shape, ListOf) else _UNKNOWN
-        return sum(_field(item, element) for element in value)
-    if isinstance(value, dict):
-        if isinstance(shape, MapOf):
-            return sum(_prefixed(_prefixed(len(name.encode())) + _field(shape.value, element)) for name, element in value.items())
-        fields = shape.fields if isinstance(shape, Struct) else {}
-        return sum(_field(fields.get(name, _UNKNOWN), element) for name, element in value.items())
-    return _leaf(shape, value)
-
-
-def _field(shape: Shape, value: Json) -> int:
-    """Return the size of a value with its key; of a list or a map, the sum for its items."""
-    if value is None:
-        return 0
-    if not _is_free(shape) and (isinstance(value, list) or isinstance(shape, MapOf)):
-        return _message(shape, value)
-    if isinstance(value, bool):
-        return 2
-    size = _message(shape, value)
-    return 1 + size if isinstance(value, int) else _prefixed(size)
-
-
-def _is_free(shape: Shape) -> bool:
-    return isinstance(shape, Leaf) and shape.type is Type.ANY
-
-
-def _leaf(shape: Shape, value: Json) -> int:
-    """Return the size of a single value; a number that is not a quantity is a varint."""
-    kind = shape.type if isinstance(shape, Leaf) else Type.ANY
-    if kind is Type.TIME:
-        return _TIME_BYTES
-    size = len(value.encode()) if isinstance(value, str) else _varint(value) if isinstance(value, int) else len(str(value))
-    return _prefixed(size) if kind is Type.QUANTITY else size
-
-
-def _prefixed(size: int) -> int:
-    return 1 + _varint(size) + size
-
-
-def _varint(number: int) -> int:
-    return max(1, -(-(number % (1 << 64)).bit_length() // _GROUP_BITS))
-
-
-_UNKNOWN = Struct(fields={}, open=True)
-"""The shape of a field that an open kind does not describe."""

@@ -6,7 +6,7 @@ with the name of the node. A driver that reconnects in time keeps its slices; a 
 
 import pathlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from drakit.telemetry import logs
@@ -100,11 +100,6 @@ class Plugins:
         """Return whether some instance of the driver is registered, usable or not."""
         with self._lock:
             return name in self._endpoints
-
-    def names(self) -> Sequence[str]:
-        """Return the registered drivers."""
-        with self._lock:
-            return sorted(self._endpoints)
 
     def is_usable(self, name: str) -> bool:
         """Return whether some instance of the driver is connected."""

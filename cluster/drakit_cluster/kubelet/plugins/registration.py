@@ -51,7 +51,7 @@ class Registrar:
         self._on_register = on_register
         self._lock = threading.Lock()
         self._attempts: dict[pathlib.Path, _Attempt] = {}
-        self._backoffs: dict[pathlib.Path, tuple[Backoff, float]] = {}
+        self._backoffs: dict[pathlib.Path, Backoff] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="registration", daemon=True)
 
@@ -79,8 +79,7 @@ class Registrar:
         now = time.monotonic()
         for path, identity in present.items():
             with self._lock:
-                _, due = self._backoffs.get(path, (None, 0.0))
-                if path in self._attempts or due > now:
+                if path in self._attempts or (path in self._backoffs and self._backoffs[path].due > now):
                     continue
                 attempt = self._attempts[path] = _Attempt(identity=identity)
             threading.Thread(target=self._attempt, args=(path, attempt), name="register", daemon=True).start()
@@ -113,9 +112,7 @@ class Registrar:
             if not failure:
                 self._backoffs.pop(path, None)
             else:
-                backoff, _ = self._backoffs.get(path) or (Backoff(*self._timing.registration_retry), 0.0)
-                delay = backoff.next()
-                self._backoffs[path] = (backoff, time.monotonic() + delay)
+                delay = self._backoffs.setdefault(path, Backoff(*self._timing.registration_retry)).next()
         if failure:
             _log.warning("registration failed", path=str(path), error=failure, retry_in_s=delay)
         if failure or attempt.withdrawn:

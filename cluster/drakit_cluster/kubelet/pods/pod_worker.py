@@ -14,7 +14,7 @@ from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, key_of, uid_of, version_of
+from drakit_cluster.client.informer import Backoff, earliest, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.kubelet.pods import pod_status
 from drakit_cluster.kubelet.pods.pod_status import Phase, PodHealth, Waiting
@@ -140,7 +140,7 @@ class PodWorker:
         if phase is Phase.RUNNING and not self._ran:
             self._ran = True
             self._services.recorder.normal(POD, pod, "Running", "containers run")
-        return _earlier(delay, self._services.health.due(pod))
+        return earliest(delay, self._services.health.due(pod))
 
     def _make_sandbox(self, pod: Object) -> float | None:
         """Prepare the claims and create the sandbox if there is none; return the delay of a retry, or None."""
@@ -226,16 +226,12 @@ class PodWorker:
         self._sent = status
 
 
-def _earlier(first: float | None, second: float | None) -> float | None:
-    return min((delay for delay in (first, second) if delay is not None), default=None)
-
-
 class ContainerStarter:
     """Starts the containers that should run and do not. Not thread-safe."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._attempts: dict[str, tuple[Backoff, float]] = {}
+        self._attempts: dict[str, Backoff] = {}
         self.waiting: dict[str, Waiting] = {}
         """Why containers could not be started, by name."""
 
@@ -248,8 +244,7 @@ class ContainerStarter:
             delay, done = self._start_init(pod, container)
             if not done:
                 return delay
-        delays = [self._start_main(pod, container) for container in json_types.objects(pod, "spec", "containers")]
-        return min((delay for delay in delays if delay is not None), default=None)
+        return earliest(*[self._start_main(pod, container) for container in json_types.objects(pod, "spec", "containers")])
 
     def _start_init(self, pod: Object, container: Object) -> tuple[float | None, bool]:
         """Return the delay until the next attempt to start the init container, and whether it has succeeded."""
@@ -269,11 +264,10 @@ class ContainerStarter:
     def _start(self, pod: Object, container: Object, *, run_seconds: float | None) -> float | None:
         """Start a container unless its backoff still runs; return the seconds until the next attempt, None if it runs."""
         name, now = json_types.text(container, "name"), time.monotonic()
-        backoff, due = self._attempts.get(name) or (Backoff(*self._services.timing.container_retry), now)
-        if due > now:
-            return due - now
+        backoff = self._attempts.setdefault(name, Backoff(*self._services.timing.container_retry))
+        if backoff.due > now:
+            return backoff.due - now
         delay = backoff.next()
-        self._attempts[name] = (backoff, now + delay)
         try:
             self._services.runtime.start(uid_of(pod), self._config(pod, container, run_seconds))
         except RuntimeFailureError as error:

@@ -32,7 +32,6 @@ SHAPES: dict[tuple[str, str], Struct] = {
     ("authentication.k8s.io", "TokenRequest"): access.TOKEN_REQUEST,
     ("authentication.k8s.io", "SelfSubjectReview"): access.SELF_REVIEW,
     ("authentication.k8s.io", "TokenReview"): access.TOKEN_REVIEW,
-    ("authorization.k8s.io", "LocalSubjectAccessReview"): access.ACCESS_REVIEW,
     ("authorization.k8s.io", "SubjectAccessReview"): access.ACCESS_REVIEW,
     ("authorization.k8s.io", "SelfSubjectAccessReview"): access.SELF_ACCESS_REVIEW,
     ("authorization.k8s.io", "SelfSubjectRulesReview"): access.SELF_RULES_REVIEW,

@@ -153,19 +153,3 @@ def _check_size(problem: Problem, claim: Claim) -> None:
 
 def _options(claim: Claim) -> list[Option]:
     return [option for request in claim.requests for option in request.options]
-
-
-def allocate(
-    *,
-    claims: Sequence[Object],
-    slices: Sequence[Object],
-    classes: Mapping[str, Object],
-    node: Object,
-    allocated: AllocatedState,
-    selectors: SelectorPort,
-    features: FeatureGates,
-    new_share_id: Callable[[], str],
-) -> list[Object] | None:
-    """Decide once: see :meth:`Allocator.allocate`. ``classes`` are DeviceClasses by name."""
-    allocator = Allocator(slices, classes, selectors, features)
-    return allocator.allocate(claims=claims, node=node, allocated=allocated, new_share_id=new_share_id)

@@ -128,11 +128,6 @@ class Scorer:
         self._choice = choice
         self._fragmentation = fragmentation
 
-    @property
-    def is_constant(self) -> bool:
-        """Whether every node has the same score."""
-        return self._choice is NodeChoice.FIRST_FIT
-
     def score(self, node: Node, template: PodTemplate) -> float:
         """Return the node's score for a template; the lowest wins."""
         match self._choice:

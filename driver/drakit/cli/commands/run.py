@@ -68,9 +68,9 @@ def run(
         raise errors.SettingsError("is required to publish devices; add --node NAME, or set DRAKIT_NODE__NAME", key="node.name")
     _check_places(settings)
     served = composition.families_to_serve(settings, only=families or ())
-    unserved = composition.unserved(composition.narrowed(settings, families or ()))
-    if unserved and "gpu" not in {family.name for family in served}:
-        _log.warning("devices not served", reason=unserved)
+    for name, why in composition.unserved(composition.narrowed(settings, families or ())).items():
+        if name not in {family.name for family in served}:
+            _log.warning("devices not served", reason=why)
     stop = threading.Event()
     process.at_signals(stop)
     process.bounded(stop)

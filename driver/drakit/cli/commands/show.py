@@ -1,15 +1,13 @@
 """``drakit show``: shows the devices of this node, and the claims that use them."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import rich.console
 import typer
 
-from drakit import settings as values
 from drakit.cli import composition, drawing, not_offered, options, output, views
-from drakit.core import advanced, context, errors, inventory, lifecycle, quantity
+from drakit.core import advanced, context, inventory, lifecycle, quantity
 from drakit.core import device as devices
 from drakit.telemetry import plurals
 
@@ -41,9 +39,6 @@ def show(
     every: Annotated[
         bool, typer.Option("--all", help="Print a row for each MIG placement; the default counts free placements by profile.")
     ] = False,
-    svg: Annotated[
-        pathlib.Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the node to FILE as SVG, instead of text.")
-    ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Show devices, MIG placements on a map of memory slices, shares and their bandwidth, prepared claims, and interfaces that are not offered.
@@ -56,20 +51,15 @@ def show(
 
       drakit show --mock dgx-a100-40gb-2gpu --all
 
-      drakit show --mock dgx-a100-40gb-2gpu --svg node.svg
-
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    output.note(composition.unserved(composition.narrowed(settings, families or ())))
-    if svg is not None:
-        _write_picture(svg, settings, families or ())
-        return
+    output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
     documents, unread = [], []
     for family, seen in views.every(settings, only=families or ()):
         unread += [seen.error] if seen.error else []
         output.warn(seen.trouble)
-        output.note(not_offered.gpus(seen.withheld))
+        output.note(not_offered.faults(seen.withheld))
         documents.append(_document(family, seen))
         if style is options.Format.TABLE:
             _print(family, seen, every=every)
@@ -77,16 +67,6 @@ def show(
         output.document(documents, style)
     for error in unread:
         raise error
-
-
-def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence[str]) -> None:
-    from drakit_tools.dashboard import node_source, picture
-
-    text = picture.svg(node_source.NodeSource(settings, only=only).state())
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise errors.SettingsError(f"{file} cannot be written: {error.strerror}", key="--svg") from error
 
 
 def _print(family: composition.Family, seen: views.View, *, every: bool) -> None:
@@ -106,8 +86,9 @@ def _print(family: composition.Family, seen: views.View, *, every: bool) -> None
         output.say(out, bar.device)
         out.print(drawing.indent(drawing.draw_bar(bar, room)), markup=False, soft_wrap=True)
     _print_devices(out, seen, every=every)
-    if kept := not_offered.rows(seen.withheld):
-        output.put(out, output.table("\nNot offered", not_offered.COLUMNS, kept))
+    columns, kept = not_offered.rows(seen.withheld)
+    if kept:
+        output.put(out, output.table("\nNot offered", columns, kept))
     if moved := traffic_rows(seen.readings):
         output.put(out, output.table("\nTraffic of shares", TRAFFIC_COLUMNS, [traffic_cells(row) for row in moved]))
     claims = [
@@ -233,7 +214,6 @@ def _document(family: composition.Family, seen: views.View) -> dict[str, object]
         ],
         "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
         "notOffered": not_offered.documents(seen.withheld),
-        "gpusNotOffered": not_offered.gpu_documents(seen.withheld),
         "traffic": traffic_rows(seen.readings),
         "claims": [_claim(entry) for entry in entries],
     }

@@ -54,7 +54,7 @@ def slices(
 
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
-    output.note(composition.unserved(composition.narrowed(settings, families or ())))
+    output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
     sheaves = [
         sheaf(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))
@@ -70,12 +70,12 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """Return the inventory of each family with its prepared claims. GPUs that are not offered are reported on standard error. Raise HardwareError."""
+    """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raise HardwareError."""
     seen = [(family, views.look(family)) for family in families]
     for _, view in seen:
         if view.error is not None:
             raise view.error
-        output.note(not_offered.gpus(view.withheld))
+        output.note(not_offered.faults(view.withheld))
     return [(family, view.offered) for family, view in seen]
 
 

@@ -113,7 +113,7 @@ def _released(family: composition.Family, rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _release(opened: local_node.LocalNode, row: Row) -> Row:
-    author, wanted = advanced.author_of(opened.author), row.leftover
+    author, wanted = opened.author, row.leftover
     if not isinstance(author, advanced.Reclaimer):
         raise typer.BadParameter(f"{row.driver} has no unclaimed hardware")
     try:

@@ -20,7 +20,6 @@ from drakit.cdi import spec
 from drakit.cli import composition, options, output, process, views
 from drakit.cli.commands import prepare
 from drakit.core import advanced, errors, lifecycle, names, ports
-from drakit.devices import registry
 from drakit.journal import inspection, marks
 from drakit.kube import claims as api_claims
 from drakit.kube import client, slices
@@ -297,7 +296,7 @@ def _mock_removed(settings: values.Settings, pretend: machines.Choice | None, it
     if pretend is None:
         return
     item = Item(driver="", kind="mock machine", name=str(pretend.directory))
-    homes = [settings.node.plugins_dir / str(getattr(settings, name).driver_name) for name in registry.FAMILIES]
+    homes = composition.homes(settings)
     if all(item.removed for item in items) and not any(home.exists() for home in homes):
         why = _failure(lambda: shutil.rmtree(pretend.directory))
         if settings.mock.dir is None:

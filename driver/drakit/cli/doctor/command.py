@@ -2,22 +2,36 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import typer
 
 from drakit import settings as values
 from drakit.cli import composition, options, output
-from drakit.cli.doctor import api, finding, folders, gpus, hardware, nics, pages
-from drakit.cli.doctor.finding import Examination, Finding, Verdict
+from drakit.cli.doctor import api, folders, hardware, pages
+from drakit.core import errors
+from drakit.core.advanced import Finding, Verdict
 from drakit.telemetry import plurals
 
 _INDENT = 9
-EXAMINATIONS: Mapping[str, Examination] = {
+
+
+def families_on_node(settings: values.Settings) -> Iterator[Finding]:
+    """Run the families' own checks of a node with real hardware."""
+    if settings.mock.machine is not None:
+        return
+    try:
+        served = composition.families(settings)
+    except errors.SettingsError:
+        return  # The check of devices reports it.
+    for family in served:
+        yield from family.kind.check_node(family.options, composition.site(settings, family.spec.driver_name))
+
+
+EXAMINATIONS: Mapping[str, Callable[[values.Settings], Iterable[Finding]]] = {
     "folders": folders.examine,
     "pages": pages.examine,
-    "nvml": gpus.examine,
-    "nics": nics.examine,
+    "families": families_on_node,
     "devices": hardware.examine,
     "api": api.examine,
 }
@@ -54,8 +68,6 @@ def doctor(
     )
     settings = composition.narrowed(settings, families or ())
     left_out = {"api"} if without_api else set[str]()
-    if composition.AUTHORED.get() is not None:
-        left_out |= {"nvml", "nics"}
     findings = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name not in left_out)))
     if style is options.Format.TABLE:
         _print(findings)
@@ -71,7 +83,7 @@ def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding
         try:
             yield from EXAMINATIONS[name](settings)
         except Exception as error:  # noqa: BLE001 - the other checks must still run
-            yield finding.unknown(name, "doctor", f"this check failed: {type(error).__name__}: {error}", "report this as a bug in drakit")
+            yield Finding.unknown(name, "doctor", f"this check failed: {type(error).__name__}: {error}", "report this as a bug in drakit")
 
 
 def _print(findings: Sequence[Finding]) -> None:

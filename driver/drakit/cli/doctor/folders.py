@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from drakit import mountinfo
 from drakit import settings as values
 from drakit.cli import composition
-from drakit.cli.doctor import finding
-from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
+from drakit.core.advanced import Finding
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
 
@@ -23,7 +22,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     """Check the folders and sockets on this node that the driver needs."""
     plugins, registry = settings.node.plugins_dir, settings.node.registry_dir
     if settings.mock.machine and not plugins.exists() and not registry.exists():
-        yield finding.ok(TOPIC, str(plugins.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
+        yield Finding.ok(TOPIC, str(plugins.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
     else:
         yield from _folder(
             plugins, "node.plugins_dir", "run this on a node; if its kubelet has another root directory, set node.plugins_dir"
@@ -35,7 +34,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     try:
         families = composition.families(settings)
     except errors.SettingsError as error:
-        yield finding.warning("devices", "families", str(error), "enable a family, or load the hardware's kernel driver")
+        yield Finding.warning("devices", "families", str(error), "enable a family, or load the hardware's kernel driver")
         return
     for family in families:
         yield from _home(family, settings.node.pod_uid)
@@ -46,26 +45,26 @@ def _folder(path: pathlib.Path, key: str, missing_fix: str) -> Iterator[Finding]
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        yield finding.failed(TOPIC, str(path), f"{key}: {error.strerror}", missing_fix)
+        yield Finding.failed(TOPIC, str(path), f"{key}: {error.strerror}", missing_fix)
         return
     if not stat.S_ISDIR(mode):
-        yield finding.failed(TOPIC, str(path), f"{key} is not a folder", f"set {key} to a folder")
+        yield Finding.failed(TOPIC, str(path), f"{key} is not a folder", f"set {key} to a folder")
     elif not os.access(path, os.W_OK | os.X_OK):
-        yield finding.failed(TOPIC, str(path), f"{key} is not writable", "run as root; in a pod, mount it read-write")
+        yield Finding.failed(TOPIC, str(path), f"{key} is not writable", "run as root; in a pod, mount it read-write")
     elif mode & stat.S_IWOTH:
-        yield finding.failed(TOPIC, str(path), f"{key} is writable for all users, who could replace the sockets in it", f"chmod o-w {path}")
+        yield Finding.failed(TOPIC, str(path), f"{key} is writable for all users, who could replace the sockets in it", f"chmod o-w {path}")
     else:
-        yield finding.ok(TOPIC, str(path), f"{key}, mode {stat.S_IMODE(mode):04o}, {filesystem_of(path)}")
+        yield Finding.ok(TOPIC, str(path), f"{key}, mode {stat.S_IMODE(mode):04o}, {filesystem_of(path)}")
 
 
 def _cdi(path: pathlib.Path) -> Iterator[Finding]:
     if not path.exists():
-        yield finding.ok(TOPIC, str(path), "node.cdi_dir does not exist yet; the driver creates it")
+        yield Finding.ok(TOPIC, str(path), "node.cdi_dir does not exist yet; the driver creates it")
     else:
         yield from _folder(path, "node.cdi_dir", "in a pod, mount it from the host")
     if str(path) not in CDI_PLACES:
         fix = f"add {path} to cdi_spec_dirs of containerd or CRI-O, or set node.cdi_dir to /var/run/cdi"
-        yield finding.warning(TOPIC, str(path), "by default, container runtimes read CDI files only in /etc/cdi and /var/run/cdi", fix)
+        yield Finding.warning(TOPIC, str(path), "by default, container runtimes read CDI files only in /etc/cdi and /var/run/cdi", fix)
 
 
 def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
@@ -73,11 +72,11 @@ def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
     kind = filesystem_of(home)
     if kind in REMOTE:
         fix = "keep the kubelet's plugin folder on a local disk"
-        yield finding.failed(
+        yield Finding.failed(
             "journal", str(home), f"{kind} is not a local file system, which the journal needs for its write-ahead log and its lock", fix
         )
     else:
-        yield finding.ok("journal", str(home), f"on {kind}, a local file system")
+        yield Finding.ok("journal", str(home), f"on {kind}, a local file system")
     yield _socket(sockets.service_path(home, instance), family.spec.driver_name)
 
 
@@ -87,10 +86,10 @@ def _registration(folder: pathlib.Path, driver: str, instance: str) -> Iterator[
     try:
         unix_sockets.check_path(path)
     except errors.SettingsError as error:
-        yield finding.failed("sockets", str(folder), str(error), "use a shorter node.registry_dir")
+        yield Finding.failed("sockets", str(folder), str(error), "use a shorter node.registry_dir")
         return
     if problem := unix_sockets.real_path_problem(path):
-        yield finding.warning(
+        yield Finding.warning(
             "sockets", str(folder), problem, "give the kubelet a root directory with a shorter path, without symbolic links"
         )
 
@@ -100,19 +99,19 @@ def _socket(path: pathlib.Path, driver: str) -> Finding:
         unix_sockets.check_path(path)
         state = unix_sockets.occupant(path)
     except errors.SettingsError as error:
-        return finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
+        return Finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
     except OSError as error:
-        return finding.unknown("sockets", str(path), f"cannot be checked: {error.strerror}", "run as root")
+        return Finding.unknown("sockets", str(path), f"cannot be checked: {error.strerror}", "run as root")
     if state is unix_sockets.Occupant.LISTENER:
-        return finding.ok("sockets", str(path), f"{driver} is served")
+        return Finding.ok("sockets", str(path), f"{driver} is served")
     if state is unix_sockets.Occupant.OTHER:
-        return finding.failed("sockets", str(path), "the file at this path is not a socket", f"rm {path}")
+        return Finding.failed("sockets", str(path), "the file at this path is not a socket", f"rm {path}")
     message = (
         "a stale socket that no process serves; the driver replaces it when it starts"
         if state is unix_sockets.Occupant.STALE
         else "no driver is running"
     )
-    return finding.ok("sockets", str(path), message)
+    return Finding.ok("sockets", str(path), message)
 
 
 def filesystem_of(path: pathlib.Path) -> str:

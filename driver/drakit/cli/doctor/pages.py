@@ -4,9 +4,8 @@ import http
 from collections.abc import Iterator
 
 from drakit import settings as values
-from drakit.cli.doctor import finding
-from drakit.cli.doctor.finding import Finding
 from drakit.core import errors
+from drakit.core.advanced import Finding
 from drakit.serving import http as serving
 from drakit.serving import unix_sockets
 
@@ -20,7 +19,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         try:
             unix_sockets.check_path(settings.serve.socket, "serve.socket")
         except errors.SettingsError as error:
-            yield finding.failed(TOPIC, str(settings.serve.socket), str(error), "set serve.socket to a shorter path")
+            yield Finding.failed(TOPIC, str(settings.serve.socket), str(error), "set serve.socket to a shorter path")
             return
         yield _probes(str(settings.serve.socket), serving.ask(settings.serve.socket, _READY))
     if settings.serve.address:
@@ -29,21 +28,21 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 
 def _probes(path: str, answer: serving.Page | None) -> Finding:
     if answer is None:
-        return finding.ok(TOPIC, path, "no driver is running")
+        return Finding.ok(TOPIC, path, "no driver is running")
     reasons = "; ".join(answer.body.decode(errors="replace").splitlines())
     if answer.status is http.HTTPStatus.OK:
         notes = reasons.removeprefix("ok").removeprefix("; ")
         if notes:
-            return finding.warning(TOPIC, path, f"the driver is ready, but: {notes}", "read the driver's log")
-        return finding.ok(TOPIC, path, "the driver is ready")
-    return finding.warning(TOPIC, path, f"the driver is not ready: {reasons}", "read the driver's log")
+            return Finding.warning(TOPIC, path, f"the driver is ready, but: {notes}", "read the driver's log")
+        return Finding.ok(TOPIC, path, "the driver is ready")
+    return Finding.warning(TOPIC, path, f"the driver is not ready: {reasons}", "read the driver's log")
 
 
 def _metrics(address: serving.Address) -> Finding:
     answer = serving.ask(address, _READY)
     if answer is None:
-        return finding.ok(TOPIC, str(address), "no driver is running")
+        return Finding.ok(TOPIC, str(address), "no driver is running")
     if serving.is_driver(address):
-        return finding.ok(TOPIC, str(address), "the driver serves its metrics")
+        return Finding.ok(TOPIC, str(address), "the driver serves its metrics")
     fix = "set serve.address to a free port, or stop that process; the driver then starts to serve metrics by itself"
-    return finding.warning(TOPIC, str(address), "another process uses this address, so the driver serves no metrics", fix)
+    return Finding.warning(TOPIC, str(address), "another process uses this address, so the driver serves no metrics", fix)

@@ -25,47 +25,9 @@ import shutil
 import socket
 import stat
 import struct
-from collections.abc import Callable, Collection
-from typing import Protocol
 
+import drakit
 from drakit import mountinfo
-from drakit.core import edits
-from drakit_gpu.sharing import gpu_settings
-
-
-class Daemons(Protocol):
-    """The control daemons of a node. A running daemon is never stopped while its grant is prepared, even if it does not answer."""
-
-    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
-        """Start a daemon for the grant, with its limits, on the device with this UUID, where none runs. Raises HardwareError, ApiError.
-
-        ``claim`` is shown to users. The daemon may not answer yet on return: ``check`` waits for it.
-        """
-
-    def check(self, grant: str) -> None:
-        """Return once the daemon answers and has its limits. Raises HardwareError where it does not; the daemon is left alone."""
-
-    def stop(self, grant: str) -> None:
-        """Stop the daemon of a grant and remove its folder; a missing daemon is success. Raises HardwareError when it may still run."""
-
-    def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
-        """Remove the remains of unknown grants; ``claimed`` is called after they are listed. Never raises DrakitError."""
-
-    def is_alive(self, grant: str) -> bool:
-        """Return whether the daemon of a grant runs; cheap."""
-
-    def running(self) -> Collection[str]:
-        """Return the names of the folders of all daemons that run, also where the folder was deleted."""
-
-    def name_of(self, grant: str) -> str:
-        """Return the name of the folder of a grant's daemon."""
-
-    def end_folder(self, name: str) -> None:
-        """Stop the daemon of the folder of this name and remove the folder; a missing daemon is success. Raises HardwareError."""
-
-    def access(self, grant: str) -> edits.Edits:
-        """Return the edits that connect a container to the daemon of a grant."""
-
 
 PIPE, SHM, LOG = "pipe", "shm", "log"
 CONTROL_SOCKET = "control"
@@ -78,18 +40,22 @@ _PRIVATE, _OPEN, _STICKY = 0o700, 0o755, 0o1777
 _NOSUID, _NODEV, _NOEXEC, _DETACH = 2, 4, 8, 2
 # Half of the machine's memory, which is what a tmpfs has by itself and what NVIDIA's driver gives: containers get no other /dev/shm.
 _SHM_OPTIONS = b"mode=1777,size=50%"
+# The control socket of a driver 580 is SEQPACKET.
+_KINDS = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM)
+_CREDENTIALS = struct.Struct("3i")
+_CONNECT_SECONDS = 1.0
 
 _log = logging.getLogger(__name__)
-
-
-def path_of(home: pathlib.Path, grant: str) -> pathlib.Path:
-    """Return the path of a grant's folder."""
-    return home / name_of(grant)
 
 
 def name_of(grant: str) -> str:
     """Return the name of a grant's folder."""
     return hashlib.sha256(grant.encode()).hexdigest()[:16]
+
+
+def variable(folder: pathlib.Path) -> str:
+    """Return the ``NAME=value`` that all processes of the folder's daemon have in their environment."""
+    return f"{PIPE_VARIABLE}={folder / PIPE}"
 
 
 def create(folder: pathlib.Path) -> None:
@@ -129,11 +95,11 @@ def remove(folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
 
 
-def access(folder: pathlib.Path) -> edits.Edits:
+def access(folder: pathlib.Path) -> drakit.Edits:
     """Return the edits that connect a container to the daemon of this folder."""
     places = {PIPE: PIPE_IN_CONTAINER, SHM: _SHM_IN_CONTAINER}
-    mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
-    return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
+    mounts = (drakit.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
+    return drakit.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
 
 def is_shm_mounted(folder: pathlib.Path) -> bool:
@@ -164,12 +130,6 @@ def _is_within(place: str, point: str) -> bool:
 def _check(result: int, call: str, folder: pathlib.Path) -> None:
     if result:
         raise OSError(ctypes.get_errno(), f"{call}: {os.strerror(ctypes.get_errno())}", str(folder))
-
-
-# The control socket of a driver 580 is SEQPACKET.
-_KINDS = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM)
-_CREDENTIALS = struct.Struct("3i")
-_CONNECT_SECONDS = 1.0
 
 
 def clear_pipe(folder: pathlib.Path) -> None:

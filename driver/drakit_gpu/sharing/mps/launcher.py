@@ -1,15 +1,12 @@
 """The program that starts MPS programs in a mount namespace of their own. It runs as a script and imports only the standard library.
 
-``python -I launcher.py WHEN PIPE SHM PROGRAM ARGUMENT...``, where WHEN is ``open`` or ``shut``. With ``shut`` it first waits for one byte on its
-standard input. At the end of input, which the parent's death causes, it exits, so no unknown daemon runs. Then it execs PROGRAM, with the same pid
-and start time.
+``python -I launcher.py PIPE SHM PROGRAM ARGUMENT...`` execs PROGRAM, with the same pid. SHM is ``-`` for a program that only connects to the daemon.
 
 Containers can write to the folders PIPE and SHM. In the mount namespace, neither has symbolic links (from Linux 5.10 on) or usable device nodes, so
-a program that runs as root cannot be redirected by files of a container. SHM is also the program's /dev/shm. ``-`` omits a folder; without both
-there is no mount namespace.
+a program that runs as root cannot be redirected by files of a container. SHM is also the program's /dev/shm.
 
 A daemon starts its servers under the user id of its clients. They need PIPE, and the folder ``log`` beside it, below folders that are closed to all
-users but root. So in the mount namespace of a daemon (``shut``), the outermost closed folder is replaced by an empty one that contains only these
+users but root. So in the mount namespace of a daemon (with SHM), the outermost closed folder is replaced by an empty one that contains only these
 two. The host's folders stay closed. Where PROGRAM is below the closed folder, the folder is not replaced, and only root can use the daemon.
 """
 
@@ -19,24 +16,21 @@ import pathlib
 import stat
 import sys
 
+NO_FOLDER = "-"
 _CLONE_NEWNS = 0x20000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOSYMFOLLOW = 1 << 1, 1 << 2, 1 << 3, 1 << 8
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_SLAVE = 1 << 5, 1 << 12, 1 << 14, 1 << 19
 _GUARDED = _MS_REMOUNT | _MS_BIND | _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_NOSYMFOLLOW
-_NONE = "-"
 _FAILED = 125
 
 
-def main(when: str, pipe: str, shm: str, command: list[str]) -> int:
-    """Wait, then exec the command; return an exit status where the exec fails, or where the parent died first."""
-    if when == "shut" and not os.read(0, 1):
-        return 0
+def main(pipe: str, shm: str, command: list[str]) -> int:
+    """Exec the command; return an exit status where that fails."""
     try:
         os.chdir("/")
-        mounts = [(folder, place) for folder, place in ((pipe, pipe), (shm, "/dev/shm")) if folder != _NONE]  # noqa: S108 - in its own namespace
-        if mounts:
-            _mount(mounts)
-        if mounts and when == "shut":
+        is_daemon = shm != NO_FOLDER
+        _mount([(pipe, pipe), *([(shm, "/dev/shm")] if is_daemon else [])])  # noqa: S108 - in its own namespace
+        if is_daemon:
             _expose_folders(pathlib.Path(pipe), pathlib.Path(command[0]))
         os.execv(command[0], command)  # noqa: S606 - becoming a program without a shell is the point
     except OSError as error:
@@ -75,4 +69,4 @@ def _check(result: int, call: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]))
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))

@@ -16,10 +16,10 @@ import pathlib
 import time
 from collections.abc import Callable, Collection
 
-from drakit.core import edits, errors, ports
-from drakit_gpu import host
+import drakit
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, supervisor
+from drakit_gpu.sharing.mps import control_daemon, daemon_folder, supervisor
 
 FOLDER_VARIABLE = "MPS_FOLDER"
 NAME_PREFIX = "drakit-mps-"
@@ -32,30 +32,46 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PodDaemons:
-    """``daemon_folder.Daemons`` in pods. ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer.
+    """The MPS daemons of a node. A running daemon is never stopped while its grant is prepared, even if it does not answer.
 
-    ``own_shm`` and ``stop_seconds`` are as in ``child_daemons.ChildDaemons``. The kubelet gives up a prepare after 45 s and retries; the retry finds
-    what the first call finished.
+    Without ``pods`` (no ``gpu.mps_template``) no daemon is started; the folders of grants that an earlier driver prepared are still removed. ``home``
+    holds the folders; without one there are no daemons.
+
+    ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer. ``own_shm`` and ``stop_seconds`` are as in
+    ``control_daemon.ControlDaemon``. The kubelet gives up a prepare after 45 s and retries; the retry finds what the first call finished.
     """
 
-    pods: ports.PodStore
-    home: pathlib.Path
-    root: host.DriverRoot
+    pods: drakit.PodStore | None = None
+    home: pathlib.Path | None = None
+    root: driver_root.DriverRoot = dataclasses.field(default_factory=driver_root.DriverRoot)
     own_shm: bool = True
     start_seconds: float = 60.0
     stop_seconds: float = 5.0
     end_seconds: float = 30.0
     pause: Callable[[float], None] = time.sleep
 
+    def require_pods(self) -> drakit.PodStore:
+        """Return the store of the pods; raises ConfigError where this node runs no MPS daemons."""
+        if self.pods is None or self.home is None:
+            raise drakit.ConfigError(
+                "MPS is not set up on this node: its daemons run in pods, and gpu.mps_template is not set. Install the PodTemplate of drakit's "
+                "manifests (chart: admissionPolicy.enabled) and set gpu.mps_template to its NAMESPACE/NAME",
+                field="parameters.sharing.strategy",
+            )
+        return self.pods
+
     def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
-        """Create the pod unless its daemon serves; raises ApiError, HardwareError."""
-        folder = daemon_folder.path_of(self.home, grant)
+        """Create the pod of a grant's daemon, on the device with this UUID, unless the daemon serves. ``claim`` is shown to users.
+
+        The daemon may not answer yet on return: ``check`` waits for it. Raises ConfigError without a store of pods, ApiError, HardwareError.
+        """
+        pods, folder = self.require_pods(), self._folder(grant)
         if supervisor.is_running(folder):
             return
         try:
-            is_new = not folder.exists()
             daemon_folder.create(folder)
-            if self.own_shm and is_new:
+            # Containers have mounted the folder as its first daemon found it, so a tmpfs is mounted only before that daemon.
+            if self.own_shm and not (folder / supervisor.WANTED).exists():
                 daemon_folder.mount_shared_memory(folder)
             supervisor.DaemonSpec(
                 grant=grant,
@@ -67,151 +83,167 @@ class PodDaemons:
                 stop_seconds=self.stop_seconds,
             ).write(folder)
         except OSError as error:
-            raise errors.HardwareError(child_daemons.CONTROL, f"cannot be started: {error}") from error
-        self._run(self._pod(folder, grant, device, claim))
+            raise drakit.HardwareError(control_daemon.CONTROL, f"cannot be started: {error}") from error
+        self._run(pods, _pod(pods, folder, grant, device, claim))
 
     def check(self, grant: str) -> None:
         """Wait until the daemon answers; raises HardwareError if it does not, or if its pod does not start."""
-        folder = daemon_folder.path_of(self.home, grant)
+        pods, folder = self.require_pods(), self._folder(grant)
         end, next_check = time.monotonic() + self.start_seconds, 0.0
         while True:
             with contextlib.suppress(OSError):
                 failure = supervisor.send_request(folder, supervisor.CHECK)
                 if failure:
-                    reason = failure.removeprefix(f"{child_daemons.CONTROL}: ")
-                    raise errors.HardwareError(child_daemons.CONTROL, f"pod {self._name(folder)}: {reason}")
+                    reason = failure.removeprefix(f"{control_daemon.CONTROL}: ")
+                    raise drakit.HardwareError(control_daemon.CONTROL, f"pod {_name(pods, folder)}: {reason}")
                 return
             if time.monotonic() >= next_check:
-                self._check_pod(folder, is_last=time.monotonic() >= end)
+                self._check_pod(pods, folder, is_last=time.monotonic() >= end)
                 next_check = time.monotonic() + _POD_CHECK_SECONDS
             self.pause(_POLL_SECONDS)
 
     def stop(self, grant: str) -> None:
-        """End the daemon, delete its pod and remove its folder. Raises HardwareError where the daemon may live on."""
-        folder = daemon_folder.path_of(self.home, grant)
-        if folder.exists():
-            self._remove(folder)
-
-    def running(self) -> Collection[str]:
-        """Return the names of the folders whose supervisor answers. A supervisor ends with its folder."""
-        folders = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
-        return [folder.name for folder in folders if supervisor.is_running(folder)]
-
-    def name_of(self, grant: str) -> str:
-        """Return the name of the folder of a grant's daemon."""
-        return daemon_folder.name_of(grant)
+        """End the daemon of a grant, delete its pod and remove its folder; a missing one is success. Raises HardwareError where it may live on."""
+        self.end_folder(daemon_folder.name_of(grant))
 
     def end_folder(self, name: str) -> None:
-        """End the daemon of the folder of this name, delete its pod and remove the folder. Raises HardwareError where the daemon may live on."""
-        if (self.home / name).exists():
-            self._remove(self.home / name)
-
-    def _remove(self, folder: pathlib.Path) -> None:
+        """End the daemon of the folder of this name as ``stop`` does."""
+        if self.home is None or not (folder := self.home / name).exists():
+            return
         is_stopped = _is_stopped(folder)
-        try:
-            self.pods.delete(self._name(folder))
-            if not is_stopped:
-                self._wait_for_end(self._name(folder))
-        except errors.ApiError as error:
-            if not is_stopped:
-                raise errors.HardwareError(
-                    child_daemons.CONTROL, f"pod {self._name(folder)} does not answer and cannot be deleted: {error}"
-                ) from error
-            _log.warning("MPS pod not deleted", extra={"pod": self._name(folder), "error": str(error)})
+        if self.pods is not None:
+            self._delete(self.pods, folder, is_stopped=is_stopped)
+        elif not is_stopped and supervisor.is_running(folder):
+            raise drakit.HardwareError(
+                control_daemon.CONTROL, "the claim's daemon did not stop, and gpu.mps_template is not set to delete its pod"
+            )
         try:
             daemon_folder.remove(folder)
         except OSError as error:
-            raise errors.HardwareError(child_daemons.CONTROL, f"cannot remove {folder}: {error}") from error
+            raise drakit.HardwareError(control_daemon.CONTROL, f"cannot remove {folder}: {error}") from error
+
+    def _delete(self, pods: drakit.PodStore, folder: pathlib.Path, *, is_stopped: bool) -> None:
+        """Delete the pod. Raises HardwareError where a daemon that was not stopped may live on."""
+        name = _name(pods, folder)
+        try:
+            pods.delete(name)
+            if not is_stopped:
+                self._wait_for_end(pods, name)
+        except drakit.ApiError as error:
+            if not is_stopped:
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not answer and cannot be deleted: {error}") from error
+            _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
+
+    def running(self) -> Collection[str]:
+        """Return the names of the folders whose supervisor answers. A supervisor ends with its folder."""
+        return [folder.name for folder in self._folders() if supervisor.is_running(folder)]
 
     def sweep(self, claimed: Callable[[], Collection[str]]) -> None:
-        """Delete the pods and remove the folders of unknown grants. A pod that still serves is kept; an API error is logged."""
+        """Delete the pods and remove the folders of unknown grants. A pod that still serves is kept; an API error is logged.
+
+        ``claimed`` returns the grants; it is called after pods and folders are listed.
+        """
         try:
-            names = set(self.pods.names())
-        except errors.DrakitError as error:
+            names = set() if self.pods is None else set(self.pods.names())
+        except drakit.DrakitError as error:
             _log.warning("listing MPS pods failed", extra={"error": str(error)})
             names = set()
-        present = [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home.is_dir() else []
+        present = self._folders()
         if not (names or present):
             return
-        kept = {daemon_folder.path_of(self.home, grant) for grant in claimed()}
+        kept = {self._folder(grant) for grant in claimed()}
         for folder in present:
             if folder in kept:
                 continue
             if supervisor.is_running(folder):
-                _log.warning("MPS daemon of an unknown claim left running", extra={"pod": self._name(folder), "path": str(folder)})
+                _log.warning("MPS daemon of an unknown claim left running", extra={"path": str(folder)})
                 kept.add(folder)
                 continue
             with contextlib.suppress(OSError):
                 daemon_folder.remove(folder)
-        for name in sorted(names - {self._name(folder) for folder in kept}):
-            try:
-                self.pods.delete(name)
-                _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
-            except errors.DrakitError as error:
-                _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
+        if self.pods is not None:
+            _delete_pods(self.pods, names - {_name(self.pods, folder) for folder in kept})
 
     def is_alive(self, grant: str) -> bool:
         """Return whether the daemon's supervisor runs. It ends with the daemon."""
-        return supervisor.is_running(daemon_folder.path_of(self.home, grant))
+        return self.home is not None and supervisor.is_running(self._folder(grant))
 
-    def access(self, grant: str) -> edits.Edits:
+    def access(self, grant: str) -> drakit.Edits:
         """Return the edits that connect a container to the daemon of a grant."""
-        return daemon_folder.access(daemon_folder.path_of(self.home, grant))
+        return daemon_folder.access(self._folder(grant))
 
-    def _run(self, pod: ports.PodRequest) -> None:
+    def _folder(self, grant: str) -> pathlib.Path:
+        return (self.home or pathlib.Path()) / daemon_folder.name_of(grant)
+
+    def _folders(self) -> list[pathlib.Path]:
+        return [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home is not None and self.home.is_dir() else []
+
+    def _run(self, pods: drakit.PodStore, pod: drakit.PodRequest) -> None:
         """Create the pod unless it exists. A pod that the kubelet will not run is deleted first."""
         try:
-            state = self.pods.state(pod.name)
-            if state is not None and state.phase is ports.PodPhase.OVER:
+            state = pods.state(pod.name)
+            if state is not None and state.phase is drakit.PodPhase.OVER:
                 _log.warning("MPS pod is over and is replaced", extra={"pod": pod.name, "reason": state.message})
-                self.pods.delete(pod.name)
-                self._wait_for_end(pod.name)
+                pods.delete(pod.name)
+                self._wait_for_end(pods, pod.name)
                 state = None
-            if state is not None and state.phase is ports.PodPhase.ENDING:
-                self._wait_for_end(pod.name)
+            if state is not None and state.phase is drakit.PodPhase.ENDING:
+                self._wait_for_end(pods, pod.name)
                 state = None
             if state is None:
-                self.pods.create(pod)
-        except errors.ApiError as error:
+                pods.create(pod)
+        except drakit.ApiError as error:
             text = f"the pod of the claim's MPS daemon cannot be created: {error}"
-            raise errors.ApiError(text, status=error.status, reason=error.reason) from error
+            raise drakit.ApiError(text, status=error.status, reason=error.reason) from error
 
-    def _check_pod(self, folder: pathlib.Path, *, is_last: bool) -> None:
+    def _check_pod(self, pods: drakit.PodStore, folder: pathlib.Path, *, is_last: bool) -> None:
         """Raise HardwareError where the pod fails, or still does not serve at the last check."""
-        name = self._name(folder)
+        name = _name(pods, folder)
         try:
-            state = self.pods.state(name)
-        except errors.ApiError as error:
-            state = ports.PodState(phase=ports.PodPhase.STARTING, message=str(error))
+            state = pods.state(name)
+        except drakit.ApiError as error:
+            state = drakit.PodState(phase=drakit.PodPhase.STARTING, message=str(error))
         if state is None:
-            raise errors.HardwareError(child_daemons.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
-        if state.phase in {ports.PodPhase.FAILING, ports.PodPhase.OVER}:
-            raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
+            raise drakit.HardwareError(control_daemon.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
+        if state.phase in {drakit.PodPhase.FAILING, drakit.PodPhase.OVER}:
+            raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
         if is_last:
             reason = f": {state.message}" if state.message else ""
-            raise errors.HardwareError(
-                child_daemons.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{reason}"
+            raise drakit.HardwareError(
+                control_daemon.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{reason}"
             )
 
-    def _wait_for_end(self, name: str) -> None:
+    def _wait_for_end(self, pods: drakit.PodStore, name: str) -> None:
         end = time.monotonic() + self.end_seconds
-        while self.pods.state(name) is not None:
+        while pods.state(name) is not None:
             if time.monotonic() > end:
-                raise errors.HardwareError(child_daemons.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
             self.pause(_END_POLL_SECONDS)
 
-    def _name(self, folder: pathlib.Path) -> str:
-        """Return the name of a folder's pod. It depends on the node, because an unreachable node may still have a pod for the same claim."""
-        return f"{NAME_PREFIX}{hashlib.sha256(f'{self.pods.node}:{folder}'.encode()).hexdigest()[:16]}"
 
-    def _pod(self, folder: pathlib.Path, grant: str, device: str, claim: str) -> ports.PodRequest:
-        uid, name, _ = f"{grant}//".split("/", 2)
-        return ports.PodRequest(
-            name=self._name(folder),
-            labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
-            annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
-            environment={FOLDER_VARIABLE: str(folder)},
-        )
+def _name(pods: drakit.PodStore, folder: pathlib.Path) -> str:
+    """Return the name of a folder's pod. It depends on the node, because an unreachable node may still have a pod for the same claim."""
+    return f"{NAME_PREFIX}{hashlib.sha256(f'{pods.node}:{folder}'.encode()).hexdigest()[:16]}"
+
+
+def _pod(pods: drakit.PodStore, folder: pathlib.Path, grant: str, device: str, claim: str) -> drakit.PodRequest:
+    uid, name, _ = f"{grant}//".split("/", 2)
+    return drakit.PodRequest(
+        name=_name(pods, folder),
+        labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
+        annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
+        environment={FOLDER_VARIABLE: str(folder)},
+    )
+
+
+def _delete_pods(pods: drakit.PodStore, names: Collection[str]) -> None:
+    """Delete the pods of unknown grants; an API error is logged."""
+    for name in sorted(names):
+        try:
+            pods.delete(name)
+            _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
+        except drakit.DrakitError as error:
+            _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
 
 
 def _is_stopped(folder: pathlib.Path) -> bool:

@@ -21,14 +21,14 @@ import sys
 import threading
 import types
 
-from drakit.core import errors
-from drakit_gpu import host
+import drakit
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons
+from drakit_gpu.sharing.mps import control_daemon
 
 SOCKET = "supervisor"
 CHECK, STOP = "check", "stop"
-_WANTED = "daemon-wanted.json"
+WANTED = "daemon-wanted.json"
 _FILE = 0o600
 _FOLDER_CHECK_SECONDS, _IDLE_SECONDS = 5.0, 1.0
 _REQUEST_SECONDS = 5.0
@@ -51,7 +51,7 @@ class DaemonSpec:
 
     def write(self, folder: pathlib.Path) -> None:
         """Write the description for the pod. Raises OSError."""
-        beside = folder / f"{_WANTED}.new"
+        beside = folder / f"{WANTED}.new"
         document = {**dataclasses.asdict(self), "root": str(self.root)}
         if not self.folders:
             # The supervisor of an older version, which may still run, knows no such field.
@@ -60,12 +60,12 @@ class DaemonSpec:
             json.dump(document, stream)
             stream.flush()
             os.fsync(stream.fileno())
-        beside.replace(folder / _WANTED)
+        beside.replace(folder / WANTED)
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
         """Return the description that the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
-        document = json.loads((folder / _WANTED).read_text("utf-8"))
+        document = json.loads((folder / WANTED).read_text("utf-8"))
         return cls(
             **{
                 **document,
@@ -112,18 +112,13 @@ class Supervisor:
     def __init__(self, folder: pathlib.Path, wanted: DaemonSpec) -> None:
         self._folder = folder
         self._wanted = wanted
-        root = host.DriverRoot(path=wanted.root, folders=wanted.folders)
-        self._daemons = child_daemons.ChildDaemons(home=folder.parent, root=root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
+        root = driver_root.DriverRoot(path=wanted.root, folders=wanted.folders)
+        self._daemon = control_daemon.ControlDaemon(folder, root, own_shm=wanted.own_shm, stop_seconds=wanted.stop_seconds)
         self._stopped = False
 
     def run(self) -> int:
         """Start the daemon and serve; return an exit status. Raises HardwareError where the daemon cannot be started, OSError."""
-        wanted = self._wanted
-        self._daemons.ensure(wanted.grant, wanted.device, wanted.limits)
-        running = self._daemons.process(wanted.grant)
-        if running is None:
-            raise errors.HardwareError(child_daemons.CONTROL, "ended right after it got its limits")
-        own, daemon = self._folder.stat().st_ino, os.pidfd_open(running.pid)
+        own, daemon = self._folder.stat().st_ino, os.pidfd_open(self._daemon.start(self._wanted.device, self._wanted.limits))
         place = self._folder / SOCKET
         place.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX) as listener:
@@ -133,11 +128,11 @@ class Supervisor:
             while not self._stopped:
                 ready, _, _ = select.select([listener.fileno(), daemon], [], [], _FOLDER_CHECK_SECONDS)
                 if daemon in ready:
-                    raise errors.HardwareError(child_daemons.CONTROL, "the daemon ended; see its log")
+                    raise drakit.HardwareError(control_daemon.CONTROL, "the daemon ended; see its log")
                 if listener.fileno() in ready:
                     self._serve(listener)
                 if not _is_same_folder(self._folder, own):
-                    self._daemons.end(wanted.grant)
+                    self._daemon.stop()
                     self._stopped = True
         return 0
 
@@ -156,14 +151,14 @@ class Supervisor:
         try:
             match request:
                 case "check":
-                    self._daemons.check(self._wanted.grant)
+                    self._daemon.check()
                 case "stop":
-                    self._daemons.end(self._wanted.grant)
+                    self._daemon.stop()
                     self._stopped = True
-                    (self._folder / _WANTED).unlink(missing_ok=True)
+                    (self._folder / WANTED).unlink(missing_ok=True)
                 case _:
                     return f"unknown request {request!r}"
-        except (errors.DrakitError, OSError) as error:
+        except (drakit.DrakitError, OSError) as error:
             return " ".join(str(error).split())
         return ""
 
@@ -187,10 +182,10 @@ def main(folder: pathlib.Path) -> int:
         Supervisor(folder, DaemonSpec.read(folder)).run()
     except FileNotFoundError as error:
         sys.stderr.write(f"nothing to run: {error}\n")
-    except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
+    except (drakit.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    while not (is_ending.wait(_IDLE_SECONDS) or (folder / _WANTED).exists()):
+    while not (is_ending.wait(_IDLE_SECONDS) or (folder / WANTED).exists()):
         pass
     return 0
 

@@ -12,9 +12,9 @@ from drakit.core import driver as drivers
 from drakit.core import errors, names
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import identity, port, settings
+from drakit_gpu import identity, port, share_policy
 from drakit_gpu.health import claimed, faults, monitor, signals
-from drakit_gpu.mig import instances
+from drakit_gpu.mig import markers
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -29,8 +29,8 @@ class Watched:
     """A node whose claims are monitored; ``poll`` polls ten seconds later."""
 
     def __init__(self, directory: pathlib.Path, machine: str) -> None:
-        made = instances.MarkerStore(folder=directory / "instances")
-        terms = settings.SharePolicy(number=4, partitions=True)
+        made = markers.MarkerStore(folder=directory / "instances")
+        terms = share_policy.SharePolicy(number=4, partitions=True)
         self.node = gpu_node.GpuNode(directory / "gpus", machine, terms=terms, resources=gpu_driver.HostResources(made=made))
         self.hardware = self.node.hardware
         self.step: Callable[[str], None] = lambda _: None

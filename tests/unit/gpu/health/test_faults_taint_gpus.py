@@ -14,7 +14,7 @@ from drakit.core import errors
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
-from drakit_gpu.health import faults, monitor, signals
+from drakit_gpu.health import faults, monitor, signals, xids
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library
 
@@ -78,8 +78,8 @@ def monitored(tmp_path: pathlib.Path) -> MonitoredNode:
     return MonitoredNode(tmp_path)
 
 
-def numbers(gravity: signals.Gravity) -> list[int]:
-    return [xid.number for xid in signals.known() if xid.gravity is gravity]
+def numbers(gravity: xids.Gravity) -> list[int]:
+    return [xid.number for xid in xids.known() if xid.gravity is gravity]
 
 
 def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(monitored: MonitoredNode) -> None:
@@ -91,14 +91,14 @@ def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(monitored: Monit
     assert monitored.context.rediscoveries
 
 
-@pytest.mark.parametrize("number", [*numbers(signals.Gravity.NOTHING), *numbers(signals.Gravity.PROGRAM)])
+@pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
 def test_what_a_program_did_says_nothing_against_the_gpu(monitored: MonitoredNode, number: int) -> None:
     monitored.report_xid(0, number)
     monitored.after(1)
     assert not monitored.context.taints()
 
 
-@pytest.mark.parametrize("number", [*numbers(signals.Gravity.FATAL), 48, 74, 4711])
+@pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
 def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(monitored: MonitoredNode, number: int) -> None:
     monitored.report_xid(0, number, asks=RESET)
     first = ("xid", str(number), NO_SCHEDULE)
@@ -106,7 +106,7 @@ def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(monit
     assert first in monitored.shown("gpu-0")
     assert not any(effect is NO_EXECUTE for _, _, effect in monitored.shown("gpu-0"))
     monitored.after(0.1)
-    fatal = number in numbers(signals.Gravity.FATAL)
+    fatal = number in numbers(xids.Gravity.FATAL)
     assert (("xid", str(number), NO_EXECUTE) in monitored.shown("gpu-0")) is fatal
     assert first in monitored.shown("gpu-0")
 

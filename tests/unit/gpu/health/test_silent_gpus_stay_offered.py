@@ -13,7 +13,6 @@ from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, monitor
-from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library
 
@@ -250,7 +249,8 @@ def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathl
     first, second = node.hardware.gpus()
     node.hardware.lose(first.uuid)
     assert {device.name.partition("-mig")[0] for device in node.driver.discover().devices} == {"gpu-1"}
-    assert node.driver.unoffered == (discovery.UnavailableGpu(gpu="index 0", reason="nvmlDeviceGetHandleByIndex: GPU_IS_LOST"),)
+    (left_out,) = node.driver.not_offered()
+    assert (left_out.name, left_out.reason, left_out.is_faulty) == ("index 0", "nvmlDeviceGetHandleByIndex: GPU_IS_LOST", True)
     node.hardware.lose(second.uuid)
     with pytest.raises(errors.HardwareError, match=r"no GPU answers \(2 found\): index 0, index 1: .*GPU_IS_LOST"):
         node.restart().discover()

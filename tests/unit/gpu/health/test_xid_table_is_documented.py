@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from drakit_gpu.health import signals
+from drakit_gpu.health import xids
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs/reference/devices-gpu.md"
 
@@ -11,12 +11,12 @@ PAGE = pathlib.Path(__file__).parents[4] / "docs/reference/devices-gpu.md"
 def test_the_page_lists_every_xid_in_the_row_of_its_gravity() -> None:
     rows = re.findall(r"^\| ((?:\d+, )*\d+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
     shown = [[int(number) for number in row.split(", ")] for row in rows]
-    grave_first = [signals.Gravity.FATAL, signals.Gravity.SUSPECT, signals.Gravity.PROGRAM, signals.Gravity.NOTHING]
-    assert shown == [[xid.number for xid in signals.known() if xid.gravity is gravity] for gravity in grave_first]
+    grave_first = [xids.Gravity.FATAL, xids.Gravity.SUSPECT, xids.Gravity.PROGRAM, xids.Gravity.NOTHING]
+    assert shown == [[xid.number for xid in xids.known() if xid.gravity is gravity] for gravity in grave_first]
 
 
 def test_no_number_is_judged_twice() -> None:
-    numbers = [xid.number for xid in signals.known()]
+    numbers = [xid.number for xid in xids.known()]
     assert len(numbers) == len(set(numbers)) > 40
-    assert signals.of(4711).gravity is signals.Gravity.SUSPECT
-    assert signals.of(79, ignored={79}).gravity is signals.Gravity.NOTHING
+    assert xids.of(4711).gravity is xids.Gravity.SUSPECT
+    assert xids.of(79, ignored={79}).gravity is xids.Gravity.NOTHING

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drakit_gpu import port
-from drakit_gpu.mig import partitioning
+from drakit_gpu.mig import counters, partitioning
 from drakit_gpu.mock import machine
 
 MODELS = tuple(name for name in machine.model_names() if machine.load_model(name).profiles)
@@ -44,7 +44,7 @@ def is_within_instance_counts(chosen: tuple[partitioning.Partition, ...]) -> boo
     return all(count <= profile.instances for profile, count in counts.items())
 
 
-def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: partitioning.GpuCounters) -> bool:
+def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: counters.GpuCounters) -> bool:
     totals: Counter[str] = Counter()
     for partition in chosen:
         totals.update({name: amount.nanos for name, amount in counted.draw(partition).items()})
@@ -54,7 +54,7 @@ def is_within_counters(chosen: tuple[partitioning.Partition, ...], counted: part
 @pytest.mark.parametrize("model", MODELS)
 def test_counters_accept_a_disjoint_set_exactly_when_nvml_does(model: str) -> None:
     partitions = partitions_of(model)
-    counted = partitioning.counters_of(partitions)
+    counted = counters.counters_of(partitions)
     disjoint = accepted = 0
     for chosen in disjoint_sets(partitions):
         assert is_within_counters(chosen, counted) == is_within_instance_counts(chosen), [partition.profile.name for partition in chosen]
@@ -72,13 +72,13 @@ def test_counters_refuse_any_two_partitions_that_overlap(model: str) -> None:
     partitions = partitions_of(model)
     overlapping = [(a, b) for a in partitions for b in partitions if a.placement.overlaps(b.placement)]
     assert overlapping
-    assert not any(is_within_counters(pair, partitioning.counters_of(partitions)) for pair in overlapping)
+    assert not any(is_within_counters(pair, counters.counters_of(partitions)) for pair in overlapping)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
     partitions = partitions_of(model)
-    counted = partitioning.counters_of(partitions)
+    counted = counters.counters_of(partitions)
     for taken in (item for item in disjoint_sets(partitions) if len(item) == 2 and is_within_instance_counts(item)):
         left = counted.remaining(port.GpuInstance(id=1, profile_id=item.profile.id, placement=item.placement) for item in taken)
         for partition in partitions:
@@ -106,9 +106,9 @@ def changed(partitions: tuple[partitioning.Partition, ...], profile_id: int, **f
 )
 def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
     partitions = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
-    counted = partitioning.counters_of(partitions)
+    counted = counters.counters_of(partitions)
     assert set(counted.pool) == {
-        *(partitioning.counter_name(partition.profile) for partition in partitions),
+        *(counters.counter_name(partition.profile) for partition in partitions),
         *(f"memory-slice-{index}" for index in range(8)),
     }
     assert all(is_within_counters(chosen, counted) == is_within_instance_counts(chosen) for chosen in disjoint_sets(partitions))
@@ -117,9 +117,9 @@ def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profil
 def test_a_gpu_with_too_many_sets_to_count_is_counted_by_profiles() -> None:
     partitions = partitions_of("a100-sxm4-40gb")
     engines = {partition.profile.id: partitioning.profile_counters(partition.profile) for partition in partitions}
-    assert partitioning.is_exact(partitions, engines, sets_max=5535)
-    assert not partitioning.is_exact(partitions, engines, sets_max=5534)
+    assert counters.is_exact(partitions, engines, sets_max=5535)
+    assert not counters.is_exact(partitions, engines, sets_max=5534)
 
 
 def test_a_gpu_without_partitions_has_no_counters() -> None:
-    assert partitioning.counters_of(()) == partitioning.GpuCounters(pool={}, shared={})
+    assert counters.counters_of(()) == counters.GpuCounters(pool={}, shared={})

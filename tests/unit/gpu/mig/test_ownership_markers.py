@@ -7,8 +7,8 @@ import pytest
 
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import identity, port, settings
-from drakit_gpu.mig import instances
+from drakit_gpu import identity, port, share_policy
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -23,7 +23,7 @@ def made(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def node(tmp_path: pathlib.Path, made: pathlib.Path) -> gpu_node.GpuNode:
-    return gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(made=instances.MarkerStore(folder=made)))
+    return gpu_node.GpuNode(tmp_path / "machine", resources=gpu_driver.HostResources(made=markers.MarkerStore(folder=made)))
 
 
 def admin_makes(node: gpu_node.GpuNode, *, whole: bool = True) -> None:
@@ -93,7 +93,7 @@ def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: path
 
 def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
-    mark = instances.MarkerStore(folder=made).of(wanted)
+    mark = markers.MarkerStore(folder=made).of(wanted)
     instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
     mark.write(instance)
     assert mark.matches(instance)
@@ -166,12 +166,14 @@ def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.Gp
     assert node.driver.recall(found)["marked"] is True
 
 
-@pytest.mark.parametrize("terms", [settings.NOT_SHARED, settings.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"])
+@pytest.mark.parametrize(
+    "terms", [share_policy.NOT_SHARED, share_policy.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"]
+)
 @pytest.mark.parametrize("step", ["after create_gpu_instance", "before create_compute_instance"])
 def test_what_a_lost_claim_began_to_make_is_completed_by_the_next_claim(
-    tmp_path: pathlib.Path, made: pathlib.Path, terms: settings.SharePolicy, step: str
+    tmp_path: pathlib.Path, made: pathlib.Path, terms: share_policy.SharePolicy, step: str
 ) -> None:
-    resources = gpu_driver.HostResources(made=instances.MarkerStore(folder=made))
+    resources = gpu_driver.HostResources(made=markers.MarkerStore(folder=made))
     node = gpu_node.GpuNode(tmp_path / "machine", terms=terms, resources=resources)
     planned(node, step)
     node.journal.clear()

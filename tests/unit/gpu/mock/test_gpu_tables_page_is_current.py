@@ -4,7 +4,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from drakit_gpu.mig import partitioning
+from drakit_gpu.mig import counters, partitioning
 from drakit_gpu.mock import machine
 
 PAGE = pathlib.Path(__file__).parents[4] / "docs" / "reference" / "gpu-tables.md"
@@ -45,7 +45,7 @@ def section(name: str) -> Iterator[str]:
     if not partitions:
         yield f"{result} No MIG.\n"
         return
-    by = "engines" if "multiprocessors" in partitioning.counters_of(partitions).pool else "profiles"
+    by = "engines" if "multiprocessors" in counters.counters_of(partitions).pool else "profiles"
     yield f"{result} {len(partitions)} partitions, counted by {by}.\n"
     yield "| profile | enum | id | instances | SM | CE | DEC | ENC | JPEG | OFA | memory | placements | evidence |"
     yield f"|{' --- |' * 13}"

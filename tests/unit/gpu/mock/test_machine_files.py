@@ -6,8 +6,8 @@ import pytest
 
 from drakit import machines, tables
 from drakit.core import errors
-from drakit.devices import registry
 from drakit_gpu.mock import machine
+from fakes import installed_drivers
 
 BOARD = "{model: a100-sxm4-40gb, pciBusID: '0000:07:00.0', migMode: true}"
 GOOD = f"""
@@ -114,16 +114,12 @@ def test_a_model_may_have_no_mig() -> None:
     assert not machine.read_model(tables.from_yaml(MODEL, "t")).profiles
 
 
-def test_a_family_is_built_by_name_and_an_unknown_one_refused(tmp_path: pathlib.Path) -> None:
+def test_an_installed_family_builds_its_driver_for_a_mock_machine(tmp_path: pathlib.Path) -> None:
     choice = machines.Choice(name="dgx-h100", directory=tmp_path)
-    built = registry.build("gpu", registry.Order(node="node-a", machine=choice, driver_name="gpu.example.com"))
+    built = installed_drivers.build("gpu", node="node-a", machine=choice, driver_name="gpu.example.com")
     assert built.name == "gpu.example.com"
     assert len(built.discover().devices) == 8 * 26
-    assert registry.build("nic", registry.Order(node="node-a", machine=choice)).discover().devices
-    with pytest.raises(TypeError, match="takes NicSettings"):
-        registry.build("nic", registry.Order(node="node-a", machine=choice, options="fast"))
-    with pytest.raises(errors.SettingsError, match="no device family 'fpga'; known are gpu, nic, tpu"):
-        registry.build("fpga", registry.Order(node="node-a"))
+    assert installed_drivers.build("nic", node="node-a", machine=choice).discover().devices
 
 
 def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.Path) -> None:

@@ -7,9 +7,8 @@ import sys
 import pytest
 
 from drakit import machines
-from drakit.core import errors
-from drakit.devices import registry
-from drakit_gpu import cdi, host, nvml, port, programs, settings
+from drakit.core import errors, ports
+from drakit_gpu import assembly, cdi, driver_root, host, nvml, port, programs, settings
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import properties
@@ -271,14 +270,9 @@ def test_no_working_nvml_is_an_error_that_says_what_to_do(library: nvml_library.
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_text("not a library")
-    driver = registry.build("gpu", registry.Order(node="node-a", options=settings.GpuSettings(library=path)))
+    driver = assembly.assemble(settings.GpuSettings(library=path), name=None, machine=None, intents=ports.no_intents)
     with pytest.raises(errors.RetryError, match=f"LIBRARY_NOT_FOUND .cannot load {path}: .*gpu.library"):
         driver.discover()
-
-
-def test_the_gpu_family_takes_gpu_settings_alone(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(TypeError, match="takes GpuSettings"):
-        registry.build("gpu", registry.Order(node="node-a", options="fast"))
 
 
 def test_a_module_that_is_not_loaded_is_named(hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> None:
@@ -369,7 +363,7 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
     with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
-        nvml.NvidiaSmi(host.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
+        nvml.NvidiaSmi(driver_root.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 
 def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: pathlib.Path) -> None:

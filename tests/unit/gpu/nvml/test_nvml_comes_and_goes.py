@@ -13,7 +13,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml, port
+from drakit_gpu import driver_root, host, nvml, port
 from drakit_gpu.health import faults
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import library as nvml_files
@@ -178,7 +178,7 @@ def test_start_watch_and_metrics_go_on_without_the_library(node: Node, tmp_path:
 
 def test_an_upgraded_library_is_loaded_beside_the_old_one(tmp_path: pathlib.Path) -> None:
     source = pathlib.Path(next(line.split()[-1] for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if "/libz.so" in line))
-    link, root = tmp_path / "usr/lib64" / nvml_files.NAME, host.DriverRoot(path=tmp_path)
+    link, root = tmp_path / "usr/lib64" / nvml_files.NAME, driver_root.DriverRoot(path=tmp_path)
     link.parent.mkdir(parents=True)
     handles = []
     for version in ("570.133.20", "580.95.05"):

@@ -4,6 +4,7 @@ The container's mount of the folder is played by writing to the folder as root.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import signal
@@ -19,10 +20,9 @@ import pytest
 
 from drakit.core import errors
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
+from drakit_gpu.sharing.mps import control_daemon, daemon_folder, processes
 from fakes import mps_daemon
 
-GRANT, OTHER = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/", "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-1/"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 WANTED = gpu_settings.Mps(percentage=50)
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of one's own needs root")]
@@ -35,81 +35,94 @@ def place() -> Iterator[pathlib.Path]:
         yield pathlib.Path(folder)
 
 
-@pytest.fixture
-def daemons(place: pathlib.Path) -> Iterator[child_daemons.ChildDaemons]:
-    made = child_daemons.ChildDaemons(home=place / "mps", root=mps_daemon.install(place / "root"), answer_seconds=5.0, stop_seconds=0.5)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Daemon:
+    """A grant's folder and its daemon."""
+
+    folder: pathlib.Path
+    control: control_daemon.ControlDaemon
+
+    @property
+    def pipe(self) -> pathlib.Path:
+        return self.folder / "pipe"
+
+    def start(self) -> int:
+        return self.control.start(GPU, WANTED)
+
+    def kill(self) -> None:
+        pids = list(processes.with_environment(daemon_folder.variable(self.folder)))
+        for process in pids:
+            process.send(signal.SIGKILL)
+        waiting = threading.Event()
+        assert any(not any(process.is_alive() for process in pids) or waiting.wait(0.01) for _ in range(3000))
+
+
+def daemon_of(place: pathlib.Path, name: str) -> Iterator[Daemon]:
+    folder, root = place / name, mps_daemon.install(place / "root")
+    daemon_folder.create(folder)
+    made = Daemon(folder=folder, control=control_daemon.ControlDaemon(folder, root, own_shm=True, stop_seconds=0.5))
     yield made
-    for grant in (GRANT, OTHER):
-        made.stop(grant)
+    made.control.stop()
 
 
-def pipe_of(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> pathlib.Path:
-    return pathlib.Path(daemons.access(grant).mounts[0].host_path)
+@pytest.fixture
+def daemon(place: pathlib.Path) -> Iterator[Daemon]:
+    yield from daemon_of(place, "mine")
 
 
-def kill_all(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> None:
-    pids = list(processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe_of(daemons, grant)}"))
-    for process in pids:
-        process.send(signal.SIGKILL)
-    waiting = threading.Event()
-    assert any(not any(process.is_alive() for process in pids) or waiting.wait(0.01) for _ in range(3000))
+@pytest.fixture
+def other(place: pathlib.Path) -> Iterator[Daemon]:
+    yield from daemon_of(place, "other")
 
 
-def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
-) -> None:
+def test_a_link_planted_before_a_daemon_starts_is_removed_and_not_followed(place: pathlib.Path, daemon: Daemon) -> None:
     victim = place / "victim"
     victim.write_text("of the node")
-    daemons.ensure(GRANT, GPU, WANTED)
-    kill_all(daemons)
-    pipe = pipe_of(daemons)
+    daemon.start()
+    daemon.kill()
+    pipe = daemon.pipe
     (pipe / "told").unlink()
     (pipe / "told").symlink_to(victim)
     (pipe / "a-folder").mkdir()
     (pipe / "a-folder" / "out").symlink_to(place)
     os.mkfifo(pipe / "log")
-    daemons.ensure(GRANT, GPU, WANTED)
+    daemon.start()
     assert victim.read_text() == "of the node"
     assert sorted(file.name for file in pipe.iterdir()) == ["control", "told"]
     assert (pipe / "told").is_file()
 
 
-def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
+def test_a_link_planted_while_a_daemon_runs_is_not_followed_by_it(place: pathlib.Path, daemon: Daemon) -> None:
     victim = place / "victim"
     victim.write_text("of the node")
-    daemons.ensure(GRANT, GPU, WANTED)
-    pipe = pipe_of(daemons)
+    daemon.start()
+    pipe = daemon.pipe
     (pipe / "told").unlink()
     (pipe / "told").symlink_to(victim)
-    daemons.check(GRANT)
+    daemon.control.check()
     assert victim.read_text() == "of the node"
 
 
-def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    pipe, shm = (pathlib.Path(mount.host_path) for mount in daemons.access(GRANT).mounts)
-    (running,) = [
-        process for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={pipe}") if "-f" in process.command_line()
-    ]
-    for folder, seen in ((pipe, pipe), (shm, pathlib.Path("/dev/shm"))):
+def test_a_device_node_planted_in_the_folders_cannot_be_opened_by_the_daemon(daemon: Daemon) -> None:
+    pid, shm = daemon.start(), daemon.folder / "shm"
+    for folder, seen in ((daemon.pipe, daemon.pipe), (shm, pathlib.Path("/dev/shm"))):
         os.mknod(folder / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
         with (folder / "zero").open("rb") as works:
             assert works.read(1) == b"\0"
-        command = ["nsenter", f"--target={running.pid}", "--mount", "head", "-c1", str(seen / "zero")]
+        command = ["nsenter", f"--target={pid}", "--mount", "head", "-c1", str(seen / "zero")]
         assert "Permission denied" in subprocess.run(command, capture_output=True, text=True, check=False).stderr
 
 
-def test_a_link_to_another_claims_control_socket_ends_nobody_elses_daemon(daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    daemons.ensure(OTHER, GPU, WANTED)
-    pipe = pipe_of(daemons)
-    (pipe / "control").unlink()
-    (pipe / "control").symlink_to(pipe_of(daemons, OTHER) / "control")
+def test_a_link_to_another_claims_control_socket_ends_nobody_elses_daemon(daemon: Daemon, other: Daemon) -> None:
+    daemon.start()
+    other.start()
+    (daemon.pipe / "control").unlink()
+    (daemon.pipe / "control").symlink_to(other.pipe / "control")
     with pytest.raises(errors.HardwareError, match="no process listens on the control socket"):
-        daemons.check(GRANT)
-    daemons.stop(GRANT)
-    daemons.check(OTHER)
-    assert not (pipe_of(daemons, OTHER) / "told").read_text().count("quit")
+        daemon.control.check()
+    daemon.control.stop()
+    other.control.check()
+    assert not (other.pipe / "told").read_text().count("quit")
 
 
 FALSE_DAEMON = """
@@ -140,29 +153,48 @@ def false_daemon(pipe: pathlib.Path, *before: str) -> Iterator["subprocess.Popen
             running.kill()
 
 
-def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    with false_daemon(pipe_of(daemons)) as false:
+def test_a_socket_that_a_pod_serves_is_sent_nothing_and_is_named(daemon: Daemon) -> None:
+    daemon.start()
+    with false_daemon(daemon.pipe) as false:
         with pytest.raises(
             errors.HardwareError, match="a process other than the daemon listens on the control socket; a pod of the claim put it there"
         ):
-            daemons.check(GRANT)
+            daemon.control.check()
         false.kill()
         assert false.stdout is not None
         assert set(false.stdout.read().splitlines()) <= {"''"}
 
 
-def test_a_containers_process_is_no_daemon_whatever_its_environment_says(daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    pipe = pipe_of(daemons)
-    variable = f"{child_daemons.PIPE_VARIABLE}={pipe}"
-    with false_daemon(pipe, "unshare", "--pid", "--fork", "--kill-child", "env", variable):
-        listener = daemon_folder.control_listener(pipe)
-        assert listener is not None
-        assert variable.encode() in pathlib.Path(f"/proc/{listener}/environ").read_bytes().split(b"\0")
-        assert listener not in {process.pid for process in processes.with_environment(variable)}
-        with pytest.raises(errors.HardwareError, match="a process other than the daemon listens"):
-            daemons.check(GRANT)
+IN_A_POD = """
+import pathlib, sys
+from drakit.core import errors
+from drakit_gpu import driver_root
+from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing.mps import control_daemon
+
+daemon = control_daemon.ControlDaemon(pathlib.Path(sys.argv[1]), driver_root.DriverRoot(path=pathlib.Path(sys.argv[2])), own_shm=True)
+daemon.start(sys.argv[3], gpu_settings.Mps())
+print("ready", flush=True)
+input()
+try:
+    daemon.check()
+except errors.HardwareError as error:
+    print(error, flush=True)
+"""
+
+
+def test_a_containers_process_is_no_daemon_whatever_its_environment_says(place: pathlib.Path, daemon: Daemon) -> None:
+    """A pod of a daemon has its own PID namespace, as containers of the claim have."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", IN_A_POD]
+    arguments = [str(daemon.folder), str(place / "root"), GPU]
+    with subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as pod:
+        assert pod.stdout is not None
+        assert pod.stdout.readline() == "ready\n"
+        with false_daemon(daemon.pipe, "env", daemon_folder.variable(daemon.folder)):
+            listener = daemon_folder.control_listener(daemon.pipe)
+            assert listener in {process.pid for process in processes.with_environment(daemon_folder.variable(daemon.folder))}
+            told, _ = pod.communicate("\n", timeout=60)
+    assert "a process other than the daemon listens" in told
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])

@@ -5,20 +5,21 @@ mount namespace that shares it.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
-from fakes import mps_daemon
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
+from fakes import mps_daemon, mps_pods
 
 Record = Callable[[str, object], None]
 
@@ -38,29 +39,28 @@ def place() -> Iterator[pathlib.Path]:
             subprocess.run(["mount", "--make-shared", folder], check=True)
             yield pathlib.Path(folder)
         finally:
-            kill_all(pathlib.Path(folder))
             subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def processes_below(folder: pathlib.Path) -> list[processes.Process]:
-    return [
-        process
-        for made in (folder / "mps").glob("*")
-        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={made / 'pipe'}")
-    ]
-
-
 @pytest.fixture
-def daemons(place: pathlib.Path) -> child_daemons.ChildDaemons:
-    return child_daemons.ChildDaemons(home=place / "mps", root=mps_daemon.install(place / "root", shm=True), stop_seconds=0.5)
+def daemons(place: pathlib.Path) -> Iterator[pod_daemons.PodDaemons]:
+    with mps_pods.daemons(place, mps_daemon.install(place / "root", shm=True), own_shm=True) as running:
+        yield running
 
 
-def kill_all(folder: pathlib.Path) -> None:
-    """Kill what serves, and see it gone."""
-    for process in processes_below(folder):
-        process.send(signal.SIGKILL)
-    waiting = threading.Event()
-    assert any(not processes_below(folder) or waiting.wait(0.01) for _ in range(3000))
+def serve(daemons: pod_daemons.PodDaemons, grant: str = GRANT) -> None:
+    daemons.ensure(grant, GPU, WANTED)
+    daemons.check(grant)
+
+
+def kubelet_of(daemons: pod_daemons.PodDaemons) -> mps_pods.FakePods:
+    return cast("mps_pods.FakePods", daemons.pods)
+
+
+def evict(daemons: pod_daemons.PodDaemons) -> None:
+    """End all pods, which the kubelet does not start again."""
+    for name in kubelet_of(daemons).pods:
+        kubelet_of(daemons).evict(name)
 
 
 def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
@@ -73,7 +73,7 @@ def mounts(folder: pathlib.Path, pid: str = "self") -> list[list[str]]:
     return points
 
 
-def memory_of(daemons: child_daemons.ChildDaemons) -> pathlib.Path:
+def memory_of(daemons: pod_daemons.PodDaemons) -> pathlib.Path:
     return pathlib.Path(daemons.access(GRANT).mounts[1].host_path)
 
 
@@ -91,10 +91,10 @@ def another_namespace(*, result: str = "unchanged") -> Iterator[subprocess.Popen
 
 
 def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_programs(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+    place: pathlib.Path, daemons: pod_daemons.PodDaemons
 ) -> None:
     with another_namespace() as host:
-        daemons.ensure(GRANT, GPU, WANTED)
+        serve(daemons)
         memory = memory_of(daemons)
         (point, options, kind, _) = mounts(place, str(host.pid))[0]
         assert (point, kind) == (str(memory), "tmpfs")
@@ -110,19 +110,21 @@ def test_daemon_clients_and_host_see_one_tmpfs_with_a_bound_that_runs_no_program
     assert list(daemons.home.iterdir()) == []
 
 
-def control(daemons: child_daemons.ChildDaemons, grant: str = GRANT) -> int:
+def control(daemons: pod_daemons.PodDaemons, grant: str = GRANT) -> int:
     """The pid of a grant's daemon, which is in its mount namespace."""
-    running = daemons.process(grant)
-    assert running is not None
-    return running.pid
+    pid = daemon_folder.control_listener(pipe_of(daemons, grant))
+    assert pid is not None
+    return pid
 
 
-def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
-) -> None:
+def pipe_of(daemons: pod_daemons.PodDaemons, grant: str = GRANT) -> pathlib.Path:
+    return pathlib.Path(daemons.access(grant).mounts[0].host_path)
+
+
+def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     other = f"{GRANT}other"
-    daemons.ensure(GRANT, GPU, WANTED)
-    daemons.ensure(other, GPU, WANTED)
+    serve(daemons)
+    serve(daemons, other)
     gone = str(memory_of(daemons))
     daemons.stop(GRANT)
     assert gone not in {mount[0] for mount in mounts(place, str(control(daemons, other)))}
@@ -130,12 +132,12 @@ def test_memory_of_a_claim_that_has_gone_is_not_held_by_another_claims_daemon(
 
 
 def test_a_server_with_another_user_id_reaches_only_the_pipe_in_closed_folders(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
+    place: pathlib.Path, daemons: pod_daemons.PodDaemons
 ) -> None:
     """NVIDIA's daemon starts its servers under the user id of a client that is not root."""
-    daemons.ensure(GRANT, GPU, WANTED)
-    daemons.ensure(f"{GRANT}other", GPU, WANTED)
-    pipe = pathlib.Path(daemons.access(GRANT).mounts[0].host_path)
+    serve(daemons)
+    serve(daemons, f"{GRANT}other")
+    pipe = pipe_of(daemons)
     user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     inside = ["nsenter", f"--target={control(daemons)}", "--mount", *user]
 
@@ -154,46 +156,43 @@ def test_a_server_with_another_user_id_reaches_only_the_pipe_in_closed_folders(
     daemons.stop(f"{GRANT}other")
 
 
-def test_a_restarted_driver_and_a_new_daemon_keep_the_shared_memory(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
+def test_a_restarted_driver_and_a_new_daemon_keep_the_shared_memory(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+    serve(daemons)
     client = memory_of(daemons) / "of-a-container"
     client.write_text("still in use")
-    again = child_daemons.ChildDaemons(home=daemons.home, root=daemons.root, stop_seconds=0.5)
-    again.ensure(GRANT, GPU, WANTED)
-    kill_all(place)
-    again.ensure(GRANT, GPU, WANTED)
+    serve(dataclasses.replace(daemons))
+    evict(daemons)
+    serve(dataclasses.replace(daemons))
     assert client.read_text() == "still in use"
     assert len(mounts(place)) == 1, "nothing is mounted twice"
-    again.stop(GRANT)
+    daemons.stop(GRANT)
     assert mounts(place) == []
 
 
-def test_shared_memory_is_created_again_after_a_reboot(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    kill_all(place)
+def test_shared_memory_is_created_again_after_a_reboot(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+    serve(daemons)
+    evict(daemons)
     daemon_folder.unmount_shm(memory_of(daemons))
     daemons.stop(GRANT)  # a claim of an earlier boot is undone first
-    daemons.ensure(GRANT, GPU, WANTED)
+    serve(daemons)
     assert daemon_folder.is_shm_mounted(memory_of(daemons))
     daemons.stop(GRANT)
 
 
-def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons
-) -> None:
+def test_a_plain_folder_that_containers_have_is_not_hidden_from_a_new_daemon(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     """As of a claim that was prepared before memory was mounted."""
     subprocess.run(["mount", "--make-private", str(place)], check=True)
-    daemons.ensure(GRANT, GPU, WANTED)
+    serve(daemons)
     subprocess.run(["mount", "--make-shared", str(place)], check=True)
-    kill_all(place)
-    daemons.ensure(GRANT, GPU, WANTED)
+    evict(daemons)
+    serve(daemons)
     assert mounts(place) == []
     daemons.stop(GRANT)
 
 
-def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
-    kill_all(place)
+def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+    serve(daemons)
+    evict(daemons)
     daemons.sweep(lambda: {GRANT})
     assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the grant is known"
     daemons.sweep(tuple)
@@ -203,10 +202,10 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
 
 
 def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says_so(
-    place: pathlib.Path, daemons: child_daemons.ChildDaemons, caplog: pytest.LogCaptureFixture
+    place: pathlib.Path, daemons: pod_daemons.PodDaemons, caplog: pytest.LogCaptureFixture
 ) -> None:
     subprocess.run(["mount", "--make-private", str(place)], check=True)
-    daemons.ensure(GRANT, GPU, WANTED)
+    serve(daemons)
     try:
         assert mounts(place) == []
         assert (memory_of(daemons) / "mps-stand-in").read_text() == "shared", "daemon and clients share it all the same"
@@ -215,8 +214,8 @@ def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says
         daemons.stop(GRANT)
 
 
-def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
-    daemons.ensure(GRANT, GPU, WANTED)
+def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+    serve(daemons)
     with (memory_of(daemons) / "open").open("w") as used:
         daemons.stop(GRANT)
         used.write("a container is slow to end")
@@ -225,26 +224,29 @@ def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, 
 
 PREPARE = """
 import os, pathlib, signal, sys
-from drakit_gpu import host
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons
+from drakit_gpu.sharing.mps import pod_daemons
+from fakes import mps_pods
 
-home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-child_daemons.ChildDaemons(home=home / "mps", root=host.DriverRoot(path=home / "root")).ensure(grant, gpu, gpu_settings.Mps())
+folder, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+pods = mps_pods.RemotePods(address=folder / "kubelet")
+pod_daemons.PodDaemons(pods=pods, home=folder / "mps", root=driver_root.DriverRoot(path=folder / "root")).ensure(grant, gpu, gpu_settings.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def python(code: str, *arguments: object, inside: tuple[str, ...] = ()) -> subprocess.CompletedProcess[bytes]:
     """A program of ours in a process of its own."""
-    paths = [str(pathlib.Path(child_daemons.__file__).parents[3]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
+    paths = [str(pathlib.Path(pod_daemons.__file__).parents[3]), str(pathlib.Path(mps_daemon.__file__).parents[1])]
     env = {"PYTHONPATH": ":".join(paths), "PATH": os.environ["PATH"]}
     command = [*inside, sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, env=env, capture_output=True, check=False, timeout=3000)
 
 
-def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: child_daemons.ChildDaemons) -> None:
-    ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
+def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+    with mps_pods.served(kubelet_of(daemons), place / "kubelet"):
+        ended = python(PREPARE, place, GRANT, GPU, inside=("unshare", "--mount", "--propagation=unchanged"))
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
     assert daemon_folder.is_shm_mounted(memory_of(daemons)), "the host has it, though the namespace in which it was mounted is gone"
     daemons.check(GRANT)
@@ -254,13 +256,20 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 
 MATRIX = """
 import os, pathlib, signal, sys
+from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import child_daemons, daemon_folder, processes
-from fakes import mps_daemon
+from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
+from fakes import mps_pods
 
-home, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-daemons = child_daemons.ChildDaemons(home=home / "mps", root=mps_daemon.install(home / "root", shm=True), stop_seconds=0.5)
-files = {child_daemons.__file__, daemon_folder.__file__}
+folder, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+home, root = folder / "mps", driver_root.DriverRoot(path=folder / "root")
+pods = mps_pods.RemotePods(address=folder / "kubelet")
+daemons = pod_daemons.PodDaemons(pods=pods, home=home, root=root, stop_seconds=0.5)
+files = {pod_daemons.__file__, daemon_folder.__file__}
+
+
+def ensure():
+    daemons.ensure(grant, gpu, gpu_settings.Mps())
 
 
 def life(act, at):
@@ -285,21 +294,23 @@ def life(act, at):
 
 
 def check(point):
-    assert not (home / "mps").exists() or not list((home / "mps").iterdir()), point
-    assert f"{home}/" not in pathlib.Path("/proc/self/mountinfo").read_text(), point
+    assert not home.exists() or not list(home.iterdir()), point
+    assert f"{folder}/" not in pathlib.Path("/proc/self/mountinfo").read_text(), point
 
 
 points = 0
 step = int(sys.argv[4])
-for act in ("ensure", "stop"):
+for act in (ensure, lambda: daemons.stop(grant)):
     at = 0
     while True:
-        if act == "stop":
-            daemons.ensure(grant, gpu, gpu_settings.Mps())
-        died = life(lambda: daemons.ensure(grant, gpu, gpu_settings.Mps()) if act == "ensure" else daemons.stop(grant), at)
-        if act == "ensure" and at % 2:
-            daemons.ensure(grant, gpu, gpu_settings.Mps())
-            assert pathlib.Path("/proc/self/mountinfo").read_text().count(f"{home}/") == 1, at
+        if act is not ensure:
+            ensure()
+            daemons.check(grant)
+        died = life(act, at)
+        if act is ensure and at % 2:
+            ensure()
+            daemons.check(grant)
+            assert pathlib.Path("/proc/self/mountinfo").read_text().count(f"{folder}/") == 1, at
         daemons.stop(grant)
         check((act, at))
         if not died:
@@ -310,8 +321,11 @@ print(points)
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=[pytest.mark.full, pytest.mark.timeout(3600)])], ids=["sampled", "every"])
-def test_a_driver_killed_at_a_line_leaves_no_memory_behind(place: pathlib.Path, step: int, record_property: Record) -> None:
-    result = python(MATRIX, place, GRANT, GPU, step)
+def test_a_driver_killed_at_a_line_leaves_no_memory_behind(
+    place: pathlib.Path, daemons: pod_daemons.PodDaemons, step: int, record_property: Record
+) -> None:
+    with mps_pods.served(kubelet_of(daemons), place / "kubelet"):
+        result = python(MATRIX, place, GRANT, GPU, step)
     assert result.returncode == 0, result.stderr.decode()
     points = int(result.stdout)
     record_property("matrix", f"MPS: {points} kills of the driver, by line, with shared memory mounted")

@@ -22,8 +22,8 @@ from drakit_gpu import identity, port
 from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import fault_injection
 from drakit_gpu.sharing import restore
-from drakit_gpu.sharing.mps import child_daemons, processes
-from fakes import gpu_node, mps_daemon, watched_driver
+from drakit_gpu.sharing.mps import pod_daemons
+from fakes import gpu_node, mps_daemon, mps_pods, watched_driver
 
 ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
@@ -76,7 +76,7 @@ def has_its_slice(node: gpu_node.GpuNode) -> bool:
 
 
 def restorer(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> restore.Restorer:
-    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), context, child_daemons.ChildDaemons())
+    return restore.Restorer(gpu_node.stepping(node.hardware, node.steps), context, pod_daemons.PodDaemons())
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, "drakit"), running(node, context):
+    with caplog.at_level(logging.INFO, "drakit_gpu"), running(node, context):
         listening(node, context)
         caplog.clear()
         mishap(node, uuid(node))
@@ -268,9 +268,7 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
             raise ValueError("a bug")
 
     node.hardware.reset(uuid(node))
-    crew = restore.RestoreWorker(
-        restore.Restorer(gpu_node.stepping(node.hardware, step), context, child_daemons.ChildDaemons()), pause=0.01
-    )
+    crew = restore.RestoreWorker(restore.Restorer(gpu_node.stepping(node.hardware, step), context, pod_daemons.PodDaemons()), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert eventually(lambda: has_its_slice(node))
@@ -332,13 +330,15 @@ class MpsNode:
     context: fake_context.FakeContext
     around: gpu_driver.HostResources
 
-    def kill(self) -> set[int]:
-        """Kill the daemon with all it started, and wait until nothing of it is there; return what it was."""
-        killed = alive(self.folder)
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: not alive(self.folder))
-        return killed
+    @property
+    def kubelet(self) -> mps_pods.FakePods:
+        return cast("mps_pods.FakePods", self.around.daemons.pods)
+
+    def evict(self) -> None:
+        """End the daemon's pod, which the kubelet does not start again."""
+        (name,) = self.kubelet.pods
+        self.kubelet.evict(name)
+        assert not alive(self.folder)
 
     def is_served(self) -> bool:
         """Whether the claim's daemon answers."""
@@ -351,16 +351,14 @@ class MpsNode:
 
 @pytest.fixture
 def mps_claim(short: pathlib.Path) -> Iterator[MpsNode]:
-    daemons = child_daemons.ChildDaemons(home=short / "mps", root=mps_daemon.install(short / "root"), own_shm=False, stop_seconds=0.5)
-    around = gpu_driver.HostResources(daemons=daemons)
-    node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", resources=around)
-    node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
-    context = fake_context.FakeContext(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
-    try:
+    with mps_pods.daemons(short, mps_daemon.install(short / "root")) as daemons:
+        around = gpu_driver.HostResources(daemons=daemons)
+        node = gpu_node.GpuNode(short / "machine", "server-h100-pcie", resources=around)
+        node.prepare(f"gpu-{MINE}", config=MPS, config_source=claim.ConfigSource.CLAIM)
+        context = fake_context.FakeContext(short, boot_id=node.hardware.boot_id(), grants=[granted(node)])
         yield MpsNode(folder=short, node=node, context=context, around=around)
-    finally:
         node.unprepare()
-    assert not alive(short)
+        assert not alive(short)
 
 
 def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: MpsNode) -> None:
@@ -371,7 +369,7 @@ def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: Mps
         node.hardware.reset(uuid(node))
         assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
         assert alive(folder) == before, "it was not asked to end"
-        mps_claim.kill()
+        mps_claim.evict()
         node.hardware.reset(uuid(node))
         assert eventually(mps_claim.is_served)
         assert not alive(folder) & before
@@ -397,20 +395,17 @@ def test_a_daemon_missing_from_the_restored_intent_stops_with_its_claim(mps_clai
     assert not alive(mps_claim.folder)
 
 
-def test_a_daemon_that_cannot_be_started_when_the_driver_starts_is_tried_again(
+def test_a_daemon_whose_pod_cannot_be_created_when_the_driver_starts_is_tried_again(
     mps_claim: MpsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mps_claim.kill()
-    mps_daemon.install(mps_claim.folder / "root", "broken")
+    kubelet = mps_claim.kubelet
+    mps_claim.evict()
+    kubelet.away = True
     with running(mps_claim.node, mps_claim.context, mps_claim.around):
-        assert "ended at once: no CUDA-capable device" in str([vars(record).get("error") for record in caplog.records])
-        mps_daemon.install(mps_claim.folder / "root")
+        assert "the pod of the claim's MPS daemon cannot be created" in str([vars(record).get("error") for record in caplog.records])
+        kubelet.away = False
         assert eventually(mps_claim.is_served)
 
 
 def alive(folder: pathlib.Path) -> set[int]:
-    return {
-        process.pid
-        for place in (folder / "mps").glob("*")
-        for process in processes.with_environment(f"{child_daemons.PIPE_VARIABLE}={place / 'pipe'}")
-    }
+    return {process.pid for running in mps_pods.living(folder / "mps").values() for process in running}

@@ -11,15 +11,15 @@ from drakit.core import device, errors, inventory, quantity
 from drakit.core.slices import feature_gates, paging, resource_slice
 from drakit.kube import slice_codec
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
 
-ALL = settings.SharePolicy(memory=True, number=8, partitions=True)
+ALL = share_policy.SharePolicy(memory=True, number=8, partitions=True)
 MACHINES = tuple(name for name in machines.names() if "gpus" in machines.load(name).families)
 
 
-def discover(directory: pathlib.Path, machine: str, terms: settings.SharePolicy = ALL) -> inventory.Inventory:
+def discover(directory: pathlib.Path, machine: str, terms: share_policy.SharePolicy = ALL) -> inventory.Inventory:
     hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=directory))
     choices = discovery.DiscoveryOptions(whole_beside_partitions=hardware.whole_beside_partitions, terms=terms)
     return gpu_driver.GpuDriver(hardware, options=choices).discover()
@@ -30,26 +30,26 @@ def taken(capacity: capacities.Capacity, asked: str | None = None) -> str:
 
 
 def test_memory_alone_gives_all_of_it_to_who_does_not_ask() -> None:
-    (memory,) = settings.SharePolicy(memory=True).capacity(quantity.Quantity.binary((40 << 30) + 1)).values()
+    (memory,) = share_policy.SharePolicy(memory=True).capacity(quantity.Quantity.binary((40 << 30) + 1)).values()
     assert str(memory.value) == "40Gi"
     assert (taken(memory), taken(memory, "1"), taken(memory, "5Gi")) == ("40Gi", "1Mi", "5Gi")
 
 
 def test_a_number_alone_divides_no_memory() -> None:
-    capacities = settings.SharePolicy(number=4).capacity(quantity.Quantity.parse("40Gi"))
+    capacities = share_policy.SharePolicy(number=4).capacity(quantity.Quantity.parse("40Gi"))
     assert (taken(capacities["memory"]), taken(capacities["memory"], "5Gi"), taken(capacities["shares"])) == ("0", "5Gi", "1")
     assert capacities["shares"].consumed_by(quantity.Quantity.of(5)) is None
 
 
 def test_both_give_every_share_as_much() -> None:
-    capacities = settings.SharePolicy(memory=True, number=3).capacity(quantity.Quantity.parse("40Gi"))
+    capacities = share_policy.SharePolicy(memory=True, number=3).capacity(quantity.Quantity.parse("40Gi"))
     assert taken(capacities["memory"]) == "13653Mi"
 
 
 @pytest.mark.parametrize("number,partitions,key", [(-1, False, "gpu.shares"), (1001, False, "gpu.shares"), (0, True, "gpu.share_mig")])
 def test_terms_that_make_no_sense_are_refused(number: int, key: str, *, partitions: bool) -> None:
     with pytest.raises(errors.SettingsError, match=key):
-        settings.SharePolicy(number=number, partitions=partitions)
+        share_policy.SharePolicy(number=number, partitions=partitions)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -99,7 +99,7 @@ def test_an_admins_mig_device_has_two_forms_kept_apart_by_a_set_of_its_own(tmp_p
 
 
 def test_without_sharing_nothing_has_a_second_form(tmp_path: pathlib.Path) -> None:
-    assert not any(device.allow_multiple_allocations for device in discover(tmp_path, "mixed-16gpu", settings.NOT_SHARED).devices)
+    assert not any(device.allow_multiple_allocations for device in discover(tmp_path, "mixed-16gpu", share_policy.NOT_SHARED).devices)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import dataclasses
 import logging
 import pathlib
+from collections.abc import Iterator
 from typing import Unpack, cast
 
 import pytest
@@ -11,12 +12,11 @@ from drakit import machines
 from drakit.core import claim, config, errors, names, quantity, records
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, settings
+from drakit_gpu import port, share_policy
 from drakit_gpu.mock import fault_injection, mock_gpus
-from drakit_gpu.sharing.mps import child_daemons
-from fakes import gpu_node, mps_daemon
+from fakes import gpu_node, mps_daemon, mps_pods
 
-TERMS = settings.SharePolicy(memory=True, number=4, partitions=True)
+TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
         strategy=gpu_config.Strategy.TIME_SLICING, time_slicing_config=gpu_config.TimeSlicing(interval=port.TimeSlice.LONG)
@@ -26,14 +26,11 @@ MPS = gpu_config.GpuConfig(sharing=gpu_config.Sharing(strategy=gpu_config.Strate
 CLASS, CLAIM = claim.ConfigSource.CLASS, claim.ConfigSource.CLAIM
 
 
-def node_of(tmp_path: pathlib.Path, machine: str = "server-h100-pcie") -> gpu_node.GpuNode:
-    daemons = child_daemons.ChildDaemons(home=tmp_path / "mps", root=mps_daemon.install(tmp_path / "root"), own_shm=False)
-    return gpu_node.GpuNode(tmp_path / "machine", machine, terms=TERMS, resources=gpu_driver.HostResources(daemons=daemons))
-
-
 @pytest.fixture
-def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
-    return node_of(tmp_path)
+def node(tmp_path: pathlib.Path) -> Iterator[gpu_node.GpuNode]:
+    with mps_pods.daemons(tmp_path, mps_daemon.install(tmp_path / "root")) as daemons:
+        resources = gpu_driver.HostResources(daemons=daemons)
+        yield gpu_node.GpuNode(tmp_path / "machine", "server-h100-pcie", terms=TERMS, resources=resources)
 
 
 def share(number: int, memory: str = "8Gi", **more: Unpack[gpu_node.Fields]) -> gpu_node.Fields:

@@ -1,0 +1,60 @@
+"""The sub-commands of other installed distributions, found by entry points of the group ``drakit.commands``.
+
+An entry point names a function for typer. A command that is known but not installed is listed with what to install.
+"""
+
+import functools
+import importlib.metadata
+from collections.abc import Callable, Mapping, Sequence
+
+import typer
+
+from drakit.core import errors
+
+GROUP = "drakit.commands"
+KNOWN = ("allocate", "cluster", "dashboard", "demo", "lint", "new", "plan", "simulate")
+"""The commands of drakit-tools."""
+
+Command = Callable[..., None]
+
+
+@functools.cache
+def installed() -> Mapping[str, Command]:
+    """Return the installed commands by name. Raises SettingsError for one that cannot be loaded."""
+    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
+    return {point.name: _loaded(point) for point in points}
+
+
+def find(name: str) -> Command | None:
+    """Return one installed command without loading the others, None if it is not installed. Raises SettingsError if it cannot be loaded."""
+    return next((_loaded(point) for point in importlib.metadata.entry_points(group=GROUP, name=name)), None)
+
+
+def _loaded(point: importlib.metadata.EntryPoint) -> Command:
+    try:
+        loaded: Command = point.load()
+    except Exception as error:
+        origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
+        raise errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
+    return loaded
+
+
+def is_of_framework(app: typer.Typer, arguments: Sequence[str]) -> bool:
+    """Return whether the arguments are those of a command of the framework, which needs no tool to be loaded."""
+    own = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    return bool(own.intersection(arguments[:1]))
+
+
+def add(app: typer.Typer) -> None:
+    """Add the installed commands to a program, and for each missing one of drakit-tools a command that says what to install."""
+    commands = installed()
+    for name, command in commands.items():
+        app.command(name)(command)
+    for name in KNOWN:
+        if name not in commands:
+            settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(name, hidden=True, context_settings=settings)(functools.partial(_missing, name))
+
+
+def _missing(name: str) -> None:
+    raise errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")

@@ -1,0 +1,65 @@
+"""Offer a node pool as pools of devices: one device for each slice, and a counter for each node, so that overlapping slices exclude each other.
+
+A slice takes whole nodes, so the counter of a node is its number of chips. A counter set has at most 32 counters and a device draws from at most two
+sets, so a slice has at most 64 nodes. Nodes that no slice connects are in separate pools, which keeps the pools small.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from drakit.core import capacity, device, errors, inventory, quantity
+from drakit.core.slices import node_selection
+from tpu_driver import machine
+
+CHIPS = "tpus"
+TOPOLOGY = "topology"
+NODES_MAX = device.COUNTERS_MAX * device.CONSUMPTIONS_MAX
+
+
+def of(pool: machine.NodePool) -> tuple[inventory.ClusterPool, ...]:
+    """Return one pool for each part of the grid that no slice crosses. Raises InventoryError for a slice of more than ``NODES_MAX`` nodes."""
+    placements = pool.grid.placements()
+    for placement in placements:
+        if len(placement.nodes) > NODES_MAX:
+            raise errors.InventoryError(
+                f"has {len(placement.nodes)} nodes, and a counter for each; a device consumes counters of at most {device.CONSUMPTIONS_MAX} "
+                f"counter sets, each of at most {device.COUNTERS_MAX}, so {NODES_MAX} nodes are the most: leave out {placement.shape} under slices",
+                field=f"devices[{placement.name}].consumesCounters",
+            )
+    groups = machine.parts(len(pool.nodes), placements)
+    return tuple(
+        inventory.ClusterPool(
+            name=pool.pool if len(groups) == 1 else f"{pool.pool}-{number}",
+            reach=node_selection.PerDevice(),
+            inventory=_inventory(pool, group, [placement for placement in placements if placement.nodes[0] in group]),
+        )
+        for number, group in enumerate(groups, 1)
+    )
+
+
+def _inventory(pool: machine.NodePool, group: Sequence[int], placements: Sequence[machine.Placement]) -> inventory.Inventory:
+    sets = {f"nodes-{number}": nodes for number, nodes in enumerate(machine.chunks(group, device.COUNTERS_MAX), 1)}
+    return inventory.Inventory(
+        devices=tuple(_device(pool, placement, sets) for placement in placements),
+        counter_sets=tuple(device.CounterSet(name=name, counters=_chips(pool, nodes)) for name, nodes in sets.items()),
+    )
+
+
+def _device(pool: machine.NodePool, placement: machine.Placement, sets: Mapping[str, Sequence[int]]) -> device.Device:
+    attributes: dict[str, device.AttributeValue] = {
+        TOPOLOGY: str(placement.shape),
+        "generation": pool.generation,
+        "nodes": len(placement.nodes),
+    }
+    drawn = {name: [node for node in nodes if node in placement.nodes] for name, nodes in sets.items()}
+    return device.Device(
+        name=placement.name,
+        attributes=attributes,
+        capacity={CHIPS: capacity.Capacity.of(placement.shape.area)},
+        consumes=tuple(device.CounterConsumption(counter_set=name, counters=_chips(pool, nodes)) for name, nodes in drawn.items() if nodes),
+        reach=node_selection.NodeSelector.by_label(pool.label, (pool.nodes[node] for node in placement.nodes)),
+    )
+
+
+def _chips(pool: machine.NodePool, nodes: Sequence[int]) -> Mapping[str, quantity.Quantity]:
+    """Return the counter of each node: all its chips."""
+    return {f"node-{node + 1}": quantity.Quantity.of(pool.grid.host.area) for node in nodes}
