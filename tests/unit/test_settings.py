@@ -6,6 +6,7 @@ import pytest
 
 from drakit import settings
 from drakit.core import errors
+from drakit.settings import schema
 from drakit_nic import options
 
 SETTINGS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
@@ -22,7 +23,7 @@ def write(tmp_path: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def test_defaults_hold_without_any_source() -> None:
-    assert load() == settings.Settings()
+    assert load() == schema.current().model()
 
 
 def test_the_file_beats_the_default_the_environment_the_file_and_flags_all(tmp_path: pathlib.Path) -> None:
@@ -85,7 +86,7 @@ def test_a_variable_of_a_removed_setting_names_what_replaced_it() -> None:
 
 
 def test_variables_of_others_are_not_ours() -> None:
-    assert load(PATH="/bin", DRAKITX="1") == settings.Settings()
+    assert load(PATH="/bin", DRAKITX="1") == schema.current().model()
 
 
 def test_every_key_is_documented() -> None:
