@@ -6,12 +6,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit.core import errors
 from drakit.serving import grpc_health
+from fakes import channels, waits
 
 
 def ask(port: int, service: str) -> int:
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with channels.insecure(f"127.0.0.1:{port}") as channel:
         request = health_pb2.HealthCheckRequest(service=service)
-        return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=30).status)
+        return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=waits.SECONDS).status)
 
 
 def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> None:
