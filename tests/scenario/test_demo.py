@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes import demo, forked_cli
+from fakes import demo, forked_cli, waits
 
 PROMISES = [
     "gpu.drakit.dev: the API server has the 52 devices that the hardware offers",
@@ -105,7 +105,7 @@ def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path, co
     with demo.running(folder, "demo", "--keep", commands=commands) as ran:
         ran.read_until(r"export KUBECONFIG=(\S+)")
         assert ran.end(signal.SIGKILL) == -signal.SIGKILL
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + waits.SECONDS
     while any(map(demo.is_running, driver_pids(ran.out))) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert driver_pids(ran.out)

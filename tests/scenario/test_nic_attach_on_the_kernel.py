@@ -20,7 +20,7 @@ from drakit.core import context as contexts
 from drakit.core import records
 from drakit.testing import fake_context
 from drakit_nic.attach import attacher, attachment_records, collector, sandboxes, server
-from fakes import netns, nic_attach
+from fakes import netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -544,7 +544,7 @@ def test_many_sandboxes_attach_at_once(driver: nic_attach.Running) -> None:
         for call in calls:
             call.start()
         for call in calls:
-            call.join(120)
+            call.join(waits.SECONDS)
         assert said == [nic_attach.Said(0, "")] * len(pods)
         assert len({member.mac for member in driver.members()}) == len(pods)
         driver.unprepare(ref)

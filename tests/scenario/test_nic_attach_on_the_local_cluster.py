@@ -27,14 +27,13 @@ from drakit_cluster.runtime import Mode
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port
 from drakit_nic.attach import attacher, collector, sandboxes, service
-from fakes import installed_drivers, netns, nic_attach
+from fakes import installed_drivers, netns, nic_attach, waits
 from unit.cluster_kubelet import quick_cluster as quick
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 NODE = nic_attach.NODE
 CLASS = "nic"
-SECONDS = 60.0
 Object = dict[str, Any]
 
 
@@ -57,7 +56,7 @@ class NicCluster:
 
         spec = local_node.DriverSpec(driver_name=nic_driver.NAME, build=build, identity=engine.NodeIdentity(pool=NODE, boot_id="boot-1"))
         with contextlib.ExitStack() as stack:
-            api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=SECONDS)
+            api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=waits.SECONDS)
             stack.callback(api.close)
             node = nodes.Node(spec, local_node.Folders(home=home, cdi=folder.cdi), _outside(api, folder.registry), node_name=NODE)
             stack.callback(node.stop)
@@ -66,7 +65,7 @@ class NicCluster:
             yield node.local.context
 
     def until(self, probe: Any, what: str) -> Any:
-        return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
+        return self.cluster.wait_for(probe, timeout=waits.SECONDS, what=what)
 
     def apply(self, *objects: Object) -> None:
         for item in objects:
@@ -95,7 +94,7 @@ class NicCluster:
         # Until its program runs, the process is on its way into the pod's namespace.
         self.until(lambda: pathlib.Path(f"/proc/{process}/comm").read_text() == "sleep\n", "the container's program")
         words = ["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-j", "-d", "address"]
-        shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+        shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=waits.SECONDS).stdout
         return {link["ifname"]: link for link in json.loads(shown) if link["ifname"] != "lo"}
 
     def delete(self, name: str) -> None:

@@ -16,7 +16,7 @@ from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import offers
-from fakes import watched_driver
+from fakes import waits, watched_driver
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -280,7 +280,7 @@ def test_it_looks_by_itself_until_it_is_stopped(tmp_path: pathlib.Path) -> None:
     grant = setup.prepared()
     setup.attach(grant)
     with watched_driver.watching(setup.driver, setup.context), setup.context.updated:
-        assert setup.context.updated.wait_for(lambda: bool(setup.context.statuses), 30)
+        assert setup.context.updated.wait_for(lambda: bool(setup.context.statuses), waits.SECONDS)
 
 
 def test_what_never_began_can_be_stopped(tmp_path: pathlib.Path) -> None:

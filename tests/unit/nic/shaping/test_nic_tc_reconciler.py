@@ -21,10 +21,9 @@ from drakit_nic import driver as nic_driver
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.discovery import offers
-from fakes import netns, watched_driver
+from fakes import netns, waits, watched_driver
 
 NIC = "pci-0000-0c-00-0"
-PATIENCE = 90.0
 Grant = drivers.Grant[object]
 
 
@@ -227,9 +226,9 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
 
 
 def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) -> None:
-    waiting, deadline = threading.Event(), time.monotonic() + PATIENCE
+    waiting, deadline = threading.Event(), time.monotonic() + waits.SECONDS
     while not holds():
-        assert time.monotonic() < deadline, f"did not come to hold within {PATIENCE:.0f} s: {evidence()}"
+        assert time.monotonic() < deadline, f"did not come to hold within {waits.SECONDS:.0f} s: {evidence()}"
         waiting.wait(0.1)
 
 
