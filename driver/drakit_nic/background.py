@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 
-from drakit.core import context as contexts
+import drakit
 from drakit_nic import port
 from drakit_nic.discovery import offers
 
@@ -20,7 +20,7 @@ STOP_SECONDS = 0.5
 
 
 def wait_until_quiet(
-    events: port.Watch, stopping: contexts.StopSignal, *, quiet: float, most: float, monotonic: Callable[[], float] = time.monotonic
+    events: port.Watch, stopping: drakit.StopSignal, *, quiet: float, most: float, monotonic: Callable[[], float] = time.monotonic
 ) -> None:
     """Drain events until none came for ``quiet`` seconds, for about ``most`` seconds at most, or until stopped."""
     until = monotonic() + most
@@ -50,7 +50,7 @@ class Checks:
     def __init__(self, events: port.Watch, checks: Sequence[Check], *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._events, self._checks, self._monotonic = events, checks, monotonic
 
-    def watch(self, stopping: contexts.StopSignal) -> None:
+    def watch(self, stopping: drakit.StopSignal) -> None:
         """Run all due checks, then wait until one is due, an event comes, or the driver stops. Raise a check's error after all have run."""
         with contextlib.ExitStack() as due:
             for check in reversed(self._checks):
@@ -70,7 +70,7 @@ class Checks:
             check.run()
             check.due = self._monotonic() + check.interval()
 
-    def _wait(self, stopping: contexts.StopSignal) -> None:
+    def _wait(self, stopping: drakit.StopSignal) -> None:
         due = min(check.due for check in self._checks)
         while not self._events.wait(min(max(due - self._monotonic(), 0.0), STOP_SECONDS)):
             if stopping.is_set() or self._monotonic() >= due:

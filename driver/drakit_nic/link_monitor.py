@@ -9,21 +9,20 @@ uses it. A check also runs after an attach.
 import logging
 from collections.abc import Callable, Mapping
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
+import drakit
 from drakit_nic import reporting, settings
 from drakit_nic.discovery import offers
 
 LINK_INTERVAL = 30.0
 TAINT = "nic.drakit.dev/no-carrier"
 SOURCE = "carrier"
-_EFFECTS: Mapping[settings.CarrierLoss, devices.TaintEffect] = {
-    settings.CarrierLoss.TAINT: devices.TaintEffect.NO_SCHEDULE,
-    settings.CarrierLoss.EVICT: devices.TaintEffect.NO_EXECUTE,
+_EFFECTS: Mapping[settings.CarrierLoss, drakit.TaintEffect] = {
+    settings.CarrierLoss.TAINT: drakit.TaintEffect.NO_SCHEDULE,
+    settings.CarrierLoss.EVICT: drakit.TaintEffect.NO_EXECUTE,
 }
 _log = logging.getLogger(__name__)
 
-Offered = Mapping[str, devices.Device]
+Offered = Mapping[str, drakit.Device]
 Warned = tuple[str, str, str]
 """An interface, the reason of the warning, and the fix."""
 
@@ -33,7 +32,7 @@ class LinkMonitor:
 
     def __init__(
         self,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         carrier_loss: settings.CarrierLoss,
@@ -87,7 +86,7 @@ class LinkMonitor:
         if has_link and is_tainted:
             self._context.untaint(name, TAINT)
         elif not has_link and not is_tainted and self._effect is not None:
-            self._context.taint(name, devices.Taint(key=TAINT, effect=self._effect))
+            self._context.taint(name, drakit.Taint(key=TAINT, effect=self._effect))
 
     def _interface_of(self, name: str) -> str:
         return str((self._offered or {})[name].attributes.get(offers.IF_NAME, ""))

@@ -12,9 +12,7 @@ Checks also run at intervals, because the driver drops the events of its own rep
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors, records
+import drakit
 from drakit_nic import device_locks, port, reporting
 from drakit_nic import share as shares
 from drakit_nic.discovery import offers
@@ -25,7 +23,7 @@ TC_INTERVAL = 10.0
 TC_SOURCE = "queueing"
 TC_DAMAGED_INTERVAL = 1.0
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 
 
 class TcReconciler:
@@ -34,13 +32,13 @@ class TcReconciler:
     def __init__(
         self,
         machine: port.Port,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
-        intents: Callable[[], Iterable[records.Record]],
+        intents: Callable[[], Iterable[drakit.Record]],
         health: reporting.DeviceHealth,
-        on_read: Callable[[Iterable[port.Share], Iterable[records.Record]], None] = lambda _installed, _intents: None,
+        on_read: Callable[[Iterable[port.Share], Iterable[drakit.Record]], None] = lambda _installed, _intents: None,
     ) -> None:
         self._machine, self._context = machine, context
         self._health, self._on_read = health, on_read
@@ -88,7 +86,7 @@ class TcReconciler:
             former = self._uplinks.get(name)
             self._uplinks[name] = uplink
             fixed = self._machine.repair(uplink, self._wanted_shares(uplink, grants))
-        except errors.HardwareError as error:
+        except drakit.HardwareError as error:
             return (str(error),)
         if fixed:
             _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(fixed)})

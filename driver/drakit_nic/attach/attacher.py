@@ -11,9 +11,7 @@ import errno
 import logging
 from collections.abc import Callable
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors
+import drakit
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
@@ -22,7 +20,7 @@ from drakit_nic.netlink import link_requests
 
 _log = logging.getLogger(__name__)
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 
 
 def log_keys(grant: Grant | None, sandbox: server.Request | attachment_records.Attachment, **more: object) -> dict[str, object]:
@@ -51,7 +49,7 @@ class Attacher:
         self,
         machine: port.Port,
         kernel: sandboxes.KernelSandboxes,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
@@ -93,7 +91,7 @@ class Attacher:
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
-        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
+        with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
 
@@ -105,7 +103,7 @@ class Attacher:
         """Roll back an attachment. Log a failure without raising it, because unprepare rolls back again and the first error is the one to report."""
         try:
             self.undo(grant, share, attachment)
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared_share(self, request: server.Request) -> tuple[Grant, port.Share]:
@@ -179,7 +177,7 @@ class Attacher:
             _create_link(call.sandbox, wanted, call.share)
             link = call.sandbox.find(wanted.name)
             if link is None:
-                raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was created but does not exist")
+                raise drakit.HardwareError("RTM_NEWLINK", f"{wanted.name} was created but does not exist")
         alias = attachment_records.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)

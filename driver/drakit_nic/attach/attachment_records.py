@@ -8,8 +8,8 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 
-from drakit.core import records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic import config, pod_interfaces, share
 
 MARK = "drakit:"
@@ -43,7 +43,7 @@ def key_of(cookie: int) -> str:
     return f"{_KEY_PREFIX}{cookie:x}"
 
 
-def attachments_of(state: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
+def attachments_of(state: Mapping[str, drakit.Record]) -> tuple[Attachment, ...]:
     """Return every recorded attachment of a grant."""
     recorded = (from_record(record) for key, record in state.items() if key.startswith(_KEY_PREFIX))
     return tuple(attachment for attachment in recorded if attachment is not None)
@@ -76,11 +76,11 @@ def share_of(alias: str) -> str:
     return alias.removeprefix(MARK).partition(":")[0]
 
 
-def to_record(attachment: Attachment) -> records.Record:
+def to_record(attachment: Attachment) -> drakit.Record:
     """Return the record of an attachment."""
     return _FORMAT.encode(attachment)
 
 
-def from_record(record: records.Record) -> Attachment | None:
+def from_record(record: drakit.Record) -> Attachment | None:
     """Return the attachment in a record, None for a record of another kind."""
     return _FORMAT.decode_or_none(Attachment, record)

@@ -14,16 +14,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors, names, records
+import drakit
 from drakit_nic import device_locks, port
 from drakit_nic import share as shares
 from drakit_nic.attach import attacher, attachment_records, sandboxes
 
 _log = logging.getLogger(__name__)
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 COLLECT_INTERVAL = 30.0
 GRACE = 120.0
 _USED, _WARNED, _WAITING = "attached", "warned", "waiting"
@@ -40,10 +38,10 @@ class AttachmentCollector:
         self,
         machine: port.Port,
         kernel: sandboxes.KernelSandboxes,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         attaching: attacher.Attacher,
         *,
-        intents: Callable[[], Iterable[records.Record]],
+        intents: Callable[[], Iterable[drakit.Record]],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._kernel, self._context = machine, kernel, context
@@ -68,14 +66,14 @@ class AttachmentCollector:
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
         grants = [(grant, share) for grant in self._context.grants() if (share := shares.from_record(grant.record)) is not None]
         is_last = self._locks.begin({grant.device.name for grant, _ in grants})
-        failures: list[errors.DrakitError] = []
+        failures: list[drakit.DrakitError] = []
         for grant, share in sorted(grants, key=lambda pair: is_last(pair[0].device.name)):
             try:
                 self._repair(grant, share, admitted)
                 self._warn(grant)
-            except errors.ClaimError:  # The claim was unprepared meanwhile.
+            except drakit.ClaimError:  # The claim was unprepared meanwhile.
                 continue
-            except errors.DrakitError as error:
+            except drakit.DrakitError as error:
                 failures.append(error)
         if failures:
             raise failures[0]
@@ -117,8 +115,8 @@ class AttachmentCollector:
             return
         self._context.set_state(grant, _WARNED, {})
         message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
-        self._context.record_event(grant.claim, contexts.Event(reason="ShareNotAttached", message=message))
+        self._context.record_event(grant.claim, drakit.Event(reason="ShareNotAttached", message=message))
 
 
-def _key(grant: Grant) -> tuple[names.ClaimUid, str, names.ShareId | None]:
+def _key(grant: Grant) -> tuple[drakit.ClaimUid, str, drakit.ShareId | None]:
     return (grant.claim.uid, grant.device.name, grant.share_id)

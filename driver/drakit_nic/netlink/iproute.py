@@ -10,7 +10,7 @@ import socket
 import types
 from collections.abc import Mapping
 
-from drakit.core import errors
+import drakit
 
 
 class IPRoute:
@@ -45,5 +45,5 @@ def _library() -> types.ModuleType:
     try:
         import pyroute2  # noqa: PLC0415 - slow to load, and not needed on mock machines
     except ModuleNotFoundError as error:
-        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]") from error
+        raise drakit.HardwareError("import pyroute2", "is not installed; install drakit[nic]") from error
     return pyroute2

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
-from drakit.core import errors
+import drakit
 from drakit_nic.netlink import iproute, namespaces
 
 REQUEST, ACK, ECHO, CREATE, EXCLUSIVE, REPLACE = 0x1, 0x4, 0x8, 0x400, 0x200, 0x100
@@ -138,7 +138,7 @@ def failing_as(call: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise errors.HardwareError(call, error.strerror or str(error)) from error
+        raise drakit.HardwareError(call, error.strerror or str(error)) from error
 
 
 def pack(kind: int, content: bytes) -> bytes:

@@ -13,8 +13,8 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from drakit.core import records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic.addresses import ip_pools
 from drakit_nic.netlink import link_requests, route_requests, rtnetlink
 
@@ -86,7 +86,7 @@ class HostRoute:
         return f"{self.destination} {hops} table {self.table}{f' metric {self.metric}' if self.metric else ''}"
 
 
-def to_record(route: HostRoute) -> records.Record:
+def to_record(route: HostRoute) -> drakit.Record:
     """Return a route as the journal stores it."""
     return {**dataclasses.asdict(route), "hops": [dataclasses.asdict(hop) for hop in route.hops]}
 

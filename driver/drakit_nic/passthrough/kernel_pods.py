@@ -13,7 +13,7 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from drakit.core import errors
+import drakit
 from drakit_nic import pod_interfaces, sysctls
 from drakit_nic.netlink import interface_sysctls, link_requests, namespace_numbers, namespaces, route_requests, rtnetlink
 from drakit_nic.passthrough import host_routes, locator, properties, refusals
@@ -169,7 +169,7 @@ class KernelPods:
             try:
                 with rtnetlink.failing_as("return_to_host"), self._host() as host:
                     return self._return_to_host(host, whole, sandbox, on_failed)
-            except errors.HardwareError as error:
+            except drakit.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)

@@ -13,7 +13,7 @@ import os
 import struct
 from collections.abc import Mapping
 
-from drakit.core import records
+import drakit
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.shaping import bpf
 
@@ -32,7 +32,7 @@ class Kind(enum.Enum):
     TCX = "tcx"
 
 
-def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> records.Record | None:
+def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> drakit.Record | None:
     """Return the programs of a link in the open namespace, None where the kernel cannot say."""
     del sock
     if kind is Kind.XDP:
@@ -46,7 +46,7 @@ def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_request
     return {direction: tuple(ids) for direction, ids in attached.items() if ids}
 
 
-def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: records.Record) -> None:
+def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: drakit.Record) -> None:
     """Remove the programs that are not in a record. Attach the program of XDP that is."""
     if kind is Kind.XDP:
         for place, (_, flag) in _PLACES.items():
