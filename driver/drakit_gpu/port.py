@@ -11,7 +11,7 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NewType, Protocol
 
-from drakit.core import errors
+import drakit
 from drakit_gpu.health import signals
 
 GpuUuid = NewType("GpuUuid", str)
@@ -104,7 +104,7 @@ SESSION_ERRORS = NO_DRIVER | {
 FAILED_GPU = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
 
 
-class CallError(errors.HardwareError):
+class CallError(drakit.HardwareError):
     """A failed NVML call, with its return code."""
 
     def __init__(self, call: str, code: Code, detail: str = "") -> None:

@@ -8,9 +8,7 @@ from drakit import machines
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import mock_gpus
-from fakes import nvml_library
-
-PATIENCE = 30.0
+from fakes import nvml_library, waits
 
 
 class Machine:
@@ -50,8 +48,8 @@ def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) 
     with machine.seen.events() as events:
         machine.hardware.report_xid(gpu.uuid, 31, instance_id=2)
         machine.hardware.report_xid(gpu.uuid, 79)
-        assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=31, instance_id=2)
-        assert events.wait(PATIENCE) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=79)
+        assert events.wait(waits.SECONDS) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=31, instance_id=2)
+        assert events.wait(waits.SECONDS) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=79)
 
 
 def test_only_what_happens_after_the_opening_is_heard(machine: Machine) -> None:
@@ -64,7 +62,7 @@ def test_changes_of_mig_are_events(machine: Machine) -> None:
     uuid = machine.seen.gpus()[0].uuid
     with machine.seen.events() as events:
         machine.hardware.create_gpu_instance(uuid, 19, port.Placement(start=6, size=1))
-        assert events.wait(PATIENCE) == signals.Event(gpu=uuid, kind=signals.EventKind.MIG)
+        assert events.wait(waits.SECONDS) == signals.Event(gpu=uuid, kind=signals.EventKind.MIG)
 
 
 @pytest.mark.parametrize("action", list(signals.RecoveryAction))

@@ -9,8 +9,7 @@ import os
 import pathlib
 import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,7 +17,7 @@ from drakit.core import errors
 from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes
-from fakes import mps_daemon, mps_pods
+from fakes import mps_daemon, mps_pods, waits
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 OTHER = f"{GRANT}share"
@@ -80,11 +79,6 @@ def pods(node: Node) -> pod_daemons.PodDaemons:
     return node.daemons
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(3000))
-
-
 def test_a_daemon_gets_its_device_and_its_limits_and_serves(node: Node) -> None:
     node.serve()
     assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
@@ -117,8 +111,8 @@ def test_a_daemon_that_died_comes_back_with_its_limits(node: Node) -> None:
     first = node.living()
     for one in first:
         one.send(signal.SIGKILL)
-    assert eventually(lambda: not set(first) & set(node.living()))
-    assert eventually(lambda: not node.daemons.is_alive(GRANT) or bool(node.living()))
+    assert waits.eventually(lambda: not set(first) & set(node.living()))
+    assert waits.eventually(lambda: not node.daemons.is_alive(GRANT) or bool(node.living()))
 
     def serves() -> bool:
         try:
@@ -127,7 +121,7 @@ def test_a_daemon_that_died_comes_back_with_its_limits(node: Node) -> None:
             return False  # its pod waits to be started again
         return True
 
-    assert eventually(serves)
+    assert waits.eventually(serves)
     assert not set(first) & set(node.living())
     assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
 
@@ -227,7 +221,7 @@ def test_only_the_first_prepare_of_a_pods_daemon_needs_the_api_server(kubelet: m
     assert list(kubelet.pods), "the pod is left, without a daemon"
     kubelet.away = False
     pods.sweep(lambda: ())
-    assert eventually(lambda: not kubelet.pods)
+    assert waits.eventually(lambda: not kubelet.pods)
 
 
 def test_an_evicted_pod_is_replaced_and_one_that_never_starts_is_named(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
@@ -257,7 +251,7 @@ def test_a_drained_pod_serves_until_its_claim_is_unprepared(kubelet: mps_pods.Fa
     pods.check(GRANT)
     pods.stop(GRANT)
     assert pod.wanted.labels["drakit.dev/claim-uid"] == GRANT.split("/", maxsplit=1)[0]
-    assert eventually(lambda: name not in kubelet.pods)
+    assert waits.eventually(lambda: name not in kubelet.pods)
 
 
 def test_a_pod_that_could_not_be_deleted_serves_its_claim_again(kubelet: mps_pods.FakePods, pods: pod_daemons.PodDaemons) -> None:
@@ -278,7 +272,7 @@ def test_a_pod_that_could_not_be_deleted_serves_its_claim_again(kubelet: mps_pod
 
     assert before
     assert pods.home is not None
-    assert eventually(serves)
+    assert waits.eventually(serves)
     assert mps_daemon.commands_received(pods.home) == ["-f", GPU, *LIMITS]
 
 

@@ -9,7 +9,7 @@ import pytest
 from drakit import machines
 from drakit.core import errors
 from drakit_nic import kernel_port, mock_port, port
-from fakes import netns
+from fakes import netns, waits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,7 @@ def test_a_watch_ends_when_it_is_woken(bench: Bench) -> None:
     watch = bench.port.watch()
     try:
         watch.wake()
-        assert watch.wait(30)
+        assert watch.wait(waits.SECONDS)
         watch.drain()
         assert not watch.wait(0)
     finally:

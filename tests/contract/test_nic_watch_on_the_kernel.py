@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import kernel_port, port
-from fakes import netns
+from fakes import netns, waits
 
 pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
 
-SOON, NOT = 10.0, 0.3
+NOT = 0.3
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace,
 )
 def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
     node.run(*words)
-    assert watch.wait(SOON)
+    assert watch.wait(waits.SECONDS)
     assert is_quiet_soon(watch)
 
 
@@ -86,7 +86,7 @@ def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
     try:
         made.narrow(port.Interest())
         node.ip("link", "set", "lo", "up")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
 
@@ -108,7 +108,7 @@ def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard
     assert caplog.messages.count("event filter refused") == 1
     watch.drain()
     node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
-    assert watch.wait(SOON)
+    assert watch.wait(waits.SECONDS)
 
 
 def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:
@@ -121,11 +121,11 @@ def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) 
         assert nic is not None
         share = port.Share(id="s", interface="nic0", ifindex=nic.ifindex, mac="02:11:22:33:44:55", bandwidth=10**8, minor=0x100)
         machine.install(port.Uplink(interface="nic0", ifindex=nic.ifindex, mac=nic.mac, speed=10**9), share)
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
         made.narrow(port.Interest())
         made.drain()
         node.run("tc", "qdisc", "del", "dev", f"drb{nic.ifindex}", "root")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
         machine.close()
@@ -137,7 +137,7 @@ def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Nam
         made.narrow(port.Interest(ifindexes=frozenset(range(10**4, 10**4 + 5000))))
         made.drain()
         node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
 

@@ -18,7 +18,7 @@ from drakit.kube import client
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from drakit_tools.conformance import api_objects
-from fakes import author, command_line, demo
+from fakes import author, command_line, demo, waits
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -55,7 +55,7 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
         env=demo.environment(cluster.folder) | variables,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=waits.SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -100,7 +100,7 @@ def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: cl
                 env=demo.environment(cluster.folder),
                 capture_output=True,
                 text=True,
-                timeout=110,
+                timeout=waits.SECONDS,
                 check=False,
             )
     finally:

@@ -12,6 +12,7 @@ from drakit._proto import podresources_v1_pb2 as wire
 from drakit._proto import podresources_v1_pb2_grpc as services
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
+from fakes import channels, waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -29,7 +30,7 @@ def cluster() -> Iterator[QuickCluster]:
 
 @pytest.fixture
 def stub(cluster: QuickCluster) -> Iterator[services.PodResourcesListerStub]:
-    with grpc.insecure_channel(f"unix:{cluster.cluster.node(objects.NODE).folder.pod_resources}") as channel:
+    with channels.insecure(f"unix:{cluster.cluster.node(objects.NODE).folder.pod_resources}") as channel:
         yield services.PodResourcesListerStub(channel)
 
 
@@ -90,9 +91,11 @@ def test_it_is_served_again_by_the_next_kubelet(cluster: QuickCluster) -> None:
     assert socket.stat().st_mode & 0o077 == 0
 
     def listed() -> list[str]:
-        with grpc.insecure_channel(f"unix:{socket}") as channel:
+        with channels.insecure(f"unix:{socket}") as channel:
             pods = (
-                services.PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), wait_for_ready=True, timeout=5).pod_resources
+                services.PodResourcesListerStub(channel)
+                .List(wire.ListPodResourcesRequest(), wait_for_ready=True, timeout=waits.SECONDS)
+                .pod_resources
             )
         return [
             device.device_name

@@ -15,7 +15,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import LEASE, NAMESPACE, SLICE
-from fakes import forked_cli
+from fakes import forked_cli, waits
 
 DRIVER = "tpu.drakit.dev"
 ELECTION = {"duration": "4", "renew_deadline": "3", "retry": "0.5"}
@@ -66,7 +66,7 @@ def cluster(tmp_path: pathlib.Path, commands: forked_cli.Commands) -> Iterator[C
         yield Cluster(server, tmp_path, commands)
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"{what} did not come"
@@ -90,7 +90,7 @@ def test_a_publisher_that_is_stopped_gives_the_lease_up_and_leaves_the_slices(cl
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31, "the slices")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(30) == 0
+        assert first.wait(waits.SECONDS) == 0
     assert (cluster.holder(), cluster.devices()) == ("", 31)
     done = cluster.once()
     assert done.returncode == 0, done.stderr
@@ -115,7 +115,7 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
         assert (refused.returncode, cluster.devices()) == (1, 31)
         assert refused.stderr.strip().endswith("another publisher leads: first")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(30) == 0
+        assert first.wait(waits.SECONDS) == 0
     done = cluster.once("--withdraw")
     assert (done.returncode, cluster.slices(), cluster.holder()) == (0, [], ""), done.stderr
 

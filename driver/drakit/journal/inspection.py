@@ -12,7 +12,7 @@ import pathlib
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import device, lifecycle, names, records
+from drakit.core import lifecycle, names, records
 from drakit.journal import codec, examination, files, opening, quarantine, sqlite, store
 
 DATABASE = files.DATABASE
@@ -126,21 +126,6 @@ def entry_document(entry: lifecycle.Entry, notes: Sequence[Notes]) -> dict[str, 
         "bootID": entry.boot_id,
         "grants": [_grant(grant, grant_notes) for grant, grant_notes in zip(entry.grants, notes, strict=True)],
     }
-
-
-def taints_document(by_device: Mapping[str, Sequence[device.Taint]]) -> list[dict[str, object]]:
-    """Return the taints of all devices as one list."""
-    return [
-        {
-            "device": name,
-            "key": taint.key,
-            "value": taint.value,
-            "effect": taint.effect.value,
-            "timeAdded": None if taint.time_added is None else taint.time_added.isoformat(),
-        }
-        for name, taints in by_device.items()
-        for taint in taints
-    ]
 
 
 def _grant(grant: lifecycle.GrantEntry, notes: Notes) -> dict[str, object]:

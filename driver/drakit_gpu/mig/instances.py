@@ -17,7 +17,7 @@ import functools
 import logging
 from collections.abc import Callable
 
-from drakit.core import errors
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.mig import markers
 
@@ -100,12 +100,12 @@ def ensure(
         try:
             marker.announce()
             instance, is_new = _create(hardware, slot), True
-        except errors.DeviceBusyError:
+        except drakit.DeviceBusyError:
             if (instance := find_instance(hardware, slot)) is None:
                 raise
     # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
     if not (is_new or is_trusted or marker.matches(instance)) and hardware.compute_instances(slot.gpu, instance.id):
-        raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
+        raise drakit.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     try:
         marker.write(instance)
         compute = None if is_new else _find_compute(hardware, slot, instance)
@@ -114,7 +114,7 @@ def ensure(
         if is_new:
             try:
                 remove(hardware, slot, None, pause)
-            except errors.DrakitError as failure:
+            except drakit.DrakitError as failure:
                 error.add_note(f"the new GPU instance could not be deleted either: {failure}")
         raise
     return _mig_device(instance, compute)
@@ -157,7 +157,7 @@ def remove(
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
         _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
     if _find_present(hardware, slot) == instance:
-        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
+        raise drakit.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
@@ -213,13 +213,13 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
         created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
     except port.CallError as error:
         if error.code is port.Code.INSUFFICIENT_RESOURCES:
-            raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
+            raise drakit.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
         if error.code in _GONE:
-            raise errors.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
+            raise drakit.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
         raise
     if not slot.is_instance(created):
         hardware.destroy_gpu_instance(slot.gpu, created.id)
-        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
+        raise drakit.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
     return created
 
 
@@ -241,7 +241,7 @@ def _retry_while_in_use(
                 users, subject = _users(hardware, gpu, instance), str(gpu)
                 if instance is not None:
                     subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
-                raise errors.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
+                raise drakit.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
             pause(seconds)
     return None
 

@@ -18,7 +18,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.core import edits
+import drakit
 from drakit_nic import port
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
@@ -82,12 +82,12 @@ def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
     return next(names, "")
 
 
-def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[edits.DeviceNode, ...]:
+def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[drakit.DeviceNode, ...]:
     """Return the device nodes of an RDMA device: its uverbs, and the connection manager that all RDMA devices share."""
     if not device:
         return ()
     verbs = sorted(entry.name for entry in _entries(classes / "infiniband_verbs") if _read_text(entry / "ibdev") == device)
-    return tuple(edits.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
+    return tuple(drakit.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
 
 
 def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:

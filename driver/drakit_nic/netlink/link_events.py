@@ -50,7 +50,7 @@ Step = tuple[int, int, int, int]
 
 
 class KernelWatch:
-    """A listener for events in a namespace, given as to ``rtnetlink.Socket.open``. Raise OSError."""
+    """A listener for events in a namespace, given as to ``namespaces.run_in``. Raise OSError."""
 
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)

@@ -13,9 +13,9 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from drakit.core import errors
+import drakit
 from drakit_nic import pod_interfaces, sysctls
-from drakit_nic.netlink import interface_sysctls, link_requests, rtnetlink
+from drakit_nic.netlink import interface_sysctls, link_requests, namespace_numbers, namespaces, route_requests, rtnetlink
 from drakit_nic.passthrough import host_routes, locator, properties, refusals
 
 _PROC = pathlib.Path("/proc")
@@ -40,15 +40,15 @@ class KernelPods:
     _after_effect: Callable[[], None]
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        namespace = child.namespace or self._namespace or rtnetlink.OWN
-        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock, rtnetlink.opened(namespace) as descriptor:
+        namespace = child.namespace or self._namespace or namespaces.OWN
+        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock, namespaces.opened(namespace) as descriptor:
             configure(sock, descriptor, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
         """Remove the interface's rules from the pod, because they would outlive the interface. Raise HardwareError."""
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
-                link_requests.delete_rule(sock, rule)
+                route_requests.delete_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
         """Return the present state of the interface in the pod, None where it does not exist. Raise HardwareError."""
@@ -96,9 +96,9 @@ class KernelPods:
         """Return the location of the interface. HERE is the namespace of ``sandbox``. Raise HardwareError."""
         with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
-                return locator.locate(host, whole, rtnetlink.NO_NSID)
-            descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
-            location = locator.locate(host, whole, rtnetlink.nsid_of(host.sock, descriptor))
+                return locator.locate(host, whole, namespace_numbers.NO_NSID)
+            descriptor = stack.enter_context(namespaces.opened(sandbox.namespace))
+            location = locator.locate(host, whole, namespace_numbers.nsid_of(host.sock, descriptor))
             cookie = stack.enter_context(self._sock_in(descriptor)).cookie
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
             return pod_interfaces.Location.HERE if location is pod_interfaces.Location.GONE and is_recorded else location
@@ -127,8 +127,8 @@ class KernelPods:
 
         Raise HardwareError when the host does not have it, or the pod has another interface of that name.
         """
-        with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            in_pod = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
+        with rtnetlink.failing_as("move_in"), self._host() as host, namespaces.opened(child.namespace) as target:
+            in_pod = locator.find(host, whole, namespace_numbers.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
                 whole, target, wanted
             )
             if in_pod is None:
@@ -169,7 +169,7 @@ class KernelPods:
             try:
                 with rtnetlink.failing_as("return_to_host"), self._host() as host:
                     return self._return_to_host(host, whole, sandbox, on_failed)
-            except errors.HardwareError as error:
+            except drakit.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
@@ -217,8 +217,8 @@ class KernelPods:
         for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_all_namespaces()):
             with contextlib.ExitStack() as stack:
                 try:
-                    descriptor = stack.enter_context(rtnetlink.opened(namespace))
-                    if rtnetlink.nsid_of(host.sock, descriptor) != nsid:
+                    descriptor = stack.enter_context(namespaces.opened(namespace))
+                    if namespace_numbers.nsid_of(host.sock, descriptor) != nsid:
                         continue
                     sock = stack.enter_context(self._sock_in(descriptor))
                 except OSError:
@@ -230,7 +230,7 @@ class KernelPods:
     @contextlib.contextmanager
     def _host(self) -> Iterator[locator.Host]:
         """Yield the NICs' own namespace, open."""
-        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
+        with self._sock_in(self._namespace) as sock, namespaces.opened(self._namespace or namespaces.OWN) as descriptor:
             yield locator.Host(sock=sock, descriptor=descriptor)
 
     @contextlib.contextmanager
@@ -244,7 +244,7 @@ def _all_namespaces() -> Iterator[str]:
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     by_process = [_PROC / str(pid) / "ns/net" for pid in processes]
-    named = sorted(locator.NAMED.iterdir()) if locator.NAMED.is_dir() else []
+    named = sorted(namespaces.NAMED.iterdir()) if namespaces.NAMED.is_dir() else []
     for path in (*by_process, *named):
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -272,8 +272,8 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
     """Return the links of other namespaces on a link of the host. Every visible namespace first gets a number, which the listing needs."""
     with rtnetlink.Socket.open(host.descriptor) as sock:
         for namespace in _all_namespaces():
-            with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
-                rtnetlink.assign_nsid(sock, descriptor)
+            with contextlib.suppress(OSError), namespaces.opened(namespace) as descriptor:
+                namespace_numbers.assign_nsid(sock, descriptor)
     return tuple(place for place in locator.upper_links(host) if place.link.lower == ifindex)
 
 
@@ -331,10 +331,10 @@ def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfa
             link_requests.add_neighbour(sock, ifindex, neighbour)
     for route in sorted(wanted.routes, key=lambda route: bool(route.gateway)):
         with refusals.naming("routes", route.destination):
-            link_requests.add_route(sock, ifindex, route)
+            route_requests.add_route(sock, ifindex, route)
     for rule in wanted.rules:
         with refusals.naming("rules", rule.source or rule.destination):
-            link_requests.add_rule(sock, rule)
+            route_requests.add_rule(sock, rule)
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:

@@ -9,7 +9,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from drakit.core import errors
+import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_events, link_requests, rtnetlink
 from drakit_nic.shaping import htb, ifb_links, maps, parts, shared_nic, tc_messages
@@ -56,7 +56,7 @@ class KernelShares:
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if share.minor not in htb.SHARES:
-            raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
+            raise drakit.HardwareError("install", f"{share.minor} is not a class number of a share")
         with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
             nic.install(uplink, share)
 
@@ -100,7 +100,7 @@ class KernelShares:
         with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
             if installed is None or installed.id != share.id:
-                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+                raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
             # The installed share counts, because the admin may have lowered its ceil since the plan.
             nic.admit(installed, cookie, mac.lower())
 
@@ -249,7 +249,7 @@ def _failing_as(call: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise errors.HardwareError(call, str(error)) from error
+        raise drakit.HardwareError(call, str(error)) from error
 
 
 def _detect_shaping() -> port.Shaping:

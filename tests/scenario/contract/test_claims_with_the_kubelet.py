@@ -16,7 +16,7 @@ from drakit_cluster.faults import Faults
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, NAMESPACE, POD
-from fakes import author, node_on_cluster
+from fakes import author, channels, node_on_cluster, waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER as OTHER
 
@@ -30,12 +30,12 @@ def faults(world: node_on_cluster.NodeOnCluster) -> Faults:
 def call(world: node_on_cluster.NodeOnCluster, *, prepare: bool, uids: dict[str, str]) -> dict[str, str]:
     """The driver's errors by UID, asked past the kubelet."""
     claims = [v1.Claim(namespace="default", uid=uid, name=name) for name, uid in uids.items()]
-    with grpc.insecure_channel(f"unix:{world.served[0].home / 'dra.sock'}") as channel:
+    with channels.insecure(f"unix:{world.served[0].home / 'dra.sock'}") as channel:
         stub = v1_services.DRAPluginStub(channel)
         if prepare:
-            prepared = stub.NodePrepareResources(v1.NodePrepareResourcesRequest(claims=claims), timeout=30)
+            prepared = stub.NodePrepareResources(v1.NodePrepareResourcesRequest(claims=claims), timeout=waits.SECONDS)
             return {uid: entry.error for uid, entry in prepared.claims.items()}
-        unprepared = stub.NodeUnprepareResources(v1.NodeUnprepareResourcesRequest(claims=claims), timeout=30)
+        unprepared = stub.NodeUnprepareResources(v1.NodeUnprepareResourcesRequest(claims=claims), timeout=waits.SECONDS)
         return {uid: entry.error for uid, entry in unprepared.claims.items()}
 
 
@@ -211,7 +211,7 @@ class Slow(node_on_cluster.Driver):
     def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
         if not self.entered.is_set():
             self.entered.set()
-            self.go.wait(30)
+            self.go.wait(waits.SECONDS)
         return super().prepare(grant)
 
 
@@ -222,7 +222,7 @@ def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(
     world.hardware.step = steps.append
     world.claim("p")
     world.quick_cluster.create(POD, objects.pod("p", claim="p"))
-    assert slow.entered.wait(30)
+    assert slow.entered.wait(waits.SECONDS)
     world.quick_cluster.until(
         lambda: any("DEADLINE_EXCEEDED" in text for text in world.quick_cluster.events("FailedPrepareDynamicResources")), "an event"
     )
@@ -251,7 +251,7 @@ def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: 
     driver = world.serve(driver=slow)
     world.claim("stuck")
     world.quick_cluster.create(POD, objects.pod("stuck", claim="stuck"))
-    assert slow.entered.wait(30)
+    assert slow.entered.wait(waits.SECONDS)
     world.run("other", node_on_cluster.pipe())
     driver.node.registrar.socket.unlink()
     world.quick_cluster.until(lambda: driver.node.registrar.wait_registered(0), "registration beside a stuck call")

@@ -15,7 +15,7 @@ from drakit.core import errors
 from drakit.kubelet import registration
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import POD
-from fakes import node_on_cluster
+from fakes import channels, node_on_cluster, waits
 from unit.cluster_kubelet import objects
 
 ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -23,7 +23,7 @@ ONE, TWO = "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07f
 
 def test_registration_names_the_driver_its_socket_and_its_services(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
-    with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
+    with channels.insecure(f"unix:{driver.node.registrar.socket}") as channel:
         result = registration_services.RegistrationStub(channel).GetInfo(registration_wire.InfoRequest(), timeout=1)
     assert (result.type, result.name, result.endpoint) == ("DRAPlugin", node_on_cluster.NAME, str(driver.home / "dra.sock"))
     assert list(result.supported_versions) == ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
@@ -71,10 +71,10 @@ def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world:
 def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve(grace=0.5)
     refusal = registration_wire.RegistrationStatus(plugin_registered=False, error="endpoint taken")
-    with grpc.insecure_channel(f"unix:{driver.node.registrar.socket}") as channel:
+    with channels.insecure(f"unix:{driver.node.registrar.socket}") as channel:
         stub = registration_services.RegistrationStub(channel)
         with pytest.raises(grpc.RpcError, match="endpoint taken"):
-            stub.NotifyRegistrationStatus(refusal, timeout=5)
+            stub.NotifyRegistrationStatus(refusal, timeout=waits.SECONDS)
     assert driver.node.registrar.status == registration.Status(state=registration.State.REFUSED, error="endpoint taken")
     world.quick_cluster.until(lambda: driver.offered() == set(), "empty slices")
 

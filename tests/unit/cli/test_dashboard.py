@@ -21,7 +21,7 @@ from drakit.kube import client
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
 from drakit_tools.dashboard import cluster_source, model, node_source, server
-from fakes import cluster_dashboard, command_line, exhaustion, real_clock
+from fakes import cluster_dashboard, command_line, exhaustion, real_clock, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
 
@@ -46,7 +46,7 @@ def address(nothing_left: None, dashboard: server.Dashboard) -> Iterator[str]:
 
 def ask(address: str, path: str, headers: Mapping[str, str] | None = None, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
     host = address.removeprefix("http://").partition("/")[0]
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=waits.SECONDS)
     try:
         connection.request(method, path, headers=dict(headers or {}))
         answer = connection.getresponse()
@@ -221,7 +221,7 @@ def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command
 
 def test_names_of_headers_are_compared_without_case(address: str) -> None:
     host = address.removeprefix("http://").partition("/")[0]
-    with contextlib.closing(http.client.HTTPConnection(host, timeout=10)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(host, timeout=waits.SECONDS)) as connection:
         connection.putrequest("GET", "/state", skip_host=True)
         for name, value in (("hOST", host), ("AUTHORIZATION", bearer(address)["Authorization"]), ("origin", f"http://{host}")):
             connection.putheader(name, value)

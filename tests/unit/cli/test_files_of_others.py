@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import pytest
 
-from fakes import command_line, forked_cli
+from fakes import command_line, forked_cli, waits
 
 DRAKIT = [sys.executable, "-m", "drakit"]
 NOBODY = 65534
@@ -90,7 +90,7 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: pathlib.Path) -> None:
     (folder / "inner").chmod(0)
     without_rights = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all", *DRAKIT]
     for place in (folder, folder / "inner"):
-        done = subprocess.run([*without_rights, "lint", str(place)], capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run([*without_rights, "lint", str(place)], capture_output=True, text=True, check=False, timeout=waits.SECONDS)
         assert (done.returncode, done.stderr) == (2, f"drakit: {folder / 'inner'}: cannot be read: Permission denied\n")
 
 
@@ -148,14 +148,16 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(shell: command_line.Comm
         (home / "journal.db").symlink_to("/dev/zero")
     else:
         os.mkfifo(home / "journal.db")
-    for command in (("show",), ("journal", "list")):
+    for command in (("show",), ("journal", "show")):
         result = shell.run(*command, *mock).err
         assert "journal.db is a symbolic link" in result or "journal.db is not a regular file" in result
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_standard_stream_makes_no_traceback(closed: str) -> None:
-    done = subprocess.run(["sh", "-c", f"{shlex.join(DRAKIT)} --version {closed}"], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.join(DRAKIT)} --version {closed}"], capture_output=True, text=True, check=False, timeout=waits.SECONDS
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 import yaml
 
-from fakes import command_line, forked_cli
+from fakes import command_line, forked_cli, waits
 
 # Colours, the title of the window, the cursor, a forged line, bidirectional and zero-width characters, C1 controls, a bell.
 HOSTILE = "x\x1b[31;8mHIDDEN\x1b]0;title\x07\x1b[2J\rforged\x9b1m\u202egnp\u2066\u200b\x08"
@@ -79,7 +79,7 @@ def test_prepare_and_show_escape_a_request(run: Run, tmp_path: pathlib.Path, nod
     )
     assert_harmless(run("prepare", path, *node, "-o", form, folder=tmp_path))
     assert_harmless(run("show", *node, "-o", form, folder=tmp_path))
-    assert_harmless(run("journal", "list", *node, "-o", form, folder=tmp_path))
+    assert_harmless(run("journal", "show", *node, "-o", form, folder=tmp_path))
 
 
 def manifests(folder: pathlib.Path) -> str:
@@ -122,7 +122,7 @@ def test_on_a_terminal_the_only_control_sequences_are_drakits_own(tmp_path: path
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 1 << 16):
                 written += piece
-        assert lint.wait(60) == 1
+        assert lint.wait(waits.SECONDS) == 1
     os.close(ours)
     text = written.decode().replace("\r\n", "\n")
     assert "HIDDEN" in text
@@ -145,7 +145,7 @@ def test_a_table_on_a_terminal_has_its_colours_and_no_others() -> None:
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 1 << 16):
                 written += piece
-        assert shown.wait(60) == 0
+        assert shown.wait(waits.SECONDS) == 0
     os.close(ours)
     text = written.decode().replace("\r\n", "\n")
     assert text.startswith("\x1b[1mname")

@@ -11,7 +11,7 @@ import typer.core
 import typer.main
 
 from drakit.cli import app
-from fakes import command_line
+from fakes import command_line, waits
 
 LOGS_ONLY = {"run", "publish", "webhook"}
 MACHINE = ("--mock", command_line.MACHINE)
@@ -83,7 +83,7 @@ def test_what_stays_up_writes_one_line_for_scripts(tmp_path: pathlib.Path, words
         assert up.stdout is not None
         line = up.stdout.readline().rstrip("\n")
         up.send_signal(signal.SIGINT)
-        rest, problems = up.communicate(timeout=60)
+        rest, problems = up.communicate(timeout=waits.SECONDS)
     assert line.startswith(start)
     assert line.endswith(end)
     assert (rest, problems, up.returncode) == ("", "", 0)

@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from drakit.cli import process
+from fakes import waits
 
 CLI = pathlib.Path(process.__file__).parent
 # The demo's signals raise KeyboardInterrupt; it sets nothing.
@@ -46,7 +47,7 @@ def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number:
     assert not stop.is_set()
     for _ in range(2):
         signal.raise_signal(number)
-        assert stop.wait(60.0)
+        assert stop.wait(waits.SECONDS)
     assert stop.by == ["signals"], "the signal's own code runs in the main thread, and may interrupt it while it holds the event's lock"
     assert ends.empty()
 
@@ -56,7 +57,7 @@ def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None
     process.at_signals(stop, (number,), end=ends.put, now=lambda: next(times))
     for _ in range(2):
         signal.raise_signal(number)
-    assert ends.get(timeout=60.0) == 128 + number
+    assert ends.get(timeout=waits.SECONDS) == 128 + number
     assert stop.by == ["signals"]
 
 
@@ -73,7 +74,7 @@ print(stop.wait(60))
 
 
 def test_a_signal_that_misses_the_main_thread_stops_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=waits.SECONDS, check=True)
     assert ended.stdout == "True\n"
 
 
@@ -90,7 +91,7 @@ stop.set()
 
 
 def test_a_stop_that_hangs_is_cut_off_and_says_where() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert ended.returncode == 1
     assert "in hangs_in_the_hardware" in ended.stderr
 
@@ -129,7 +130,7 @@ ONE_LINE = (130, "", "drakit: interrupted\n")
 
 def interrupted(moment: str | int, *arguments: str, before: str = "") -> tuple[int, str, str]:
     program = INTERRUPTED.format(moment=moment, before=before)
-    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     return (ended.returncode, ended.stdout, ended.stderr)
 
 

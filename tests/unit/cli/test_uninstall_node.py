@@ -6,17 +6,15 @@ import pathlib
 import shutil
 import socket
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from fakes import command_line, driver_process
+from fakes import command_line, driver_process, waits
 
-SECONDS = 60.0
 OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
 
@@ -238,13 +236,6 @@ def cluster() -> Iterator[clusters.LocalCluster]:
         yield made
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def create(cluster: clusters.LocalCluster, item: json_types.Object) -> None:
     kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
     cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
@@ -264,7 +255,7 @@ def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(
         create(cluster, item)
     cdi = cluster.node("node-1").folder.cdi
     with driver_process.running(driver_process.drakit("run", *where), root / "log") as driver:
-        until(lambda: bool(list(cdi.glob("*.json"))))
+        assert waits.eventually(lambda: bool(list(cdi.glob("*.json"))))
         running = shell.run("uninstall-node", *where, "--yes", "--force")
         assert "gpu.drakit.dev is running on this node" in running.err
         driver.kill()
@@ -273,7 +264,7 @@ def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(
     assert "default/mine (prepared and allocated)" in refused.err
     cluster.api.delete(resources.POD, "p", namespace="default", grace_seconds=0)
     cluster.api.delete(resources.CLAIM, "mine", namespace="default")
-    until(lambda: not cluster.api.list(resources.CLAIM, namespace="default").items)
+    assert waits.eventually(lambda: not cluster.api.list(resources.CLAIM, namespace="default").items)
     assert cluster.api.list(resources.SLICE).items
     ran = shell.run("uninstall-node", *where, "--yes", "-o", "json")
     assert ran.status == 0, ran.err

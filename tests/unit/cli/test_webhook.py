@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.cli.commands import webhook
-from fakes import command_line, tls_files, webhook_process
+from fakes import command_line, tls_files, waits, webhook_process
 from fakes import parameters as p
 
 GOOD, BAD = p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic()))), p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(mtu=20))))
@@ -41,7 +41,7 @@ def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: webhook_proces
     assert counted['outcome="unreadable",resource=""'] == "1.0"
     assert counted['outcome="denied",resource="deviceclasses"'] == "0.0"
     running.process.send_signal(signal.SIGTERM)
-    assert running.process.wait(30) == 0
+    assert running.process.wait(waits.SECONDS) == 0
 
 
 def test_an_address_that_another_process_has_is_an_error(shell: command_line.CommandLine, files: tls_files.TlsFiles) -> None:

@@ -11,6 +11,7 @@ from drakit.kube import api_objects, client
 from drakit_cluster.api.apiserver import ApiServer
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.faults import ApiFault, FaultKind
+from fakes import waits
 
 NODES = "/api/v1/nodes"
 
@@ -24,7 +25,7 @@ def server() -> Iterator[ApiServer]:
 @pytest.fixture
 def driver(server: ApiServer, tmp_path: pathlib.Path) -> Iterator[client.Client]:
     server.write_kubeconfig(tmp_path / "kubeconfig")
-    connected = client.connect(tmp_path / "kubeconfig", seconds=20.0)
+    connected = client.connect(tmp_path / "kubeconfig", seconds=waits.SECONDS)
     yield connected
     connected.close()
 
@@ -81,7 +82,7 @@ def test_a_delay_ends_when_it_is_cleared(server: ApiServer, driver: client.Clien
     asking.start()
     assert not answered.wait(0.2)
     server.faults.clear()
-    assert answered.wait(15)
+    assert answered.wait(waits.SECONDS)
     asking.join()
 
 
@@ -108,6 +109,6 @@ def test_hanging_up_breaks_a_watch_and_serves_the_next(server: ApiServer, driver
     following = threading.Thread(target=follow, daemon=True)
     following.start()
     server.hang_up()
-    assert broken.wait(15)
+    assert broken.wait(waits.SECONDS)
     following.join()
     assert names(driver) == []

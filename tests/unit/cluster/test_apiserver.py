@@ -19,6 +19,7 @@ from drakit_cluster.client import client
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLASS, SLICE
+from fakes import waits
 from unit.cluster import samples
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -100,7 +101,7 @@ def test_only_tls_is_spoken(server: apiserver.ApiServer) -> None:
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False)
     context = tls.client_context(server.ca_pem)
-    plain = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+    plain = socket.create_connection(("127.0.0.1", server.port), timeout=waits.SECONDS)
     with context.wrap_socket(plain, server_hostname="127.0.0.1") as connected:
         assert connected.version() in ("TLSv1.2", "TLSv1.3")
 
@@ -304,7 +305,7 @@ def test_a_stopped_server_ends_watches_and_comes_back_on_its_port(memory: regist
 
 def test_a_stop_closes_connections_that_have_said_nothing_yet(memory: registry.Registry) -> None:
     with apiserver.ApiServer(memory) as server:
-        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(3)]
+        silent = [socket.create_connection(("127.0.0.1", server.port), timeout=waits.SECONDS) for _ in range(3)]
     for one in silent:
         with one:
             assert one.recv(1) == b""

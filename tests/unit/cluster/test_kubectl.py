@@ -12,7 +12,7 @@ import pytest
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects.resources import POD
-from fakes import manifests
+from fakes import manifests, waits
 from unit.cluster import samples
 
 Kubectl: TypeAlias = Callable[..., str]
@@ -153,7 +153,7 @@ def kubectl(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> Kubectl:
             input=text,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=waits.SECONDS,
             check=False,
         )
         assert done.returncode == code, done.stderr

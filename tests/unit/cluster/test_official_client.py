@@ -16,11 +16,11 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, CLASS, POOL_STATUS_REQUEST, SLICE, TAINT_RULE, Resource
+from fakes import waits
 from unit.cluster import samples
 
 WATCH: Any = watching.Watch  # The library has no types.
 INFORMER: Any = informer.SharedInformer
-PATIENCE_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def named(found: Any) -> dict[str, str]:
 
 def wait_for(found: Any, memory: registry.Registry, resource: Resource = SLICE) -> None:
     """Wait until an informer has what the registry has; fail when it does not come to that."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + waits.SECONDS
     wanted: dict[str, str] = {}
     while time.monotonic() < end:
         listed = [json_types.mapping(one, "metadata") for one in memory.list(resource).items]

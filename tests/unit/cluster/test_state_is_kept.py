@@ -16,6 +16,7 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import ALL, CLAIM, CONFIGMAP, SLICE
+from fakes import waits
 from unit.cluster import samples
 
 
@@ -143,7 +144,7 @@ for change in (
 print([json_types.text(one, "metadata", "name") for one in memory.list(CONFIGMAP).items])
 """
     opened(file).store.close()
-    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=waits.SECONDS)
     assert ran.stdout.splitlines() == [f"{file}: the change cannot be stored: {os.strerror(errno.EFBIG)}", "not found", "[]"]
     assert file.read_bytes().endswith(b"\n")
     assert opened(file).list(CONFIGMAP).items == []

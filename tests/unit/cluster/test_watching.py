@@ -14,6 +14,7 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLASS, POD, SLICE
+from fakes import waits
 from unit.cluster import samples
 
 
@@ -94,7 +95,7 @@ def test_close_wakes_a_waiting_reader(api: Api) -> None:
     while not seen:
         reader.join(0.01)
     watch.close()
-    reader.join(5)
+    reader.join(waits.SECONDS)
     assert not reader.is_alive()
     assert [event.type for event in seen] == [EventType.ADDED]
 

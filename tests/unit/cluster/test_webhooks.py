@@ -15,6 +15,7 @@ from drakit_cluster.client import client
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLASS, NODE, SLICE, WEBHOOKS, Resource
+from fakes import waits
 from unit.cluster import samples
 
 
@@ -160,7 +161,7 @@ def test_a_webhook_that_fails_counts_as_its_policy_says(
     released, ended = threading.Event(), threading.Event()
 
     def decide_late(_: Object) -> Object:
-        released.wait(60)
+        released.wait(waits.SECONDS)
         ended.set()
         return {"allowed": True}
 

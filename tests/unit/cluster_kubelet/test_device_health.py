@@ -13,13 +13,13 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.health_plugin import Health
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
 from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 TIMING = dataclasses.replace(QUICK, health_retry=0.1)
-WAIT = 30.0
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def states(cluster: QuickCluster) -> list[str]:
 
 
 def expect(cluster: QuickCluster, *expected: str) -> None:
-    cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=WAIT)
+    cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=waits.SECONDS)
 
 
 def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(cluster: QuickCluster) -> None:
@@ -103,7 +103,7 @@ def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(c
 )
 def test_the_stream_is_opened_in_the_newest_version(cluster: QuickCluster, served: tuple[str, ...], asked: str) -> None:
     _, health = start(cluster, *served)
-    cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
+    cluster.until(lambda: health.opened, "a stream", timeout=waits.SECONDS)
     assert set(health.opened) == {asked}
 
 
@@ -127,7 +127,7 @@ def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(cluster: QuickCl
     assert states(cluster) == ["Healthy"]
     health.hang_up()
     expect(cluster, "Unknown")
-    cluster.until(lambda: len(health.opened) >= 2, "another stream", timeout=WAIT)
+    cluster.until(lambda: len(health.opened) >= 2, "another stream", timeout=waits.SECONDS)
 
 
 def test_devices_of_a_plugin_without_the_service_are_unknown(cluster: QuickCluster) -> None:
@@ -158,7 +158,7 @@ def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected:
         _, health = start(cluster, "v1")
         health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
         if expected:
-            cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
+            cluster.until(lambda: health.opened, "a stream", timeout=waits.SECONDS)
         run(cluster, "a")
         expect(cluster, *expected)
         assert all("message" not in one for status in shown(cluster) for one in json_types.objects(status, "resources"))

@@ -9,6 +9,7 @@ import pytest
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.kubelet.pods.records import Checkpoint, CheckpointError, ClaimRecord, PreparedDevice
 from drakit_cluster.objects.resources import CLAIM, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -70,13 +71,13 @@ def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(clu
 
     def hang(_response: object, _context: object) -> None:
         entered.set()
-        go.wait(30)
+        go.wait(waits.SECONDS)
 
     plugin.on_prepare = hang
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c"))
-    assert entered.wait(30)
+    assert entered.wait(waits.SECONDS)
     books = node.folder.checkpoint.read_text()
     go.set()
     node.stop_kubelet()

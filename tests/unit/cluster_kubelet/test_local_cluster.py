@@ -17,6 +17,7 @@ from drakit_cluster.cluster import ClusterEvent, LocalCluster
 from drakit_cluster.cluster_node import FolderError
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects.resources import CLAIM, NODE, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -60,7 +61,7 @@ def test_a_stopped_cluster_leaves_no_thread_no_process_and_no_credentials(folder
     running.run(objects.pod("p"))
     running.stop()
     running.stop()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + waits.SECONDS
     while left := [thread for thread in threading.enumerate() if thread not in before and thread.is_alive()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
@@ -82,7 +83,7 @@ def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
     release, ended = threading.Event(), threading.Event()
 
     def hang(_response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
-        release.wait(90)
+        release.wait(waits.SECONDS)
         ended.set()
 
     plugin.on_prepare = hang
@@ -103,7 +104,7 @@ def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
     cluster.run(objects.pod("p"))
     cluster.until(lambda: cluster.events("Running"), "the last event")
     cluster.cluster.stop()
-    follower.join(5)
+    follower.join(waits.SECONDS)
     assert not follower.is_alive()
     assert [one.reason for one in seen if one.name == "p"] == ["Scheduled", "Running"]
     assert {one.component for one in seen} == {"drakit-cluster", "kubelet"}

@@ -11,6 +11,7 @@ from drakit._proto import dra_v1_pb2 as dra
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -93,7 +94,7 @@ def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(cluste
     both = threading.Barrier(2)
 
     def meet(_response: Unprepared, _context: grpc.ServicerContext) -> None:
-        both.wait(10)
+        both.wait(waits.SECONDS)
 
     plugin.on_unprepare = meet
     with concurrent.futures.ThreadPoolExecutor(2) as threads:
@@ -108,7 +109,7 @@ def test_a_prepare_that_takes_too_long_is_given_up_and_called_again(cluster: Qui
 
     def wait(_response: Prepared, context: grpc.ServicerContext) -> None:
         if slow.pop() if slow else False:
-            cluster.until(lambda: not context.is_active(), "the deadline", timeout=20)
+            cluster.until(lambda: not context.is_active(), "the deadline", timeout=waits.SECONDS)
 
     plugin.on_prepare = wait
     cluster.offer("gpu-0")

@@ -10,6 +10,7 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -68,7 +69,7 @@ def test_a_pod_waits_for_capacity_of_a_shared_device(cluster: QuickCluster) -> N
     cluster.run(objects.pod("a", claim="a"))
     cluster.run(objects.pod("b", claim="b"))
     cluster.create(POD, objects.pod("c", claim="c"))
-    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), what="a reason")
+    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), timeout=waits.SECONDS, what="a reason")
     assert "bandwidth: 1G needed, none of 10G left" in message
     cluster.delete("b")
     cluster.phase("c", "Running")
@@ -112,7 +113,7 @@ def test_overlapping_partitions_are_not_given_out_together(cluster: QuickCluster
     cluster.run(objects.pod("b", claim="b"))
     assert (cluster.devices("a"), cluster.devices("b")) == (["half-0"], ["half-1"])
     cluster.create(POD, objects.pod("c", claim="c"))
-    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), what="a reason")
+    message = cluster.cluster.wait_for(lambda: cluster.scheduling_message("c"), timeout=waits.SECONDS, what="a reason")
     assert "counter slices of gpu-0: 4 needed, none of 4 left" in message
 
 
@@ -146,7 +147,7 @@ def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: Quick
     pod = pair.run(objects.pod("a"))
     assert json_types.text(pod, "spec", "nodeName") == "node-2"
     pair.create(POD, objects.pod("b", nodeSelector={"disk": "fast"}))
-    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), what="a reason")
+    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), timeout=waits.SECONDS, what="a reason")
     assert message == ("0/2 nodes are available: node-1: is unschedulable; node-2: lacks the labels disk=fast of the pod's nodeSelector")
     pair.api.patch(NODE, "node-2", {"metadata": {"labels": {"disk": "fast"}}}, kind=PatchKind.MERGE)
     pair.phase("b", "Running")
@@ -157,7 +158,7 @@ def test_a_claim_with_devices_on_another_node_says_where(pair: QuickCluster) -> 
     pair.create(CLAIM, objects.claim("c"))
     pair.run(objects.pod("a", claim="c"))
     pair.create(POD, objects.pod("b", claim="c", nodeSelector={"kubernetes.io/hostname": "node-1"}))
-    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), what="a reason")
+    message = pair.cluster.wait_for(lambda: pair.scheduling_message("b"), timeout=waits.SECONDS, what="a reason")
     assert "node-1: claim c is allocated on another node" in message
 
 

@@ -15,7 +15,7 @@ import drakit
 from drakit import machines, testing
 from drakit.core import errors, inventory
 from drakit_gpu.mock import machine
-from fakes import installed_drivers
+from fakes import installed_drivers, waits
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
@@ -130,7 +130,7 @@ def test_files_have_the_modes_that_the_page_tells(tmp_path: pathlib.Path) -> Non
     claim = tmp_path / "claim.yaml"
     claim.write_text(CLAIM)
     command = [sys.executable, "-m", "drakit", "prepare", str(claim), "--mock", "dgx-a100-40gb-2gpu", "--folder", str(tmp_path / "lab")]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=waits.SECONDS)
     result = dict(re.findall(r"^\| `([^`]+)`.* \| (0\d{3}) \|", section(page("wire.md"), "Files"), re.MULTILINE))
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "lab").rglob("*") if path.is_file()}
     kinds = {path: _kind(path) for path in found}

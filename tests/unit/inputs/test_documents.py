@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from drakit.inputs import documents
+from fakes import waits
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -96,7 +97,7 @@ def test_many_deep_brackets_end_no_process_and_take_little_memory() -> None:
         [sys.executable, "-c", program],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
         check=False,
-        timeout=60,
+        timeout=waits.SECONDS,
     )
     assert ended.returncode == 3
 

@@ -16,6 +16,7 @@ import pytest
 
 from drakit.core import errors, ports
 from drakit.journal import locks
+from fakes import waits
 
 HOLDER = """
 import pathlib, sys
@@ -116,7 +117,7 @@ def test_threads_with_overlapping_sets_exclude_each_other_and_all_finish(tmp_pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=waits.SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert overlaps == []
 
@@ -136,7 +137,7 @@ def test_processes_exclude_each_other_by_name(tmp_path: pathlib.Path) -> None:
         thread.start()
         assert not taken.wait(0.1)
         child.communicate("")
-        thread.join(timeout=10)
+        thread.join(timeout=waits.SECONDS)
         assert taken.is_set()
 
 
@@ -158,7 +159,7 @@ for _ in range(100):
         pass
 """
     children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(seed)]) for seed in range(3)]
-    assert [child.wait(timeout=60) for child in children] == [0, 0, 0]
+    assert [child.wait(timeout=waits.SECONDS) for child in children] == [0, 0, 0]
 
 
 def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathlib.Path) -> None:
@@ -178,7 +179,7 @@ def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathli
             first.communicate("")
             assert not entered.wait(0.1)
             second.communicate("")
-            waiting.join(timeout=10)
+            waiting.join(timeout=waits.SECONDS)
     assert entered.is_set()
 
 
@@ -194,7 +195,7 @@ def test_who_is_not_waited_for_any_more_stops_waiting(tmp_path: pathlib.Path) ->
         with held.hold(["gpu-0"], always):
             waiter = threading.Thread(target=give_up, args=(asking or held, outcomes))
             waiter.start()
-            waiter.join(10)
+            waiter.join(waits.SECONDS)
         assert isinstance(outcomes[0], errors.CallerGoneError)
         with held.hold(["gpu-0"], always):
             pass
@@ -223,7 +224,7 @@ def test_disposable_locks_exclude_and_leave_no_file_of_their_own(tmp_path: pathl
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(waits.SECONDS)
     assert overlaps == [0]
     assert [path.name for path in (tmp_path / "claims").iterdir()] == [locks.SHARED_FILE]
     assert stat.S_IMODE((tmp_path / "claims" / locks.SHARED_FILE).stat().st_mode) == 0o600
@@ -276,6 +277,6 @@ def test_the_error_of_a_wait_names_the_lock_and_the_kind_of_holder(tmp_path: pat
         outcomes: list[BaseException] = []
         waiter = threading.Thread(target=give_up, args=(holder, outcomes))
         waiter.start()
-        waiter.join(10)
+        waiter.join(waits.SECONDS)
     assert caught.value.lock == "gpu-0"
     assert str(outcomes[0]).startswith("gpu-0 is locked by another call, which did not")

@@ -13,7 +13,7 @@ import pytest
 from drakit.core import errors, lifecycle, names
 from drakit.journal import examination, files, journal, marks, schema
 from fakes import journal_samples as samples
-from fakes import other_user
+from fakes import other_user, waits
 
 DRIVER = "gpu.example.com"
 
@@ -72,7 +72,7 @@ def test_an_flock_of_another_user_on_the_data_directory_delays_nobody(data: path
     opening = threading.Thread(target=lambda: opened(data).close(), daemon=True)
     with other_user.locking(data):
         opening.start()
-        opening.join(20)
+        opening.join(waits.SECONDS)
         assert not opening.is_alive()
     opening.join()
 

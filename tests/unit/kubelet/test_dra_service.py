@@ -18,6 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import errors, names, ports
 from drakit.kubelet import codec, dra, server
 from drakit.telemetry import logs
+from fakes import channels, waits
 
 UID = "11111111-2222-3333-4444-555555555555"
 OTHER = "66666666-7777-8888-9999-000000000000"
@@ -59,7 +60,7 @@ def stub(engine: ScriptedEngine) -> collections.abc.Iterator[services.DRAPluginS
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
     served = server.SocketServer(folder / "dra.sock", dra.DraService(engine).register, threads=4)
     served.start()
-    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+    with channels.insecure(f"unix:{served.path}") as channel:
         yield services.DRAPluginStub(channel)
     served.stop(grace=0)
     shutil.rmtree(folder)
@@ -70,11 +71,11 @@ def claim(uid: str = UID, name: str = "c", namespace: str = "ns") -> wire.Claim:
 
 
 def prepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, wire.NodePrepareResourceResponse]:
-    return dict(stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=claims), timeout=10).claims)
+    return dict(stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=claims), timeout=waits.SECONDS).claims)
 
 
 def unprepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, str]:
-    answer = stub.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=claims), timeout=10)
+    answer = stub.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=claims), timeout=waits.SECONDS)
     return {uid: entry.error for uid, entry in answer.claims.items()}
 
 
@@ -174,7 +175,7 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         waiting.append(caller.is_waiting())
         entered.set()
-        cancelled.wait(10)
+        cancelled.wait(waits.SECONDS)
         waiting.append(caller.is_waiting())
         done.set()
         return {}
@@ -182,10 +183,10 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     engine.on_prepare = slow
     pending = threading.Thread(target=lambda: expect(grpc.StatusCode.DEADLINE_EXCEEDED, stub, 0.3), daemon=True)
     pending.start()
-    assert entered.wait(10)
-    pending.join(10)
+    assert entered.wait(waits.SECONDS)
+    pending.join(waits.SECONDS)
     cancelled.set()
-    assert done.wait(10)
+    assert done.wait(waits.SECONDS)
     assert waiting == [True, False]
     engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome() for ref in refs}
     assert prepare(stub, claim())[UID].error == ""
@@ -207,10 +208,10 @@ def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: ser
 
     engine.on_prepare = slow
     method: Any = stub.NodePrepareResources  # The generated types know of calls that are waited for only.
-    pending = method.future(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=60)
-    assert entered.wait(10)
+    pending = method.future(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=waits.SECONDS)
+    assert entered.wait(waits.SECONDS)
     assert pending.cancel()
-    assert done.wait(20)
+    assert done.wait(waits.SECONDS)
     assert waiting == [True, False]
 
 

@@ -17,6 +17,7 @@ from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.core import errors
 from drakit.kubelet import dra, registration, server, sockets
 from drakit.serving import unix_sockets
+from fakes import channels, waits
 
 DRIVER = "gpu.drakit.dev"
 ENDPOINT = pathlib.Path("/var/lib/kubelet/plugins/gpu.drakit.dev/dra.sock")
@@ -59,12 +60,12 @@ def registrar(folder: pathlib.Path) -> collections.abc.Iterator[registration.Reg
 
 
 def get_info(path: pathlib.Path) -> wire.PluginInfo:
-    with grpc.insecure_channel(f"unix:{path}") as channel:
+    with channels.insecure(f"unix:{path}") as channel:
         return services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=1)
 
 
 def notify(path: pathlib.Path, *, registered: bool, error: str = "") -> None:
-    with grpc.insecure_channel(f"unix:{path}") as channel:
+    with channels.insecure(f"unix:{path}") as channel:
         services.RegistrationStub(channel).NotifyRegistrationStatus(
             wire.RegistrationStatus(plugin_registered=registered, error=error), timeout=1
         )
@@ -189,7 +190,7 @@ def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(regis
     release = threading.Event()
 
     def block(request: bytes, context: grpc.ServicerContext) -> bytes:
-        release.wait(10)
+        release.wait(waits.SECONDS)
         return request
 
     blocked = grpc.unary_unary_rpc_method_handler(block)
@@ -199,7 +200,7 @@ def test_registration_is_answered_while_every_thread_of_the_driver_is_busy(regis
 
     busy = server.SocketServer(folder / "dra.sock", register, threads=1)
     busy.start()
-    with grpc.insecure_channel(f"unix:{busy.path}") as channel:
+    with channels.insecure(f"unix:{busy.path}") as channel:
         calls = [channel.unary_unary("/busy.Busy/Wait").future(b"") for _ in range(4)]
         assert get_info(registrar.socket).name == DRIVER
         release.set()

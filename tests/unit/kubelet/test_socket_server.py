@@ -14,6 +14,7 @@ import pytest
 from drakit.core import errors
 from drakit.kubelet import server
 from drakit.serving import unix_sockets
+from fakes import channels, waits
 
 
 @pytest.fixture
@@ -32,9 +33,9 @@ def make(path: pathlib.Path) -> server.SocketServer:
 
 
 def answers(path: pathlib.Path) -> bool:
-    with grpc.insecure_channel(f"unix:{path}") as channel:
+    with channels.insecure(f"unix:{path}") as channel:
         try:
-            channel.unary_unary("/any/Method")(b"", timeout=5)
+            channel.unary_unary("/any/Method")(b"", timeout=waits.SECONDS)
         except grpc.RpcError as error:
             return bool(error.code() is grpc.StatusCode.UNIMPLEMENTED)
     return False
@@ -136,7 +137,7 @@ def test_a_server_that_is_killed_leaves_a_path_that_the_next_can_use(folder: pat
         f"server.SocketServer(pathlib.Path({str(path)!r}), lambda s: None, threads=1).start()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=waits.SECONDS).returncode == -9
     assert unix_sockets.occupant(path) is unix_sockets.Occupant.STALE
     one = make(path)
     one.start()

@@ -15,6 +15,7 @@ import pytest
 from drakit.core import errors
 from drakit.kubelet import server, sockets
 from drakit.serving import unix_sockets
+from fakes import waits
 
 DRIVER = "gpu.drakit.dev"
 LONGEST = "d" * 63
@@ -141,7 +142,7 @@ server.SocketServer(pathlib.Path(sys.argv[1]), lambda made: None, threads=1, lab
 def kill_while_binding(path: pathlib.Path, label: str) -> pathlib.Path:
     """The hidden socket that a process leaves which is killed between binding and renaming."""
     before = set(path.parent.iterdir())
-    assert subprocess.run([sys.executable, "-c", KILLED, str(path), label], check=False, timeout=60).returncode == -9
+    assert subprocess.run([sys.executable, "-c", KILLED, str(path), label], check=False, timeout=waits.SECONDS).returncode == -9
     (left,) = (new for new in set(path.parent.iterdir()) - before if new.is_socket())
     return left
 

@@ -10,7 +10,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors, lifecycle
 from drakit.node import binding, engine, timing
-from fakes import crash_node, fpga
+from fakes import crash_node, fpga, waits
 
 
 class Bindings:
@@ -63,7 +63,7 @@ class BindingNode:
         self._stop.set()
         self.driver.gate.set()
         if self._thread.is_alive():
-            self._thread.join(30)
+            self._thread.join(waits.SECONDS)
 
     def claim(self, device: str = "chip-0", name: str = "c") -> claims.ClaimRef:
         ref = self.node.claim(device, name=name)
@@ -82,8 +82,7 @@ class BindingNode:
         self.bindings.news.put(claims.BindingState(claim=ref, allocated=allocated, waits=waits))
 
     def until(self, holds: Callable[[], object]) -> None:
-        waiting = threading.Event()
-        assert any(holds() or waiting.wait(0.02) for _ in range(1500))
+        assert waits.eventually(holds)
 
 
 @pytest.fixture

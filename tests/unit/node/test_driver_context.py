@@ -16,7 +16,7 @@ from drakit.core import driver as drivers
 from drakit.node import driver_context
 from drakit.telemetry import logs
 from drakit.testing import fake_context
-from fakes import crash_node, manual_clock
+from fakes import crash_node, manual_clock, waits
 
 HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 
@@ -124,7 +124,7 @@ def test_locks_are_those_of_the_verbs(setup: ContextSetup) -> None:
     with setup.context.hold(["chip-0"]):
         work.start()
         assert not entered.wait(0.2)
-    assert entered.wait(30)
+    assert entered.wait(waits.SECONDS)
     work.join()
 
 

@@ -10,7 +10,7 @@ from drakit.core import claim as claims
 from drakit.core import device, errors, lifecycle, names, quantity, records
 from drakit.core.slices import node_selection
 from drakit.node import engine
-from fakes import author, crash_node
+from fakes import author, crash_node, waits
 
 
 @pytest.fixture
@@ -269,7 +269,7 @@ def test_an_undo_that_fails_is_finished_by_the_next_call(node: crash_node.CrashN
 
 def test_two_devices_are_prepared_at_the_same_time(node: crash_node.CrashNode) -> None:
     started = node.boot()
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=waits.SECONDS)
 
     def meet(step: str) -> None:
         if step.startswith("before make"):
@@ -296,7 +296,7 @@ def run_together(calls: "list[Callable[[], claims.Outcome]]") -> list[claims.Out
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(waits.SECONDS)
     assert len(answers) == len(calls)
     return answers
 
@@ -342,23 +342,23 @@ def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: crash_node.Cr
     def hang(step: str) -> None:
         if step == "before make chip-0":
             stuck.set()
-            release.wait(20)
+            release.wait(waits.SECONDS)
 
     node.step = hang
     first = threading.Thread(target=prepare, args=(node, started, node.claim("chip-0")))
     first.start()
-    assert stuck.wait(10)
+    assert stuck.wait(waits.SECONDS)
     impatient = crash_node.Waiting()
     answers: list[str] = []
     ref = node.claim("chip-0-left")
     second = threading.Thread(target=lambda: answers.append(started.prepare([ref], impatient)[ref.uid].error))
     second.start()
     impatient.waits = False
-    second.join(10)
+    second.join(waits.SECONDS)
     assert not second.is_alive()
     assert answers
     release.set()
-    first.join(10)
+    first.join(waits.SECONDS)
 
 
 def test_an_allocation_with_another_capacity_is_prepared_anew(node: crash_node.CrashNode) -> None:
@@ -385,18 +385,18 @@ def test_a_new_process_waits_for_a_claim_that_another_is_preparing(node: crash_n
     def pause(step: str) -> None:
         if step == "after make chip-0":
             inside.set()
-            go_on.wait(20)
+            go_on.wait(waits.SECONDS)
 
     node.step = pause
     answers: list[claims.Outcome] = []
     working = threading.Thread(target=lambda: answers.append(prepare(node, old, ref)))
     working.start()
-    assert inside.wait(10)
+    assert inside.wait(waits.SECONDS)
     starting = threading.Thread(target=node.boot)
     starting.start()
     go_on.set()
-    working.join(10)
-    starting.join(10)
+    working.join(waits.SECONDS)
+    starting.join(waits.SECONDS)
     assert answers[0].error == ""
     assert node.hardware.made == {"chip-0": 1}
     entry = node.journal.entry(ref.uid)

@@ -12,7 +12,7 @@ from drakit.core import device, errors, inventory, ports
 from drakit.core.slices import feature_gates, resource_slice
 from drakit.node.publishing import publisher
 from drakit.telemetry import logs
-from fakes import author, real_clock, slice_store
+from fakes import author, real_clock, slice_store, waits
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
 
@@ -480,7 +480,7 @@ def test_two_publishers_who_disagree_slow_down() -> None:
     for rival in rivals:
         rival.wake()
     for worker in workers:
-        worker.join(10)
+        worker.join(waits.SECONDS)
     assert store.writes < 40
 
 
@@ -498,10 +498,10 @@ def test_publishing_goes_on_after_the_api_server_was_away() -> None:
     stop = threading.Event()
     worker = threading.Thread(target=made.run, args=(stop,))
     worker.start()
-    assert made.published.wait(10)
+    assert made.published.wait(waits.SECONDS)
     stop.set()
     made.wake()
-    worker.join(5)
+    worker.join(waits.SECONDS)
     assert len(devices(store)) == 7
 
 

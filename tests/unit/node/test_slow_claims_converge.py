@@ -10,7 +10,7 @@ from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle
 from drakit.node import engine
-from fakes import author, crash_node
+from fakes import author, crash_node, waits
 
 DEADLINE = 45.0
 STEP = 30.0
@@ -199,21 +199,21 @@ def test_nothing_commits_after_an_unprepare_has_begun(node: crash_node.CrashNode
         steps.append(what)
         if what == "before make chip-1":
             at_work.set()
-            assert go_on.wait(20)
+            assert go_on.wait(waits.SECONDS)
 
     node.step = step
     answers: list[str] = []
     preparing = threading.Thread(target=lambda: answers.append(started.prepare([ref], caller)[ref.uid].error))
     preparing.start()
-    assert at_work.wait(10)
+    assert at_work.wait(waits.SECONDS)
     caller.waits = False
     undoing = threading.Thread(target=lambda: answers.append(started.unprepare([ref], crash_node.Waiting())[ref.uid]))
     undoing.start()
     undoing.join(0.2)
     assert undoing.is_alive(), "it waits for the claim's lock"
     go_on.set()
-    preparing.join(10)
-    undoing.join(10)
+    preparing.join(waits.SECONDS)
+    undoing.join(waits.SECONDS)
     assert answers == ["", ""]
     assert steps.index("after complete") < steps.index("before begin_unprepare")
     assert not [

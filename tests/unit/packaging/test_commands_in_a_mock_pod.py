@@ -103,7 +103,7 @@ def test_doctor_show_and_journal_see_the_machine_that_is_served(pod: Pod) -> Non
     claims: object = drivers(pod.succeeds("show", "-o", "json"))["gpu.drakit.dev"]["claims"]
     assert isinstance(claims, list)
     assert [claim["uid"] for claim in claims] == [UID]
-    assert UID in pod.succeeds("journal", "list", "-o", "json")
+    assert UID in pod.succeeds("journal", "show", "-o", "json")
     doctor = pod.succeeds("doctor", "--no-api")
     assert "gpu.drakit.dev: 52 devices" in doctor
     assert re.search(r"gpu\.drakit\.dev: 1 prepared claim\b", doctor), doctor

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from fakes import wheels
+from fakes import waits, wheels
 
 ROOT = pathlib.Path(__file__).parents[3]
 OURS = {"drakit", "drakit-cluster", "drakit-gpu", "drakit-nic", "drakit-tools"}
@@ -127,7 +127,7 @@ def test_a_wheel_with_other_contents_than_the_locked_one_is_refused(tmp_path: pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=waits.SECONDS,
     )
     assert answer.returncode != 0
     assert "DO NOT MATCH THE HASHES" in answer.stderr

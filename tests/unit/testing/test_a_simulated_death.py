@@ -12,7 +12,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import author
+from fakes import author, waits
 
 TASK = "chip-0-left"
 
@@ -228,7 +228,7 @@ def test_drivers_with_threads_pass_with_warnings_as_errors_and_the_process_ends(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=waits.SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout

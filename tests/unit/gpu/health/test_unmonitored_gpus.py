@@ -1,7 +1,6 @@
 """A GPU that cannot send Xids is said to be so: in the log and in the metrics; what a look shows is seen of it all the same."""
 
 import pathlib
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,9 +11,8 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, signals
 from drakit_gpu.mock import mock_gpus
-from fakes import nvml_library, watched_driver
+from fakes import nvml_library, waits, watched_driver
 
-ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
 WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 
@@ -60,8 +58,8 @@ def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
 
 
 def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
-    waiting = threading.Event()
-    return next((result for _ in range(ROUNDS) if (result := monitored(driver)) or waiting.wait(BETWEEN)), {})
+    assert waits.eventually(lambda: monitored(driver))
+    return monitored(driver)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
     assert not context.taints()
     hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
     with context.updated:
-        assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), 60)
+        assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), waits.SECONDS)
     assert [taint.key for taint in context.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
 
 

@@ -18,7 +18,7 @@ from drakit import machines
 from drakit.core import errors
 from drakit_gpu import port
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node
+from fakes import gpu_node, waits
 
 MACHINE = "dgx-a100-40gb-2gpu"
 PROFILE, SLICE = 19, port.Placement(start=6, size=1)
@@ -33,7 +33,6 @@ for start in map(int, sys.argv[2:]):
     made = hardware.create_gpu_instance(gpu, 19, port.Placement(start=start % 7, size=1))
     print(made.id, flush=True)
 """
-PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def process(choice: machines.Choice, *starts: int) -> Iterator["subprocess.Popen
 
 def until_stalled(injector: fault_injection.Faults) -> fault_injection.Stall:
     """The stall of the other process: the one thing here that has to be waited for, because a process cannot be asked."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + waits.SECONDS
     while time.monotonic() < deadline:
         for stall in injector.stalled():
             return stall

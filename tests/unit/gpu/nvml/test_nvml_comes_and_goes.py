@@ -17,7 +17,7 @@ from drakit_gpu import driver_root, host, nvml, port
 from drakit_gpu.health import faults
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import library as nvml_files
-from fakes import gpu_node, nvml_library, watched_driver
+from fakes import gpu_node, nvml_library, waits, watched_driver
 
 PARTITION = "gpu-1-mig-2g10gb-14-4"
 DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, UNINITIALIZED, NO_PERMISSION = 9, 18, 1, 4
@@ -172,7 +172,7 @@ def test_start_watch_and_metrics_go_on_without_the_library(node: Node, tmp_path:
     context = fake_context.FakeContext(tmp_path / "home")
     with watched_driver.watching(driver, context):
         with context.updated:
-            assert context.updated.wait_for(lambda: context.rediscoveries > 0, 30)
+            assert context.updated.wait_for(lambda: context.rediscoveries > 0, waits.SECONDS)
         assert not driver.metrics()
 
 
@@ -200,7 +200,7 @@ def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> No
 
     def ask() -> None:
         for _ in range(50):
-            at_once.wait(30)
+            at_once.wait(waits.SECONDS)
             error = node.gpus.session_error()
             codes.append(None if error is None else error.code)
 
@@ -208,7 +208,7 @@ def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(waits.SECONDS)
     assert codes == [port.Code.LIBRARY_NOT_FOUND] * 200
 
 
@@ -217,12 +217,12 @@ def test_threads_that_begin_at_once_begin_one_session(node: Node) -> None:
     loads, at_once = node.library.loads, threading.Barrier(4)
 
     def ask() -> None:
-        at_once.wait(30)
+        at_once.wait(waits.SECONDS)
         node.gpus.versions()
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(waits.SECONDS)
     assert node.library.loads == loads + 1

@@ -7,7 +7,6 @@ import os
 import pathlib
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import cast
 
@@ -23,9 +22,8 @@ from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import fault_injection
 from drakit_gpu.sharing import restore
 from drakit_gpu.sharing.mps import pod_daemons
-from fakes import gpu_node, mps_daemon, mps_pods, watched_driver
+from fakes import gpu_node, mps_daemon, mps_pods, waits, watched_driver
 
-ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
 FAST = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 LONG = gpu_config.GpuConfig(
@@ -66,11 +64,6 @@ def at_work(crew: restore.RestoreWorker) -> Iterator[None]:
         crew.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
-
-
 def has_its_slice(node: gpu_node.GpuNode) -> bool:
     return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
 
@@ -93,7 +86,7 @@ def listening(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None
         node.hardware.report_xid(uuid(node, FREE), 48)
         return f"gpu-{FREE}" in context.taints()
 
-    assert eventually(is_heard)
+    assert waits.eventually(is_heard)
 
 
 def flip(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
@@ -117,8 +110,8 @@ def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
         listening(node, context)
         caplog.clear()
         mishap(node, uuid(node))
-        assert eventually(lambda: has_its_slice(node))
-        assert eventually(lambda: "claim settings restored" in caplog.text)
+        assert waits.eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: "claim settings restored" in caplog.text)
     (line,) = (vars(record) for record in caplog.records if record.getMessage() == "claim settings restored")
     assert (line["gpu"], line["claim"]) == (uuid(node), "default/claim-a")
     assert "time slice Long and compute mode Default" in line["settings"]
@@ -252,7 +245,7 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
     assert failed == ["default/claim-a"] * 2
 
@@ -271,7 +264,7 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
     crew = restore.RestoreWorker(restore.Restorer(gpu_node.stepping(node.hardware, step), context, pod_daemons.PodDaemons()), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     assert caplog.text.count("ValueError: a bug") == 2
 
 
@@ -295,7 +288,7 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     assert caplog.text.count("listing prepared claims failed") == 2
 
 
@@ -305,12 +298,12 @@ def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.Gp
         listening(node, context)
         injector.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
         node.hardware.reset(uuid(node))
-        assert eventually(lambda: bool(injector.stalled()))
+        assert waits.eventually(lambda: bool(injector.stalled()))
         node.hardware.lose(uuid(node, FREE))
-        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
+        assert waits.eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
         changed = context.rediscoveries
         node.hardware.set_mig_mode(uuid(node), enabled=True)
-        assert eventually(lambda: context.rediscoveries > changed)
+        assert waits.eventually(lambda: context.rediscoveries > changed)
     injector.disarm()
 
 
@@ -367,11 +360,11 @@ def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: Mps
         listening(node, mps_claim.context)
         before = alive(folder)
         node.hardware.reset(uuid(node))
-        assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
+        assert waits.eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
         assert alive(folder) == before, "it was not asked to end"
         mps_claim.evict()
         node.hardware.reset(uuid(node))
-        assert eventually(mps_claim.is_served)
+        assert waits.eventually(mps_claim.is_served)
         assert not alive(folder) & before
 
 
@@ -404,7 +397,7 @@ def test_a_daemon_whose_pod_cannot_be_created_when_the_driver_starts_is_tried_ag
     with running(mps_claim.node, mps_claim.context, mps_claim.around):
         assert "the pod of the claim's MPS daemon cannot be created" in str([vars(record).get("error") for record in caplog.records])
         kubelet.away = False
-        assert eventually(mps_claim.is_served)
+        assert waits.eventually(mps_claim.is_served)
 
 
 def alive(folder: pathlib.Path) -> set[int]:
