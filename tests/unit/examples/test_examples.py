@@ -127,4 +127,4 @@ def test_only_binding_conditions_need_to_watch_claims() -> None:
         rules = next(item["rules"] for item in documents if item["kind"] == "ClusterRole")
         return any(rule["resources"] == ["resourceclaims"] and "watch" in rule["verbs"] for rule in rules)
 
-    assert {path.name for path in EXAMPLES if watches(path.name)} == {"everything", "fpga"}
+    assert {name for name in manifests.EXAMPLES if watches(name)} == {"everything", "fpga"}
