@@ -52,7 +52,8 @@ def add(app: typer.Typer) -> None:
         app.command(name)(command)
     for name in KNOWN:
         if name not in commands:
-            settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+            # Without a help option, --help too gets the error.
+            settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
             app.command(name, hidden=True, context_settings=settings)(_missing(name))
 
 
