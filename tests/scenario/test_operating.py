@@ -66,7 +66,7 @@ def serving(
     return driver_process.running([*command(cluster, ports), *words], log, commands=commands)
 
 
-def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
+def test_the_driver_is_ready_once_registered_and_published_with_metrics(
     cluster: clusters.LocalCluster, ports: tuple[int, int], driver: driver_process.Process
 ) -> None:
     port, health = ports
@@ -108,7 +108,7 @@ def kubelet_away(cluster: clusters.LocalCluster) -> Callable[[], None]:
 
 
 @pytest.mark.usefixtures("kubelet_away", "driver")
-def test_it_is_alive_and_not_ready_until_the_kubelet_knows_it(
+def test_the_driver_is_alive_and_not_ready_before_registration(
     cluster: clusters.LocalCluster, ports: tuple[int, int], kubelet_away: Callable[[], None]
 ) -> None:
     assert waits.eventually(lambda: 'drakit_published{driver="gpu.drakit.dev"} 1.0' in page(ports[0], "/metrics")[1])
@@ -123,7 +123,7 @@ def test_it_is_alive_and_not_ready_until_the_kubelet_knows_it(
 
 
 @pytest.mark.usefixtures("driver")
-def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
+def test_the_driver_is_ready_again_after_its_registration_was_deleted(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
     assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
     (socket_path,) = cluster.node("node-1").folder.registry.glob("*.sock")
     socket_path.unlink()
@@ -132,7 +132,7 @@ def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.L
     assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
 
 
-def test_an_address_that_is_taken_is_no_reason_not_to_serve(
+def test_a_taken_metrics_address_does_not_stop_the_driver(
     cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands
 ) -> None:
     probes = cluster.node("node-1").folder.root / "health.sock"
@@ -170,7 +170,7 @@ def test_readiness_names_a_foreign_folder_at_the_socket_until_it_is_gone(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_without_a_word_of_complaint(
+def test_a_signal_ends_the_driver_without_warnings(
     cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands, number: signal.Signals
 ) -> None:
     with serving(cluster, ports, commands=None if number == signal.SIGTERM else commands) as started:

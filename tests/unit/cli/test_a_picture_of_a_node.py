@@ -45,7 +45,7 @@ def test_boxes_have_the_proportions_of_slices_and_shares() -> None:
     assert [round(width) for width in widths] == [404, 201]
 
 
-def test_a_name_with_markup_is_text() -> None:
+def test_a_name_with_markup_is_escaped() -> None:
     document = picture.svg(state(HOSTILE))
     assert "<script" not in document
     assert any("<script>" in text for text in texts(document))

@@ -17,7 +17,7 @@ NOTE = saved_state.SavedState(
 
 
 @given(st.integers(min_value=figures.SPEED_MIN, max_value=10**12))
-def test_what_is_asked_for_is_rounded_up_and_fits_at_either_speed(speed: int) -> None:
+def test_requested_bandwidth_is_rounded_up_and_fits_at_either_speed(speed: int) -> None:
     chosen = figures.Figures.of(speed)
     rates = {"default": chosen.default, "min": chosen.step, "step": chosen.step}
     policy = nic_settings.BandwidthPolicy.of({name: quantity.Quantity.of(amount) for name, amount in rates.items()})
@@ -38,7 +38,7 @@ def test_an_interface_too_slow_to_be_shared_is_refused(speed: int) -> None:
         figures.Figures.of(speed)
 
 
-def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
+def test_the_stored_state_of_the_demo_is_read_back(tmp_path: pathlib.Path) -> None:
     place = saved_state.StateFolder.of("eth1", tmp_path)
     assert place.read() is None
     place.write(NOTE)
@@ -49,18 +49,18 @@ def test_what_is_remembered_comes_back(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', NOTE.to_json().replace('"pid": 7', '"pid": "7"')])
-def test_a_note_that_is_none_is_an_error_that_names_the_file(tmp_path: pathlib.Path, text: str) -> None:
+def test_an_invalid_state_file_is_an_error_that_names_it(tmp_path: pathlib.Path, text: str) -> None:
     place = saved_state.StateFolder.of("eth1", tmp_path)
     place.file.write_text(text)
     with pytest.raises(errors.SettingsError, match=rf"^{place.file}: cannot be read \(.*Check the interface, then remove the file"):
         place.read()
 
 
-def test_without_a_folder_the_place_is_the_interface_s_own() -> None:
+def test_the_default_folder_belongs_to_the_interface() -> None:
     assert saved_state.StateFolder.of("eth1", None) == saved_state.StateFolder(folder=pathlib.Path("/var/lib/drakit/demo/eth1"))
 
 
-def test_one_demo_at_a_time_has_a_place(tmp_path: pathlib.Path) -> None:
+def test_a_second_demo_on_one_folder_is_refused(tmp_path: pathlib.Path) -> None:
     place = saved_state.StateFolder.of("eth1", tmp_path / "place")
     with saved_state.held(place), pytest.raises(errors.SettingsError, match="another demo uses "), saved_state.held(place):
         pass
@@ -68,7 +68,7 @@ def test_one_demo_at_a_time_has_a_place(tmp_path: pathlib.Path) -> None:
         assert place.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_differences_say_what_is_lacking_and_what_is_too_much() -> None:
+def test_differences_name_missing_and_extra_lines() -> None:
     assert interface_state.differences(("a", "b"), ("b", "c")) == ("- a", "+ c")
     assert interface_state.differences(("a", "b"), ("b", "a")) == ()
     assert interface_state.only(("link x", "route y", "linker"), "link", "qdisc") == ("link x",)

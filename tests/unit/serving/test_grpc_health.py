@@ -15,7 +15,7 @@ def ask(port: int, service: str) -> int:
         return int(health_pb2_grpc.HealthStub(channel).Check(request, timeout=waits.SECONDS).status)
 
 
-def test_a_probe_hears_what_is_true_now_and_unknown_services_are_not_found() -> None:
+def test_a_probe_gets_the_current_state_and_unknown_services_are_not_found() -> None:
     well = {"ready": False}
     server = grpc_health.HealthServer("127.0.0.1:0", {"": lambda: True, "readiness": lambda: well["ready"]})
     server.start()
