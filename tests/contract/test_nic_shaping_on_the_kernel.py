@@ -21,7 +21,7 @@ def tc(own: netns.Namespace, *words: str) -> str:
     return own.run("tc", *words)
 
 
-def test_this_kernel_has_an_identity_for_each_network_namespace(nics: kernel_port.KernelPort) -> None:
+def test_this_kernel_classifies_by_network_namespace(nics: kernel_port.KernelPort) -> None:
     assert (nics.shaping().classifier, nics.shaping().missing) == (port.Classifier.NETNS, "")
 
 

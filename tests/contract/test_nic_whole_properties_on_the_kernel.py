@@ -277,7 +277,7 @@ def kernel_view(space: netns.Namespace, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_properties_that_the_kernel_drops_at_the_move_are_not_restored(bench: nic_pods.PodBench, name: str) -> None:
+def test_changes_that_the_kernel_drops_at_the_move_leave_no_trace(bench: nic_pods.PodBench, name: str) -> None:
     before, before_view = state(bench), kernel_view(bench.node, "nic0")
     links = set(bench.node.links())
     whole = move_in(bench, before)

@@ -64,7 +64,7 @@ def test_gpus_are_distinguished_and_named_as_sysfs_names_them(hardware: nvml.Nvm
         assert gpu.memory is None or gpu.memory > 0
 
 
-def test_a_gpu_found_by_index_or_by_uuid_reports_the_same(hardware: nvml.NvmlGpus) -> None:
+def test_a_listed_gpu_equals_the_gpu_read_by_uuid(hardware: nvml.NvmlGpus) -> None:
     for gpu in hardware.gpus():
         assert hardware.gpu(gpu.uuid) == gpu
 
@@ -100,7 +100,7 @@ def test_a_new_session_shows_the_same_gpus(hardware: nvml.NvmlGpus) -> None:
     assert hardware.gpus() == before
 
 
-def test_placements_of_every_profile_lie_within_the_gpu(hardware: nvml.NvmlGpus) -> None:
+def test_every_profile_has_placements_memory_and_multiprocessors(hardware: nvml.NvmlGpus) -> None:
     for gpu in partitionable(hardware):
         profiles = hardware.gpu_instance_profiles(gpu.uuid)
         assert len({profile.id for profile in profiles}) == len({profile.name for profile in profiles}) == len(profiles)

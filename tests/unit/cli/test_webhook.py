@@ -71,6 +71,6 @@ def test_invalid_settings_are_named(
     assert said in result.err
 
 
-def test_the_webhook_answers_the_path_and_port_of_the_manifest() -> None:
+def test_the_webhook_serves_the_path_of_the_manifest() -> None:
     text = (pathlib.Path(__file__).parents[3] / "daemonset" / "webhook" / "configuration.yaml").read_text("utf-8")
     assert f"path: {webhook.PATH}\n" in text

@@ -88,7 +88,7 @@ def test_a_namespaced_object_needs_its_namespace() -> None:
         ({"finalizers": ["a.dev/b"]}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"Invalid deletionTimestamp", "Forbidden finalizers"}),
     ],
 )
-def test_name_and_uid_are_immutable(new: Object, old: Object, wanted: set[str]) -> None:
+def test_identity_fields_are_immutable(new: Object, old: Object, wanted: set[str]) -> None:
     assert problems(resources.CLASS, klass(**new), klass(**old)) == {one.replace(" ", " metadata.") for one in wanted}
 
 

@@ -70,7 +70,7 @@ def ours(expression: str) -> bool | str:
 
 
 @given(values, values)
-def test_optional_values_obey_the_monad_laws(value: str, other: str) -> None:
+def test_optional_values_obey_their_laws(value: str, other: str) -> None:
     for law in (
         f"optional.of({value}).value() == {value}",
         f"optional.of({value}).hasValue() && !optional.none().hasValue()",

@@ -57,7 +57,7 @@ def test_a_claim_that_succeeds_costs_no_request(setup: ReporterSetup) -> None:
 
 
 @pytest.mark.parametrize("error", [errors.CallerGoneError("late"), errors.ApiError("away", status=503)])
-def test_transient_errors_are_not_written_to_the_claim(setup: ReporterSetup, error: Exception) -> None:
+def test_errors_that_are_not_about_the_claim_are_not_written(setup: ReporterSetup, error: Exception) -> None:
     setup.reports.failed(REF, error)
     assert setup.send() == {}
 
@@ -97,7 +97,7 @@ def test_an_authors_own_ready_wins_for_its_device(setup: ReporterSetup) -> None:
         (KeyError("bug"), "InternalError"),
     ],
 )
-def test_reasons_are_camel_case_words(error: Exception, reason: str) -> None:
+def test_every_error_has_a_camel_case_reason(error: Exception, reason: str) -> None:
     assert device_status.reason_of(error) == reason
 
 
