@@ -236,7 +236,7 @@ def test_an_attribute_of_the_author_s_hides_no_verb(node: crash_node.CrashNode) 
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_binding_an_unknown_claim_does_nothing(node: crash_node.CrashNode) -> None:
+def test_binding_an_unknown_claim_is_a_claim_error(node: crash_node.CrashNode) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):
         node.boot().bind(ref, node.caller)

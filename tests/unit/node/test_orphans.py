@@ -70,7 +70,7 @@ def test_claims_in_the_kubelets_checkpoint_are_kept() -> None:
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
-def test_without_the_kubelets_checkpoint_the_grace_period_has_ended() -> None:
+def test_without_the_kubelets_checkpoint_the_grace_period_is_longer() -> None:
     node = Node()
     node.world.claims.remove(node.ref)
     node.tracked = None
