@@ -70,7 +70,7 @@ def slices(
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raise HardwareError."""
+    """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raises HardwareError."""
     seen = [(family, views.look(family)) for family in families]
     for _, view in seen:
         if view.error is not None:
