@@ -252,7 +252,7 @@ def cdi_name(driver: str, ref: claims.ClaimRef, entry: lifecycle.GrantEntry) -> 
 
 
 def grant_of(
-    ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.PATIENT
+    ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.NO_DEADLINE
 ) -> Grant:
     """Return the author's view of a grant of a claim, with its configuration decoded and without its edits."""
     return drivers.Grant(
