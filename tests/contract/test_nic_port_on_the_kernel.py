@@ -13,7 +13,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_nic import kernel_port, port
-from fakes import netns
+from fakes import netns, waits
 
 pytestmark = pytest.mark.root
 
@@ -63,7 +63,7 @@ def test_no_thread_of_the_process_is_left_in_another_namespace(own: netns.Namesp
     before = (OWN.readlink(), threading.active_count())
     read(own)
     assert (OWN.readlink(), threading.active_count()) == before
-    deadline = time.monotonic() + 5  # A joined thread is still being taken down by the kernel for a moment.
+    deadline = time.monotonic() + waits.SECONDS  # A joined thread is still being taken down by the kernel for a moment.
     while time.monotonic() < deadline and spaces_of_threads() != {before[0]}:
         pass
     assert spaces_of_threads() == {before[0]}
@@ -168,7 +168,7 @@ def test_alternative_names_are_read(own: netns.Namespace) -> None:
 
 def test_a_nic_without_carrier_says_so(own: netns.Namespace) -> None:
     own.ip("link", "set", "nic0-wire", "down")
-    deadline = time.monotonic() + 30  # The kernel tells of it a moment later.
+    deadline = time.monotonic() + waits.SECONDS  # The kernel tells of it a moment later.
     while read(own)["nic0"].state == "up" and time.monotonic() < deadline:
         pass
     nic = read(own)["nic0"]

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import kernel_port, port
-from fakes import netns
+from fakes import netns, waits
 
 pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
 
-SOON, NOT = 10.0, 0.3
+NOT = 0.3
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def come_and_go(node: netns.Namespace, name: str, pod: netns.Namespace) -> None:
     node.ip("link", "delete", name)
 
 
-def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace, watch: port.Watch) -> None:
+def test_veths_of_foreign_pods_do_not_wake_the_watch(node: netns.Namespace, watch: port.Watch) -> None:
     with netns.namespace() as pod:
         come_and_go(node, "veth1a2b", pod)
     assert not watch.wait(NOT)
@@ -65,9 +65,9 @@ def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace,
     ],
     ids="-".join,
 )
-def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
+def test_every_change_of_a_watched_nic_wakes_the_watch(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
     node.run(*words)
-    assert watch.wait(SOON)
+    assert watch.wait(waits.SECONDS)
     assert is_quiet_soon(watch)
 
 
@@ -80,23 +80,23 @@ def is_quiet_soon(watch: port.Watch) -> bool:
     return False
 
 
-def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
+def test_new_hardware_wakes_the_watch_whatever_its_name(node: netns.Namespace) -> None:
     """The loopback stands for hardware here, because it has no kind either."""
     made = kernel_port.KernelPort(node.name).watch()
     try:
         made.narrow(port.Interest())
         node.ip("link", "set", "lo", "up")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
 
 
-def test_another_interest_asks_for_a_second_look_and_the_same_one_does_not(watch: port.Watch) -> None:
+def test_a_new_filter_causes_one_wake_up_and_an_unchanged_one_none(watch: port.Watch) -> None:
     assert watch.narrow(port.Interest(ifindexes=frozenset({1, 2})))
     assert not watch.narrow(port.Interest(ifindexes=frozenset({2, 1})))
 
 
-def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard_of(
+def test_a_refused_filter_is_logged_once_and_every_change_wakes_the_watch(
     node: netns.Namespace, watch: port.Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = "/proc/sys/net/core/optmem_max"
@@ -108,10 +108,10 @@ def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard
     assert caplog.messages.count("event filter refused") == 1
     watch.drain()
     node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
-    assert watch.wait(SOON)
+    assert watch.wait(waits.SECONDS)
 
 
-def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:
+def test_changes_of_a_shared_nic_s_ifb_wake_the_watch(node: netns.Namespace) -> None:
     machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:
@@ -121,28 +121,28 @@ def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) 
         assert nic is not None
         share = port.Share(id="s", interface="nic0", ifindex=nic.ifindex, mac="02:11:22:33:44:55", bandwidth=10**8, minor=0x100)
         machine.install(port.Uplink(interface="nic0", ifindex=nic.ifindex, mac=nic.mac, speed=10**9), share)
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
         made.narrow(port.Interest())
         made.drain()
         node.run("tc", "qdisc", "del", "dev", f"drb{nic.ifindex}", "root")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
         machine.close()
 
 
-def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Namespace) -> None:
+def test_with_more_interfaces_than_a_filter_holds_all_wake_the_watch(node: netns.Namespace) -> None:
     made = kernel_port.KernelPort(node.name).watch()
     try:
         made.narrow(port.Interest(ifindexes=frozenset(range(10**4, 10**4 + 5000))))
         made.drain()
         node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
-        assert made.wait(SOON)
+        assert made.wait(waits.SECONDS)
     finally:
         made.close()
 
 
-def test_what_a_driver_reads_wakes_no_driver(node: netns.Namespace) -> None:
+def test_reading_interfaces_wakes_no_watch(node: netns.Namespace) -> None:
     machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:

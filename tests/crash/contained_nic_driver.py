@@ -26,11 +26,10 @@ from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.node import driver_context
 from drakit_nic.attach import service
-from fakes import nic_attach
+from fakes import nic_attach, waits
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x4000, 0x40000, 2
-_SECONDS = 60.0
 PARAMETERS: records.Record = {
     "interfaceName": "fast0",
     "mtu": 1400,
@@ -126,13 +125,13 @@ class Forker:
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(path))
             listening.listen(1)
-            listening.settimeout(_SECONDS)
+            listening.settimeout(waits.SECONDS)
             assert self._running.stdin is not None
             self._running.stdin.write(json.dumps({"node": world.node.name, "folder": str(world.home.parent)}) + "\n")
             self._running.stdin.flush()
             talk, _ = listening.accept()
         with talk:
-            talk.settimeout(_SECONDS)
+            talk.settimeout(waits.SECONDS)
             made = ContainedDriver(talk)
             try:
                 yield made

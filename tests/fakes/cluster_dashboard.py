@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from drakit.kube import client
 from drakit_cluster.api import apiserver, registry
 from drakit_tools.dashboard import cluster_source, model
+from fakes import waits
 
 
 @contextlib.contextmanager
@@ -23,7 +24,7 @@ def api_server(folder: pathlib.Path) -> Iterator[tuple[registry.Registry, client
 
 def until(source: cluster_source.ClusterSource, holds: Callable[[model.State], bool]) -> model.State:
     """Return the first state for which ``holds`` is true; the watches bring it within a moment."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + waits.SECONDS
     while not holds(state := source.state()):
         assert time.monotonic() < end, state
         time.sleep(0.02)

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 
 import yaml
 
-from fakes import forked_cli
+from fakes import forked_cli, waits
 
 NOBODY = 65534
-SECONDS = 60
 ROOT = pathlib.Path("/")
 
 
@@ -48,9 +47,9 @@ def finished(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end: by ``commands`` in a network namespace, or as a program of its own after ``prefix``."""
     if commands is not None:
-        return commands.run(*arguments, folder=ROOT, environment=environment(folder), seconds=SECONDS, namespace=namespace)
+        return commands.run(*arguments, folder=ROOT, environment=environment(folder), seconds=waits.SECONDS, namespace=namespace)
     command = [*prefix, *drakit(*arguments)]
-    return subprocess.run(command, cwd="/", env=environment(folder), capture_output=True, text=True, timeout=SECONDS, check=False)
+    return subprocess.run(command, cwd="/", env=environment(folder), capture_output=True, text=True, timeout=waits.SECONDS, check=False)
 
 
 class Running:
@@ -80,7 +79,7 @@ class Running:
             )
         os.close(writer)
         self._output = os.fdopen(reader, encoding="utf-8")
-        self._alarm = threading.Timer(SECONDS, self._process.kill)
+        self._alarm = threading.Timer(waits.SECONDS, self._process.kill)
         self._alarm.start()
 
     def read_until(self, pattern: str) -> re.Match[str]:

@@ -8,9 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from fakes import forked_cli
+from fakes import forked_cli, waits
 
-SECONDS = 60.0
 DUMP_SECONDS = 10.0
 TAIL = 60
 
@@ -63,7 +62,7 @@ class Process:
         self._running.kill()
         self._running.wait()
 
-    def wait(self, seconds: float = SECONDS) -> int:
+    def wait(self, seconds: float = waits.SECONDS) -> int:
         """Wait for its end and return the exit status; where it still runs then, kill it and fail with its log and the stacks of its threads."""
         try:
             return self._running.wait(seconds)
@@ -71,7 +70,7 @@ class Process:
             self._dump()
         raise AssertionError(f"still running after {seconds} s: {self._command}\n" + "\n".join(self.said().splitlines()[-TAIL:]))
 
-    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = SECONDS) -> int:
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = waits.SECONDS) -> int:
         """Send a signal and wait for its end as ``wait`` does; returns the exit status."""
         self.send(number)
         return self.wait(seconds)

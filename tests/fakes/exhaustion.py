@@ -8,8 +8,9 @@ import threading
 import time
 from collections.abc import Iterator
 
+from fakes import waits
+
 _STACK_TOO_LARGE = 1 << 47
-_SECONDS = 30.0
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def nothing_left() -> Iterator[None]:
     """Wait after the block until this process has no more threads and descriptors than before it, and fail where that does not happen."""
     before = _counts()
     yield
-    deadline = time.monotonic() + _SECONDS
+    deadline = time.monotonic() + waits.SECONDS
     while any(now > then for now, then in zip(_counts(), before, strict=True)):
         assert time.monotonic() < deadline, (before, _counts(), [thread.name for thread in threading.enumerate()], _open_files())
         time.sleep(0.02)

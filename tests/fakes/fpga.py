@@ -4,7 +4,7 @@ import threading
 from typing import ClassVar
 
 from drakit.core import device, driver, edits, errors, inventory
-from fakes import author
+from fakes import author, waits
 
 READY, BROKEN = "example.com/ready", "example.com/broken"
 
@@ -28,7 +28,7 @@ class FpgaDriver(author.FakeDriver):
         )
 
     def bind(self, grant: driver.Grant[author.Tuning]) -> None:
-        assert self.gate.wait(30)
+        assert self.gate.wait(waits.SECONDS)
         self.bound += 1
         if self.refusals:
             raise self.refusals.pop(0)

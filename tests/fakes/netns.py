@@ -16,9 +16,10 @@ import time
 import zlib
 from collections.abc import Iterator
 
+from fakes import waits
+
 _REPORT_SECONDS = 1.2
 _NUMBERS = itertools.count()
-_CARRIER_SECONDS = 30.0
 
 
 WORKER = f"{zlib.crc32(''.join(os.environ.get(f'PYTEST_XDIST_{part}', '') for part in ('TESTRUNUID', 'WORKER')).encode()):08x}"
@@ -32,7 +33,7 @@ def has_qdisc(kind: str) -> bool:
     if shutil.which("unshare") is None or shutil.which("tc") is None:
         return False
     command = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", kind]
-    return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
+    return subprocess.run(command, capture_output=True, check=False, timeout=waits.SECONDS).returncode == 0
 
 
 class Namespace:
@@ -46,7 +47,7 @@ class Namespace:
         """Run ``ip`` in the namespace; what it printed."""
         return _run("ip", "-n", self.name, *words)
 
-    def run(self, *words: str, timeout: float = 30) -> str:
+    def run(self, *words: str, timeout: float = waits.SECONDS) -> str:
         """Run a program in the namespace; what it printed."""
         return _run("ip", "netns", "exec", self.name, *words, timeout=timeout)
 
@@ -57,7 +58,7 @@ class Namespace:
         self.ip("link", "add", name, "address", mac, "mtu", str(mtu), *several, "type", "veth", "peer", "name", wire)
         for end in (name, wire) if up else ():
             self.ip("link", "set", end, "up")
-        deadline = time.monotonic() + _CARRIER_SECONDS
+        deadline = time.monotonic() + waits.SECONDS
         while up and any(self.links()[end]["operstate"] != "UP" for end in (name, wire)):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} and its wire did not find each other")
@@ -79,7 +80,7 @@ class Namespace:
 
     def settled_state(self) -> dict[str, object]:
         """The state once it is the same for longer than a second: the kernel reports a change of carrier up to a second later."""
-        deadline, since, state = time.monotonic() + 30, time.monotonic(), self.state()
+        deadline, since, state = time.monotonic() + waits.SECONDS, time.monotonic(), self.state()
         while time.monotonic() < since + _REPORT_SECONDS:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the links of {self.name} change all the time")
@@ -116,5 +117,5 @@ def why_not() -> str:
     return ""
 
 
-def _run(*words: str, timeout: float = 30) -> str:
+def _run(*words: str, timeout: float = waits.SECONDS) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True, timeout=timeout).stdout

@@ -19,17 +19,16 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
 from drakit.node import engine, local_node
-from drakit_nic import background, kernel_port, port, reporting
 from drakit_nic import driver as nic_driver
+from drakit_nic import kernel_port, port, reporting, tc_reconciler
 from drakit_nic import settings as nic_settings
 from drakit_nic.attach import sandboxes, service
-from fakes import claim_source, netns, watched_driver
+from fakes import claim_source, netns, waits, watched_driver
 
 NODE = "node-1"
 NIC_MAC = "02:00:00:00:00:20"
 BITS = quantity.Quantity.of
 SETTINGS = nic_settings.NicSettings(exclude=("*-wire",), interfaces=(nic_settings.InterfaceRule(match="nic0", speed=BITS("10G")),))
-SECONDS = 60.0
 
 
 class Waiting:
@@ -193,7 +192,7 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
-    made = background.TcReconciler(
+    made = tc_reconciler.TcReconciler(
         driver.machine,
         local.context,
         survey=author.survey,
@@ -204,7 +203,7 @@ def look(driver: Running) -> dict[str, tuple[str, ...]]:
     return dict(made.reconcile())
 
 
-def run(path: str, args: list[str], state: bytes, *, timeout: float = SECONDS) -> Said:
+def run(path: str, args: list[str], state: bytes, *, timeout: float = waits.SECONDS) -> Said:
     """Run a hook with its state, and with nothing else of this process's environment."""
     ran = subprocess.run(args, executable=path, input=state, capture_output=True, timeout=timeout, env={}, check=False)
     return Said(ran.returncode, ran.stderr.decode())
@@ -250,7 +249,7 @@ def inhabited(space: netns.Namespace) -> Iterator[int]:
     """A process that lives in a namespace."""
     made = subprocess.Popen(["ip", "netns", "exec", space.name, "sleep", "infinity"])
     try:
-        deadline, own = time.monotonic() + SECONDS, pathlib.Path(f"/proc/{made.pid}/ns/net")
+        deadline, own = time.monotonic() + waits.SECONDS, pathlib.Path(f"/proc/{made.pid}/ns/net")
         while own.stat().st_ino != pathlib.Path(space.path).stat().st_ino:
             assert time.monotonic() < deadline, "the process did not enter its namespace"
             time.sleep(0.005)
@@ -260,7 +259,7 @@ def inhabited(space: netns.Namespace) -> Iterator[int]:
         made.wait()
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = SECONDS) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) -> None:
     """Wait until something holds."""
     deadline = time.monotonic() + seconds
     while not holds():

@@ -22,7 +22,7 @@ from typing import TypeVar
 from drakit_nic import kernel_port, port
 from drakit_nic.attach import sandboxes
 from drakit_nic.netlink import rtnetlink
-from fakes import netns
+from fakes import netns, waits
 
 NIC_MAC = "02:00:00:00:00:20"
 SERVER = "10.99.0.1"
@@ -177,14 +177,14 @@ def _server(space: netns.Namespace, number: int) -> Iterator[None]:
     words = ["ip", "netns", "exec", space.name, "iperf3", "-s", "-p", str(number)]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + waits.SECONDS
         while f":{number} " not in space.run("ss", "-ltn"):
             assert time.monotonic() < deadline, "iperf3 did not start"
             time.sleep(0.02)
         yield
     finally:
         server.terminate()
-        server.wait(10)
+        server.wait(waits.SECONDS)
         if server.stdout:
             server.stdout.close()
 

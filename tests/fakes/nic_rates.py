@@ -15,13 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drakit_nic.netlink import rtnetlink
 from drakit_nic.shaping import ifb_links, tc_messages
-from fakes import nic_network
+from fakes import nic_network, waits
 
 OUT, IN = "out", "in"
 PAUSE, SPAN = 0.2, 3
 """Seconds between two looks, and how many of them a window spans."""
 
-_STARTED_SECONDS = 30.0
 _MEGA = 10**6
 
 Key = tuple[str, int]
@@ -57,7 +56,7 @@ def running(network: nic_network.NicNetwork, flows: Sequence[nic_network.Flow], 
     seen: list[nic_network.Transfer] = []
     with concurrent.futures.ThreadPoolExecutor(1) as thread, _socket(network) as sock:
         measuring = thread.submit(network.measure, flows, seconds)
-        deadline = time.monotonic() + _STARTED_SECONDS
+        deadline = time.monotonic() + waits.SECONDS
         while not any(_look(sock, network).waiting.values()) and not measuring.done():
             assert time.monotonic() < deadline, "no frame ever waited"
             time.sleep(0.02)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from drakit_nic.netlink import rtnetlink
+from fakes import waits
 
 Answer = TypeVar("Answer")
 
-SECONDS = 60.0
-_SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket.ask, rtnetlink.Socket.dump))
+_SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket.ask, rtnetlink.Socket.change, rtnetlink.Socket.dump))
 
 
 class PausedCall(Generic[Answer]):
@@ -42,7 +42,7 @@ class PausedCall(Generic[Answer]):
         """Go on until the call ends; its answer, or what it raised."""
         self._until = None
         self._step()
-        self._thread.join(SECONDS)
+        self._thread.join(waits.SECONDS)
         if self._failures:
             raise self._failures[0]
         return self._answers[0]
@@ -50,7 +50,7 @@ class PausedCall(Generic[Answer]):
     def _step(self) -> None:
         if self._thread.is_alive():
             self._go.release()
-            if not self._held.acquire(timeout=SECONDS):
+            if not self._held.acquire(timeout=waits.SECONDS):
                 raise TimeoutError("the call neither came to its request nor ended")
 
     def _live(self) -> None:

@@ -16,9 +16,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fakes import netns
+from fakes import netns, waits
 
-SECONDS = 60.0
 _PROGRAMS = ("bin", "lib", "lib64", "usr", "sbin")
 
 
@@ -42,7 +41,7 @@ class Runc:
         """Run a container in a sandbox's network namespace until it ends."""
         name, bundle = self._bundle(space, words, sandbox, edits)
         ran = subprocess.run(
-            self.command("run", "--bundle", str(bundle), name), capture_output=True, text=True, timeout=SECONDS, check=False
+            self.command("run", "--bundle", str(bundle), name), capture_output=True, text=True, timeout=waits.SECONDS, check=False
         )
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
@@ -59,17 +58,17 @@ class Runc:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=SECONDS,
+            timeout=waits.SECONDS,
             check=True,
         )
         try:
             yield name
         finally:
-            subprocess.run(self.command("delete", "--force", name), capture_output=True, timeout=SECONDS, check=True)
+            subprocess.run(self.command("delete", "--force", name), capture_output=True, timeout=waits.SECONDS, check=True)
 
     def execute(self, name: str, *words: str) -> str:
         """What a program prints in a running container."""
-        ran = subprocess.run(self.command("exec", name, *words), capture_output=True, text=True, timeout=SECONDS, check=True)
+        ran = subprocess.run(self.command("exec", name, *words), capture_output=True, text=True, timeout=waits.SECONDS, check=True)
         return ran.stdout
 
     def command(self, *words: str) -> list[str]:
@@ -90,7 +89,7 @@ class Runc:
 def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """runc's own example configuration, with what this container is."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=SECONDS)
+        subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=waits.SECONDS)
         config: dict[str, Any] = json.loads((pathlib.Path(folder) / "config.json").read_text())
     config["process"].pop("rlimits", None)
     config["process"] |= {"terminal": False, "args": list(words)}

@@ -5,6 +5,7 @@ import queue
 import threading
 
 from drakit.core import errors, ports
+from fakes import waits
 
 
 class Follower:
@@ -27,7 +28,7 @@ class Follower:
     def end(self) -> bool:
         """Tell the watch to stop; whether it has, soon."""
         self._stop.set()
-        self._thread.join(10)
+        self._thread.join(waits.SECONDS)
         return not self._thread.is_alive()
 
     def _follow(self, store: ports.SliceStore) -> None:

@@ -17,6 +17,7 @@ from drakit.kube import client
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
+from fakes import waits
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -42,8 +43,8 @@ class TpuCluster:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for manifest in ("driver/status-rbac.yaml", "publisher/deviceclass.yaml"):
-            for made in yaml.safe_load_all((ROOT / "daemonset" / "tpu" / manifest).read_text()):
+        for manifest in ("driver/status-rbac.yaml", "deviceclass.yaml"):
+            for made in yaml.safe_load_all((ROOT / "examples" / "tpu" / "deploy" / manifest).read_text()):
                 self.quick_cluster.create(_BY_KIND[made["kind"]], made)
         for node in (*NODES, OUTSIDE):
             self._spawn(node, self._serve, node)
@@ -56,7 +57,7 @@ class TpuCluster:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(waits.SECONDS)
 
     def settings(self, node: str = "", kubeconfig: pathlib.Path | None = None) -> values.Settings:
         flags: dict[str, object] = {

@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Self
 
-from fakes import tls_files
+from fakes import tls_files, waits
 
 
 class WebhookProcess:
@@ -32,7 +32,7 @@ class WebhookProcess:
 
     def page(self, path: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}{path}", timeout=waits.SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

@@ -12,12 +12,11 @@ import yaml
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
-from fakes import driver_process
+from fakes import driver_process, waits
 
 ROOT = pathlib.Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
 MACHINE = "dgx-a100-40gb-2gpu"
-SECONDS = 60.0
 BY_KIND = {resource.kind: resource for resource in resources.ALL}
 
 
@@ -33,7 +32,7 @@ def installed(folder: pathlib.Path, entry_point: str = "hello = hello_driver.__m
 
 def drakit(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        driver_process.drakit(*words), env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=SECONDS
+        driver_process.drakit(*words), env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=waits.SECONDS
     )
 
 
@@ -59,10 +58,10 @@ def test_a_pod_gets_a_device_of_a_driver_that_was_only_installed(tmp_path: pathl
             (pod,) = cluster.api.list(POD).items
             return json_types.text(pod, "status", "phase")
 
-        with driver_process.running(command, root / "run.log", **environment, **settings):
-            cluster.wait_for(lambda: phase() == "Running", timeout=SECONDS, what="the pod to run")
+        with driver_process.running(command, root / "run.log", commands=None, **environment, **settings):
+            cluster.wait_for(lambda: phase() == "Running", timeout=waits.SECONDS, what="the pod to run")
             everyone = {"gpu.drakit.dev", "nic.drakit.dev", "hello.example.com"}
-            cluster.wait_for(lambda: served() == everyone, timeout=SECONDS, what="slices of every driver")
+            cluster.wait_for(lambda: served() == everyone, timeout=waits.SECONDS, what="slices of every driver")
             assert (tmp_path / "boards" / "board-0" / "mode").read_text() == "turbo"
 
 
@@ -87,5 +86,5 @@ def test_the_log_has_the_lines_of_families_at_the_level_of_the_settings(tmp_path
     shown = "import logging; print([int(logging.getLogger(name).level) for name in ('drakit', 'drakit_gpu', 'drakit_nic', 'hello_driver')])"
     environment = {**os.environ, **installed(tmp_path / "site")}
     command = [driver_process.drakit()[0], "-c", f"{read}; {shown}"]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=SECONDS)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=waits.SECONDS)
     assert ran.stdout == "[20, 20, 20, 20]\n"

@@ -11,9 +11,9 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
 from drakit_gpu import host
 from drakit_tools.demo import demo_cluster
-from fakes import driver_process, forked_cli
+from fakes import driver_process, forked_cli, waits
 
-DRIVER, SECONDS = "gpu.drakit.dev", 40.0
+DRIVER = "gpu.drakit.dev"
 BY_KIND = {resource.kind: resource for resource in resources.ALL}
 
 
@@ -36,13 +36,13 @@ def test_pods_end_and_stale_slices_go_without_nvml(commands: forked_cli.Commands
             return sum(len(json_types.items(stored, "spec", "devices")) for stored in slices)
 
         with driver_process.running(driver_process.drakit("run", *mock), root / "mock.log", commands=commands) as before:
-            cluster.wait_for(lambda: phases() == ["Running"], timeout=SECONDS, what="the pod to run")
+            cluster.wait_for(lambda: phases() == ["Running"], timeout=waits.SECONDS, what="the pod to run")
             assert before.stop(signal.SIGTERM) == 0
         assert devices() > 0, "slices stay when a driver stops"
         for pod in cluster.api.list(POD, namespace=demo_cluster.NAMESPACE).items:
             cluster.api.delete(POD, json_types.text(pod, "metadata", "name"), namespace=demo_cluster.NAMESPACE)
         with driver_process.running(driver_process.drakit("run", *none), root / "none.log", commands=commands) as after:
-            cluster.wait_for(lambda: not phases(), timeout=SECONDS, what="the pod to end")
-            cluster.wait_for(lambda: devices() == 0, timeout=SECONDS, what="no device to be offered")
+            cluster.wait_for(lambda: not phases(), timeout=waits.SECONDS, what="the pod to end")
+            cluster.wait_for(lambda: devices() == 0, timeout=waits.SECONDS, what="no device to be offered")
             assert "hardware not ready: no devices offered" in after.said()
             assert after.stop(signal.SIGTERM) == 0

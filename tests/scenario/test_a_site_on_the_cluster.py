@@ -1,8 +1,6 @@
 """What a driver says on its context, as users of a whole cluster see it: taints in slices, conditions and values in claims, events on pods."""
 
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +9,7 @@ from drakit.core import claim_status, device, errors
 from drakit.core import context as contexts
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, EVENT, SLICE
-from fakes import author
+from fakes import author, waits
 
 DRIVER = author.FakeDriver.name
 
@@ -44,21 +42,16 @@ def conditions(cluster: testing.Cluster) -> dict[str, tuple[str, str]]:
     return {json_types.text(one, "type"): (json_types.text(one, "status"), json_types.text(one, "reason")) for one in found}
 
 
-def eventually(holds: Callable[[], Any]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.05) for _ in range(1200))
-
-
-def test_a_claim_that_cannot_be_prepared_says_why_and_says_so_no_more_when_it_can(cluster: testing.Cluster) -> None:
+def test_a_failed_prepare_is_a_condition_until_the_claim_is_prepared(cluster: testing.Cluster) -> None:
     chatty(cluster).failure = errors.DeviceGoneError("it fell off")
     cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
-    assert eventually(lambda: conditions(cluster) == {"Ready": ("False", "DeviceGone")})
+    assert waits.eventually(lambda: conditions(cluster) == {"Ready": ("False", "DeviceGone")})
     chatty(cluster).failure = None
     cluster.wait_running("p")
-    assert eventually(lambda: conditions(cluster) == {"Ready": ("True", "Prepared")})
+    assert waits.eventually(lambda: conditions(cluster) == {"Ready": ("True", "Prepared")})
 
 
-def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.Cluster) -> None:
+def test_status_event_and_taint_reach_their_claim_pod_and_device(cluster: testing.Cluster) -> None:
     cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
     cluster.wait_running("p")
     context = chatty(cluster).context
@@ -67,9 +60,9 @@ def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.C
     context.set_status(grant.claim, claim_status.DeviceStatus(device=grant.device.name, conditions=(link,), values={"temperature": 40}))
     context.record_event(grant.claim, contexts.Event(reason="Throttled", message="the device is hot"))
     context.taint(grant.device.name, device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_SCHEDULE))
-    assert eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
+    assert waits.eventually(lambda: conditions(cluster) == {link.type: ("True", "Carrier")})
     result = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
-    assert result or eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])
+    assert result or waits.eventually(lambda: [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"])
     (event,) = [one for one in cluster.local.api.list(EVENT).items if one.get("reason") == "Throttled"]
     assert (json_types.text(event, "involvedObject", "kind"), json_types.text(event, "involvedObject", "name")) == ("Pod", "p")
-    assert eventually(lambda: "example.com/hot" in str(cluster.local.api.list(SLICE).items))
+    assert waits.eventually(lambda: "example.com/hot" in str(cluster.local.api.list(SLICE).items))

@@ -2,7 +2,7 @@
 
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -14,6 +14,7 @@ from drakit.kube import client
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import NAMESPACE, SLICE
+from fakes import waits
 
 DRIVER = "lan.example.com"
 
@@ -82,37 +83,37 @@ def test_the_programs_publish_writes_and_withdraws_the_pools(server: apiserver.A
     assert published(server) == {}
 
 
-def test_pools_that_cannot_be_read_are_one_line(kubeconfig: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_discovery_of_pools_is_one_line(kubeconfig: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve({"broken": []}, "publish", "--once", "--kubeconfig", str(kubeconfig)) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("list racks: no answer")
 
 
-def test_what_changes_is_published_and_what_cannot_be_read_stays(server: apiserver.ApiServer, kubeconfig: pathlib.Path) -> None:
+def test_a_changed_pool_is_published_and_an_unreadable_one_stays(server: apiserver.ApiServer, kubeconfig: pathlib.Path) -> None:
     racks, stop = {"rack-a": ["lun-0"]}, threading.Event()
     chosen = values.Settings.model_validate({"publish": {"rescan": 0.1}})
-    api = client.connect(kubeconfig, seconds=10.0)
+    api = client.connect(kubeconfig, seconds=waits.SECONDS)
     office = publish.Office(chosen, DRIVER, api)
     serving = threading.Thread(target=office.serve, args=(LanDriver(racks).cluster_pools, stop))
     serving.start()
     try:
-        until(lambda: published(server) == {"rack-a": ["lun-0"]})
+        assert waits.eventually(lambda: published(server) == {"rack-a": ["lun-0"]})
         racks["rack-b"] = ["lun-1"]
-        until(lambda: published(server) == {"rack-a": ["lun-0"], "rack-b": ["lun-1"]})
+        assert waits.eventually(lambda: published(server) == {"rack-a": ["lun-0"], "rack-b": ["lun-1"]})
         racks["broken"] = []
         threading.Event().wait(2.5 * publish.LIVENESS_SECONDS)
         assert published(server) == {"rack-a": ["lun-0"], "rack-b": ["lun-1"]}
         racks.pop("broken")
         racks.pop("rack-a")
-        until(lambda: published(server) == {"rack-b": ["lun-1"]})
+        assert waits.eventually(lambda: published(server) == {"rack-b": ["lun-1"]})
     finally:
         stop.set()
-        serving.join(30)
+        serving.join(waits.SECONDS)
         api.close()
     assert not serving.is_alive()
 
 
-def test_only_a_driver_with_pools_of_the_cluster_has_publish(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_driver_with_cluster_pools_has_the_publish_command(capsys: pytest.CaptureFixture[str]) -> None:
     class Plain(drakit.Driver[drakit.NoConfig]):
         name = "plain.example.com"
 
@@ -126,8 +127,3 @@ def test_only_a_driver_with_pools_of_the_cluster_has_publish(capsys: pytest.Capt
         driver_program.serve(Plain, ["publish", "--once"])
     assert ended.value.code == 2
     assert "No such command 'publish'" in capsys.readouterr().err
-
-
-def until(holds: Callable[[], bool]) -> None:
-    waiting = threading.Event()
-    assert any(holds() or waiting.wait(0.05) for _ in range(1200))

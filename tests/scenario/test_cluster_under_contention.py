@@ -14,6 +14,7 @@ import pytest
 from drakit._proto import dra_v1_pb2 as dra
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -80,7 +81,7 @@ def test_every_pod_gets_its_turn_and_no_device_has_two_users(cluster: QuickClust
     def phases() -> collections.Counter[str]:
         return collections.Counter(json_types.text(pod, "status", "phase") for pod in cluster.api.list(POD).items)
 
-    cluster.until(lambda: phases()["Succeeded"] == PODS, "the end of all pods", timeout=60)
+    cluster.until(lambda: phases()["Succeeded"] == PODS, "the end of all pods", timeout=waits.SECONDS)
     cluster.until(lambda: not cluster.api.list(CLAIM).items, "the end of all claims")
     assert ledger.conflicts == []
     assert ledger.held == 0

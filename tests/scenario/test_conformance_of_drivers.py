@@ -18,7 +18,7 @@ from drakit.kube import client
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from drakit_tools.conformance import api_objects
-from fakes import author, command_line, demo
+from fakes import author, command_line, demo, waits
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -55,7 +55,7 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
         env=demo.environment(cluster.folder) | variables,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=waits.SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -64,7 +64,7 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
 
 
 @pytest.mark.parametrize("family", ["gpu", "nic"])
-def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
+def test_the_gpu_and_nic_drivers_pass_conformance(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
     program = ["drakit", "run", "--mock", command_line.MACHINE, "--family", family]
     verdicts = conformance(cluster, f"{family}.drakit.dev", program, tmp_path / "report.xml")
     assert set(verdicts.values()) == {"pass"}
@@ -72,7 +72,7 @@ def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path:
     assert suite.get("tests") == str(len(verdicts))
 
 
-def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_the_template_of_a_new_project_passes_conformance(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
     for name in ("board-0", "board-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text("example-9\n")
@@ -82,7 +82,7 @@ def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.P
     assert set(verdicts.values()) == {"pass"}
 
 
-def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_conformance_runs_with_existing_claims_and_a_restart_command(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
     folder = cluster.node(NODE).folder
     where = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
     run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", command_line.MACHINE, "--family", "nic", *where])
@@ -100,7 +100,7 @@ def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: cl
                 env=demo.environment(cluster.folder),
                 capture_output=True,
                 text=True,
-                timeout=110,
+                timeout=waits.SECONDS,
                 check=False,
             )
     finally:

@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes import driver_process
+from fakes import driver_process, waits
 
 ROOT = pathlib.Path(__file__).parents[2]
 NODE, MACHINE = "node-1", "dgx-a100-40gb-2gpu"
-SECONDS = 60
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def folder() -> Iterator[pathlib.Path]:
         node, kubeconfig = place / NODE, place / NODE / "driver.kubeconfig"
         cluster = driver_process.drakit("cluster", "--folder", str(place), "--node", NODE, "--run-pods")
         with driver_process.running(cluster, pathlib.Path(made) / "cluster.log"):
-            deadline = time.monotonic() + SECONDS
+            deadline = time.monotonic() + waits.SECONDS
             while not kubeconfig.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -35,13 +34,12 @@ def folder() -> Iterator[pathlib.Path]:
                 yield place
 
 
-@pytest.mark.timeout(300)
 def test_the_local_cluster_passes_every_check_that_it_can_do(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     table = tmp_path / "table.md"
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", str(ROOT / "tests" / "e2e"), "--local", str(folder / NODE)]
     command += ["--kubeconfig", str(folder / "kubeconfig"), "--table", str(table)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "E2E_"))}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert ran.returncode == 0, ran.stdout[-8000:]
     # Nothing but passed: what this cluster cannot do is left out, not skipped.
     counts = re.search(r"^(\d+) passed, \d+ deselected in", ran.stdout.splitlines()[-1])
@@ -54,6 +52,6 @@ def test_the_local_cluster_passes_every_check_that_it_can_do(folder: pathlib.Pat
 def test_the_default_collection_leaves_the_checks_out() -> None:
     others = [f"--ignore={place}" for place in (ROOT / "tests").iterdir() if place.is_dir() and place.name not in ("e2e", "conformance")]
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", str(ROOT / "tests"), *others]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS, check=False)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert ran.returncode == 0, ran.stdout[-2000:]
     assert "e2e" not in ran.stdout

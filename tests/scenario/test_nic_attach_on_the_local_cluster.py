@@ -26,15 +26,14 @@ from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port
-from drakit_nic.attach import attacher, sandboxes, service
-from fakes import installed_drivers, netns, nic_attach
+from drakit_nic.attach import attacher, collector, sandboxes, service
+from fakes import installed_drivers, netns, nic_attach, waits
 from unit.cluster_kubelet import quick_cluster as quick
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 NODE = nic_attach.NODE
 CLASS = "nic"
-SECONDS = 60.0
 Object = dict[str, Any]
 
 
@@ -57,7 +56,7 @@ class NicCluster:
 
         spec = local_node.DriverSpec(driver_name=nic_driver.NAME, build=build, identity=engine.NodeIdentity(pool=NODE, boot_id="boot-1"))
         with contextlib.ExitStack() as stack:
-            api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=SECONDS)
+            api = client.connect(self.cluster.driver_kubeconfig(NODE), seconds=waits.SECONDS)
             stack.callback(api.close)
             node = nodes.Node(spec, local_node.Folders(home=home, cdi=folder.cdi), _outside(api, folder.registry), node_name=NODE)
             stack.callback(node.stop)
@@ -66,7 +65,7 @@ class NicCluster:
             yield node.local.context
 
     def until(self, probe: Any, what: str) -> Any:
-        return self.cluster.wait_for(probe, timeout=SECONDS, what=what)
+        return self.cluster.wait_for(probe, timeout=waits.SECONDS, what=what)
 
     def apply(self, *objects: Object) -> None:
         for item in objects:
@@ -95,7 +94,7 @@ class NicCluster:
         # Until its program runs, the process is on its way into the pod's namespace.
         self.until(lambda: pathlib.Path(f"/proc/{process}/comm").read_text() == "sleep\n", "the container's program")
         words = ["nsenter", f"--net=/proc/{process}/ns/net", "ip", "-j", "-d", "address"]
-        shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=SECONDS).stdout
+        shown = subprocess.run(words, capture_output=True, text=True, check=True, timeout=waits.SECONDS).stdout
         return {link["ifname"]: link for link in json.loads(shown) if link["ifname"] != "lo"}
 
     def delete(self, name: str) -> None:
@@ -278,8 +277,8 @@ def test_a_claim_that_no_container_lists_is_reported_to_its_pod_by_an_event(nic_
         assert nic_cluster.links("p") == {}
         kernel, now = sandboxes.KernelSandboxes(nic_cluster.space.name), [0.0]
         attaching = attacher.Attacher(nic_cluster.machine, kernel, context, node=NODE)
-        minds = attacher.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
-        for now[0] in (0.0, attacher.GRACE):
+        minds = collector.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
+        for now[0] in (0.0, collector.GRACE):
             minds.collect()
         assert "list the claim in the resources.claims" in nic_cluster.event_message("ShareNotAttached", "no container has attached")
         event: Any

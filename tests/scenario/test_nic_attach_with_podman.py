@@ -15,14 +15,13 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from fakes import nic_attach, runc
+from fakes import nic_attach, runc, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
 CDI = pathlib.Path("/var/run/cdi")
 DRIVER = f"test-{os.getpid()}.drakit.dev"
 PROGRAMS = ("bin", "lib", "lib64", "usr", "sbin")
-SECONDS = 60.0
 ROOT = ("proc", "sys", "dev", "tmp", "etc", "run", *PROGRAMS)
 
 
@@ -51,7 +50,7 @@ class Podman:
             "--runroot",
             str(self._folder / "run"),
         ]
-        return subprocess.run(["podman", *place, *words], capture_output=True, text=True, timeout=SECONDS, check=False)
+        return subprocess.run(["podman", *place, *words], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
 
 
 @contextlib.contextmanager
@@ -76,10 +75,10 @@ def remove(folder: pathlib.Path) -> None:
 
     The clean-up that each container's monitor starts may still be at work there, mounting and writing: what fails is tried again.
     """
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + waits.SECONDS
     while folder.exists():
         for point in mounted_below(folder):
-            subprocess.run(["umount", "--lazy", point], check=False, capture_output=True, timeout=SECONDS)
+            subprocess.run(["umount", "--lazy", point], check=False, capture_output=True, timeout=waits.SECONDS)
         with contextlib.suppress(OSError):
             if not mounted_below(folder):
                 shutil.rmtree(folder)

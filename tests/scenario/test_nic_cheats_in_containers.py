@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import settings as nic_settings
-from fakes import frame_flood, netns, nic_attach, nic_network, runc
+from fakes import frame_flood, netns, nic_attach, nic_network, runc, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -52,7 +52,7 @@ class Stage:
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             time.sleep(0.5)
             yield
-            _, result = running.communicate(timeout=60)
+            _, result = running.communicate(timeout=waits.SECONDS)
             assert running.returncode == 0, result
 
     def gains_nothing(self, *words: str) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes import nic_attach
+from fakes import nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -58,7 +58,7 @@ class Life:
 
     def kill(self) -> None:
         self.running.kill()
-        self.running.wait(30)
+        self.running.wait(waits.SECONDS)
 
 
 @contextlib.contextmanager
@@ -72,7 +72,7 @@ def life(world: nic_attach.World, driver: pathlib.Path = DRIVER) -> Iterator[Lif
         yield made
         assert running.stdin is not None
         running.stdin.close()
-        if running.wait(60) not in {0, -9}:
+        if running.wait(waits.SECONDS) not in {0, -9}:
             raise AssertionError(f"the driver ended with {running.returncode}")
 
 
@@ -173,7 +173,7 @@ def test_a_running_pod_loses_no_packet(world: nic_attach.World, earlier: pathlib
             younger = new.enter_context(life(world))
             younger.ask("prepare 2")
         younger.ask("unprepare 2")
-        sent, received = int(sender.communicate(timeout=60)[0]), int(receiver.communicate(timeout=60)[0])
+        sent, received = int(sender.communicate(timeout=waits.SECONDS)[0]), int(receiver.communicate(timeout=waits.SECONDS)[0])
         assert sent > 100
         assert received == sent
         world.node.ip("address", "delete", "10.77.0.1/24", "dev", "nic0-wire")

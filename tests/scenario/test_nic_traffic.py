@@ -16,7 +16,7 @@ import pytest
 
 from drakit_nic import port
 from drakit_nic.shaping import htb
-from fakes import frame_flood, netns, nic_network, nic_rates
+from fakes import frame_flood, netns, nic_network, nic_rates, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -202,7 +202,7 @@ def flooding(space: netns.Namespace, *words: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(waits.SECONDS)
 
 
 def arriving(network: nic_network.NicNetwork) -> float:

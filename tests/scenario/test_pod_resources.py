@@ -12,6 +12,7 @@ from drakit._proto import podresources_v1_pb2 as wire
 from drakit._proto import podresources_v1_pb2_grpc as services
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE
+from fakes import channels, waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -29,7 +30,7 @@ def cluster() -> Iterator[QuickCluster]:
 
 @pytest.fixture
 def stub(cluster: QuickCluster) -> Iterator[services.PodResourcesListerStub]:
-    with grpc.insecure_channel(f"unix:{cluster.cluster.node(objects.NODE).folder.pod_resources}") as channel:
+    with channels.insecure(f"unix:{cluster.cluster.node(objects.NODE).folder.pod_resources}") as channel:
         yield services.PodResourcesListerStub(channel)
 
 
@@ -56,7 +57,7 @@ def test_each_container_has_every_device_of_its_claims(cluster: QuickCluster, st
     assert {(claim.claim_name, claim.claim_namespace) for one in pod.containers for claim in one.dynamic_resources} == {("c", "default")}
 
 
-def test_shares_have_their_ids(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+def test_shares_are_listed_with_their_ids(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
     cluster.create(SLICE, objects.resource_slice(objects.nic("nic-0")))
     shares = []
     for name in ("p", "q"):
@@ -72,7 +73,7 @@ def test_shares_have_their_ids(cluster: QuickCluster, stub: services.PodResource
     assert len(set(shares)) == 2
 
 
-def test_a_pod_that_is_gone_is_not_found(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+def test_a_deleted_pod_is_not_found(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
     cluster.run(objects.pod("p"))
     cluster.delete("p")
     cluster.gone(POD, "p")
@@ -81,7 +82,7 @@ def test_a_pod_that_is_gone_is_not_found(cluster: QuickCluster, stub: services.P
         stub.Get(wire.GetPodResourcesRequest(pod_name="p", pod_namespace="default"))
 
 
-def test_it_is_served_again_by_the_next_kubelet(cluster: QuickCluster) -> None:
+def test_the_next_kubelet_serves_pod_resources_again(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.run(objects.pod("p", claim="c"))
@@ -90,9 +91,11 @@ def test_it_is_served_again_by_the_next_kubelet(cluster: QuickCluster) -> None:
     assert socket.stat().st_mode & 0o077 == 0
 
     def listed() -> list[str]:
-        with grpc.insecure_channel(f"unix:{socket}") as channel:
+        with channels.insecure(f"unix:{socket}") as channel:
             pods = (
-                services.PodResourcesListerStub(channel).List(wire.ListPodResourcesRequest(), wait_for_ready=True, timeout=5).pod_resources
+                services.PodResourcesListerStub(channel)
+                .List(wire.ListPodResourcesRequest(), wait_for_ready=True, timeout=waits.SECONDS)
+                .pod_resources
             )
         return [
             device.device_name

@@ -9,7 +9,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import banks
+from fakes import banks, waits
 
 
 @pytest.fixture
@@ -77,44 +77,50 @@ def test_a_pod_uses_devices_of_two_pools_of_its_node(cluster: testing.Cluster, m
         network = drakit.NetworkStatus(interface=grant.device.name)
         driver.context.set_status(grant.claim, drakit.DeviceStatus(device=grant.device.name, network=network))
     assert metadata(view) == {("node-1/fast", "fast-0"), ("node-1/slow", "slow-0")}
-    cluster.local.wait_for(lambda: statuses(cluster, "p-fast") == [("node-1/fast", "fast-0", "fast-0")], timeout=60, what="the status")
-    cluster.local.wait_for(lambda: health(cluster, "p") == {"Healthy"}, timeout=60, what="health of both devices")
+    cluster.local.wait_for(
+        lambda: statuses(cluster, "p-fast") == [("node-1/fast", "fast-0", "fast-0")], timeout=waits.SECONDS, what="the status"
+    )
+    cluster.local.wait_for(lambda: health(cluster, "p") == {"Healthy"}, timeout=waits.SECONDS, what="health of both devices")
     report = drakit.HealthReport(device="slow-0", health=drakit.Health.UNHEALTHY, message="worn out")
     driver.context.report_health(report)
-    cluster.local.wait_for(lambda: health(cluster, "p") == {"Healthy", "Unhealthy"}, timeout=60, what="health of slow-0")
+    cluster.local.wait_for(lambda: health(cluster, "p") == {"Healthy", "Unhealthy"}, timeout=waits.SECONDS, what="health of slow-0")
     cluster.delete_pod("p")
     assert made == {}
 
 
-def test_a_restart_after_a_device_moved_keeps_its_pod_and_refuses_nobody_for_ever(
+def test_a_restart_after_a_device_moved_keeps_its_pod_and_serves_others(
     cluster: testing.Cluster, pools: dict[str, str | None], made: dict[str, str]
 ) -> None:
     run(cluster, "first", "fast")
     pools.update({"fast-0": None})
     cluster.restart_driver()
     cluster.local.wait_for(
-        lambda: slices(cluster) == {"node-1": ["plain-0", "fast-0"], "node-1/slow": ["slow-0"]}, timeout=60, what="the moved device"
+        lambda: slices(cluster) == {"node-1": ["plain-0", "fast-0"], "node-1/slow": ["slow-0"]},
+        timeout=waits.SECONDS,
+        what="the moved device",
     )
     cluster.apply(testing.claim("second-fast", device_class="fast"), testing.pod("second", claims=["second-fast"]))
-    assert cluster.wait_events("FailedPrepareDynamicResources", containing="fast-0 is still held by claim default/first-fast", seconds=60)
+    assert cluster.wait_events(
+        "FailedPrepareDynamicResources", containing="fast-0 is still held by claim default/first-fast", seconds=waits.SECONDS
+    )
     assert made == {"fast-0": "node-1/fast"}
     cluster.delete_pod("first")
-    assert cluster.wait_running("second", seconds=120).env == {"FAST_0": "node-1"}
+    assert cluster.wait_running("second", seconds=waits.SECONDS).env == {"FAST_0": "node-1"}
     assert made == {"fast-0": "node-1"}
     cluster.delete_pod("second")
     assert made == {}
 
 
-def test_the_slices_of_a_pool_go_with_its_last_device(cluster: testing.Cluster, pools: dict[str, str | None]) -> None:
+def test_the_slices_of_a_pool_are_deleted_with_its_last_device(cluster: testing.Cluster, pools: dict[str, str | None]) -> None:
     before = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.slices()}
     del pools["fast-0"]
-    cluster.wait_published(2, seconds=60)
+    cluster.wait_published(2, seconds=waits.SECONDS)
     assert slices(cluster) == {"node-1": ["plain-0"], "node-1/slow": ["slow-0"]}
     after = {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.slices()}
     assert after.items() < before.items(), "no other slice was written"
 
 
-def test_the_driver_is_conformant(cluster: testing.Cluster, made: dict[str, str]) -> None:
+def test_a_driver_with_several_pools_passes_conformance(cluster: testing.Cluster, made: dict[str, str]) -> None:
     report = cluster.check_plugin("plain", "fast", "slow")
     assert {check.name: check.message for check in report.checks if check.verdict is not testing.Verdict.PASS} == {}
     assert made == {}

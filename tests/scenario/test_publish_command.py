@@ -15,7 +15,7 @@ from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import LEASE, NAMESPACE, SLICE
-from fakes import forked_cli
+from fakes import forked_cli, waits
 
 DRIVER = "tpu.drakit.dev"
 ELECTION = {"duration": "4", "renew_deadline": "3", "retry": "0.5"}
@@ -66,14 +66,14 @@ def cluster(tmp_path: pathlib.Path, commands: forked_cli.Commands) -> Iterator[C
         yield Cluster(server, tmp_path, commands)
 
 
-def until(holds: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
+def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, f"{what} did not come"
         time.sleep(0.05)
 
 
-def test_of_two_publishers_one_writes_and_the_other_takes_over_from_a_killed_one(cluster: Cluster) -> None:
+def test_one_of_two_publishers_writes_and_the_other_takes_over_after_a_kill(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31 and cluster.holder() == "first", "the first publisher's slices")
         with cluster.publisher("second"):
@@ -86,17 +86,17 @@ def test_of_two_publishers_one_writes_and_the_other_takes_over_from_a_killed_one
             assert {json_types.text(one, "spec", "pool", "name") for one in cluster.slices()} == {"tpus"}
 
 
-def test_a_publisher_that_is_stopped_gives_the_lease_up_and_leaves_the_slices(cluster: Cluster) -> None:
+def test_a_stopped_publisher_releases_the_lease_and_keeps_the_slices(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31, "the slices")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(30) == 0
+        assert first.wait(waits.SECONDS) == 0
     assert (cluster.holder(), cluster.devices()) == ("", 31)
     done = cluster.once()
     assert done.returncode == 0, done.stderr
 
 
-def test_once_publishes_replaces_and_refuses_while_another_leads(cluster: Cluster) -> None:
+def test_publish_once_writes_the_slices_and_fails_while_another_leads(cluster: Cluster) -> None:
     assert cluster.once(machine="tpu-v5e-16x16").returncode == 0
     assert cluster.devices() == 127
     assert cluster.once().returncode == 0
@@ -115,7 +115,7 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
         assert (refused.returncode, cluster.devices()) == (1, 31)
         assert refused.stderr.strip().endswith("another publisher leads: first")
         first.send_signal(signal.SIGTERM)
-        assert first.wait(30) == 0
+        assert first.wait(waits.SECONDS) == 0
     done = cluster.once("--withdraw")
     assert (done.returncode, cluster.slices(), cluster.holder()) == (0, [], ""), done.stderr
 
@@ -130,7 +130,7 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
         (["publish", "tpu", "--mock", "tpu-v5e-8x8", "--set", "election.renew_deadline=20"], "election.renew_deadline: must be below"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_write(
+def test_a_wrong_option_is_one_line_with_the_fix(
     arguments: list[str], message: str, cluster: Cluster, commands: forked_cli.Commands
 ) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

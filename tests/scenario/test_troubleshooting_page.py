@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -16,7 +16,7 @@ from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
-from fakes import driver_process, forked_cli
+from fakes import driver_process, forked_cli, waits
 from unit.docs import markdown
 
 pytestmark = pytest.mark.timeout(240)
@@ -25,7 +25,6 @@ FAULT = markdown.ROOT / "tests" / "e2e" / "gpu_fault.py"
 MACHINE, NODE = "dgx-a100-80gb", "node-1"
 FIRST_WHOLE = 4
 """The first GPU of that machine without MIG mode, which a claim for a whole GPU gets."""
-SECONDS = 60.0
 GPU, NIC = "gpu.drakit.dev", "nic.drakit.dev"
 
 
@@ -33,13 +32,6 @@ def shown(mark: str, name: str) -> list[str]:
     """The lines of the page's block with this remark."""
     (block,) = [block for block in markdown.blocks(PAGE) if (block.mark, block.value) == (mark, name)]
     return block.text.splitlines()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 class Node:
@@ -103,57 +95,59 @@ def wrong_parameters() -> Mapping[str, object]:
 
 def test_a_wrong_parameter_is_in_the_event_of_the_pod(node: Node) -> None:
     with node.driver():
-        until(node.publishes)
+        assert waits.eventually(node.publishes)
         node.run(testing.claim("storage", device_class=NIC, parameters=wrong_parameters(), driver=NIC))
-        until(lambda: page_events("wrong-parameter") <= node.events())
+        assert waits.eventually(lambda: page_events("wrong-parameter") <= node.events())
 
 
-def test_a_driver_that_is_away_is_in_the_event_of_the_pod(node: Node) -> None:
+def test_a_driver_that_does_not_run_is_in_the_event_of_the_pod(node: Node) -> None:
     with node.driver():
-        until(node.publishes)
+        assert waits.eventually(node.publishes)
     node.run(testing.claim("storage", device_class=NIC))
-    until(lambda: page_events("no-driver") <= node.events())
+    assert waits.eventually(lambda: page_events("no-driver") <= node.events())
 
 
-def test_a_deleted_pod_ends_only_when_its_driver_is_back(node: Node) -> None:
+def test_a_deleted_pod_ends_only_when_its_driver_runs_again(node: Node) -> None:
     with node.driver():
-        until(node.publishes)
+        assert waits.eventually(node.publishes)
         node.run(testing.claim("storage", device_class=NIC))
-        until(lambda: node.phase() == "Running")
+        assert waits.eventually(lambda: node.phase() == "Running")
     api = node.api
     api.delete(resources.POD, "p", namespace="default")
     time.sleep(3)
     assert json_types.text(api.get(resources.POD, "p", namespace="default"), "metadata", "deletionTimestamp")
     with node.driver():
-        until(lambda: not api.list(resources.POD, namespace="default").items)
+        assert waits.eventually(lambda: not api.list(resources.POD, namespace="default").items)
 
 
 def test_a_lost_gpu_is_in_the_events_and_in_the_findings_of_the_doctor(node: Node) -> None:
     with node.driver():
-        until(node.publishes)
+        assert waits.eventually(node.publishes)
         node.run(testing.claim("training", device_class=GPU, expression=f'device.attributes["{GPU}"].type == "gpu"'))
-        until(lambda: node.phase() == "Running")
+        assert waits.eventually(lambda: node.phase() == "Running")
         subprocess.run(
-            [sys.executable, str(FAULT), MACHINE, str(node.root / "mock"), NODE, "lose", str(FIRST_WHOLE)], check=True, timeout=SECONDS
+            [sys.executable, str(FAULT), MACHINE, str(node.root / "mock"), NODE, "lose", str(FIRST_WHOLE)],
+            check=True,
+            timeout=waits.SECONDS,
         )
-        until(lambda: page_events("gpu-lost") <= node.events())
+        assert waits.eventually(lambda: page_events("gpu-lost") <= node.events())
         command = driver_process.drakit("doctor", *node.options(), "--family", "gpu", "--no-api")
-        found = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        found = subprocess.run(command, capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert found.returncode == 1
     assert "\n".join(shown("doctor", "gpu-lost")) in found.stdout
 
 
-def test_readyz_says_why_a_lost_journal_is_not_restored(node: Node) -> None:
+def test_readyz_gives_the_reason_why_a_lost_journal_is_not_restored(node: Node) -> None:
     with node.driver():
-        until(node.publishes)
+        assert waits.eventually(node.publishes)
         node.run(testing.claim("training", device_class=GPU))
-        until(lambda: node.phase() == "Running")
+        assert waits.eventually(lambda: node.phase() == "Running")
     (node.root / "plugins" / GPU / "journal.db").write_bytes(b"not a database" * 100)
     away = node.root / "away.kubeconfig"
     away.write_text(re.sub(r"server: .*", "server: https://127.0.0.1:9", node.kubeconfig.read_text()))
     probe = node.root / "serve.sock"
     with node.driver(kubeconfig=str(away), serve__socket=str(probe)):
-        until(lambda: agree(shown("readyz", "lost-journal"), readyz(probe)))
+        assert waits.eventually(lambda: agree(shown("readyz", "lost-journal"), readyz(probe)))
 
 
 def agree(page: list[str], answer: list[str]) -> bool:
@@ -164,7 +158,7 @@ def agree(page: list[str], answer: list[str]) -> bool:
 def readyz(path: pathlib.Path) -> list[str]:
     """The lines of the answer to a readiness probe; none while nobody serves."""
     with socket.socket(socket.AF_UNIX) as asking:
-        asking.settimeout(SECONDS)
+        asking.settimeout(waits.SECONDS)
         try:
             asking.connect(str(path))
         except OSError:

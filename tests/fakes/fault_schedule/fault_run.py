@@ -14,11 +14,11 @@ from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
 from fakes import cdi as cdi_fakes
+from fakes import waits
 from fakes.fault_schedule import hardware, process
 from fakes.fault_schedule.faulty_cluster import MEDDLED, FaultyCluster
 from fakes.fault_schedule.schedule import SHARES_MAX, Action, Allocatable, Step, draw
 
-SECONDS = 40.0
 POLL_SECONDS = 0.01
 TOLERATED_ENDS = {process.STOPPED, process.CANNOT_START, -signal.SIGKILL, -signal.SIGTERM}
 LOG_SHOWN = 40
@@ -103,7 +103,7 @@ class FaultRun:
             keeper.ends.clear()
 
     def _until(self, find: Callable[[], Problems], what: str) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + waits.SECONDS
         while (problem := next(find(), None)) is not None:
             if time.monotonic() > deadline:
                 raise FaultRunError(f"{what}: " + "; ".join(find()))

@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from fakes import waits
 from fakes.fault_schedule import process
 
 TESTS = pathlib.Path(__file__).parents[2]
-SECONDS = 30.0
 LOG_LINES = 3000
 PAUSE_SECONDS = 0.03
 ASK_SECONDS = 0.5
@@ -56,7 +56,7 @@ class Parent:
         with self._making:
             self._process.stdin.write(json.dumps(dataclasses.asdict(order)) + "\n")
             self._process.stdin.flush()
-            child = self._made.get(timeout=SECONDS)
+            child = self._made.get(timeout=waits.SECONDS)
         with self._lock:
             early = self._early.pop(child, None)
             if early is None:
@@ -70,9 +70,9 @@ class Parent:
         """End the parent; drivers must be stopped before."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(SECONDS)
+        self._process.wait(waits.SECONDS)
         for reader in self._readers:
-            reader.join(SECONDS)
+            reader.join(waits.SECONDS)
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
@@ -141,7 +141,7 @@ class Supervisor:
             self._changed.notify_all()
         self.send(number)
         with self._changed:
-            assert self._changed.wait_for(lambda: self._child is None, SECONDS), "the driver does not stop"
+            assert self._changed.wait_for(lambda: self._child is None, waits.SECONDS), "the driver does not stop"
 
     def close(self) -> None:
         """Stop for good."""
@@ -149,7 +149,7 @@ class Supervisor:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._thread.join(SECONDS)
+        self._thread.join(waits.SECONDS)
 
     def send(self, number: signal.Signals) -> None:
         """A signal to the process that runs now, if any."""
@@ -166,7 +166,7 @@ class Supervisor:
 
     def threads(self) -> list[str]:
         """The names of the driver's threads; asked again where it was just being started."""
-        for _ in range(int(SECONDS / ASK_SECONDS)):
+        for _ in range(int(waits.SECONDS / ASK_SECONDS)):
             self.send(signal.SIGUSR1)
             with contextlib.suppress(queue.Empty):
                 return self._parent.threads.get(timeout=ASK_SECONDS)

@@ -12,9 +12,9 @@ from drakit_cluster.client.client import ApiClient
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
-from fakes import demo
+from fakes import demo, waits
 
-DRIVER, SECONDS = "nic.example.com", 30.0
+DRIVER = "nic.example.com"
 GATE = "DRAConsumableCapacity=false"
 POLICY: Object = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
 SHARED: Object = {"name": "nic", "allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": "10Gi", "requestPolicy": POLICY}}}
@@ -57,7 +57,7 @@ def ask(api: ApiClient, name: str, amount: str) -> Object:
 
 
 def until(probe: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + waits.SECONDS
     while not probe():
         assert time.monotonic() < end, what
         time.sleep(0.05)
@@ -73,7 +73,7 @@ def consumed(api: ApiClient, claim: str) -> str:
     return json_types.text(result(api, claim), "consumedCapacity", "bandwidth")
 
 
-def waits(api: ApiClient, pod: str) -> None:
+def await_pending(api: ApiClient, pod: str) -> None:
     def says_so() -> bool:
         conditions = json_types.objects(api.get(POD, pod, "default"), "status", "conditions")
         return any((one.get("type"), one.get("reason")) == ("PodScheduled", "Unschedulable") for one in conditions)
@@ -110,7 +110,7 @@ def disabled(folder: pathlib.Path, held: Object) -> None:
             api.create(CLASS, device_class("another"))
         dropped = ask(api, "c", "9Gi")
         assert json_types.at(dropped, "spec", "devices", "requests", 0, "exactly", "capacity") is None
-        waits(api, "c")
+        await_pending(api, "c")
         api.delete(POD, "b", namespace="default", grace_seconds=0)
         until(lambda: result(api, "b") == {}, "the share of b is given back")
         assert result(api, "a") == held
@@ -122,7 +122,7 @@ def enabled_again(folder: pathlib.Path, held: Object) -> None:
         assert result(api, "a") == held
         assert consumed(api, "c") == "1Gi", "what it asked for was dropped with the gate off"
         ask(api, "d", "6Gi")
-        waits(api, "d")
+        await_pending(api, "d")
         ask(api, "e", "5Gi")
         assert consumed(api, "e") == "5Gi"
         assert {json_types.text(result(api, name), "pool") for name in "ace"} == {"first"}
@@ -135,7 +135,7 @@ def older_scheduler(folder: pathlib.Path, held: Object) -> None:
         until(lambda: result(api, "e") == {}, "the share of e is given back")
         kept = ask(api, "f", "2Gi")
         assert json_types.at(kept, "spec", "devices", "requests", 0, "exactly", "capacity", "requests") == {"bandwidth": "2Gi"}
-        waits(api, "f")
+        await_pending(api, "f")
         assert result(api, "a") == held
     with cluster(folder) as api:
         assert consumed(api, "f") == "2Gi"

@@ -10,6 +10,7 @@ import tempfile
 import pytest
 
 from bench import bench_gpu
+from fakes import waits
 
 REPOSITORY = pathlib.Path(__file__).parents[3]
 LINES = (
@@ -39,7 +40,7 @@ def test_the_table_of_a_node_has_every_line_beside_its_floor() -> None:
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}
     # Not tmp_path: sockets lie below, whose paths may have 107 bytes.
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=360)
+        done = subprocess.run(command, check=False, cwd=folder, env=environment, capture_output=True, text=True, timeout=waits.SECONDS)
         assert done.returncode == 0, done.stderr
         assert list(pathlib.Path(folder).iterdir()) == []
     for line in LINES:
@@ -51,7 +52,7 @@ def test_the_table_of_a_node_has_every_line_beside_its_floor() -> None:
 def test_the_table_of_workloads_has_pods_that_are_listed_and_pods_that_are_not() -> None:
     command = [sys.executable, "-m", "bench.bench_workload", "3"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "tests")}
-    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=waits.SECONDS)
     assert done.returncode == 0, done.stderr
     listed, shared = (
         re.search(rf"^node: 3 pods {kind} share a claim .* written (\d+) times$", done.stdout, re.MULTILINE)

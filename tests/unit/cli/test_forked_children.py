@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from fakes import waits
+
 PROGRAM = """
 import os, signal, sys, threading, time
 from drakit.cli import process
@@ -30,7 +32,7 @@ else:
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_ends_a_forked_child_of_a_driver(name: str) -> None:
-    result = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, timeout=60, check=True)
+    result = subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True, timeout=waits.SECONDS, check=True)
     assert result.stdout.strip() == name
 
 
@@ -57,5 +59,7 @@ print("done")
 
 
 def test_pools_of_forked_processes_in_four_threads_of_a_driver_all_end() -> None:
-    result = subprocess.run([sys.executable, "-W", "ignore", "-c", POOLS], capture_output=True, text=True, timeout=120, check=True)
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", POOLS], capture_output=True, text=True, timeout=waits.SECONDS, check=True
+    )
     assert result.stdout.strip() == "done"

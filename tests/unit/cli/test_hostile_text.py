@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 import yaml
 
-from fakes import command_line, forked_cli
+from fakes import command_line, forked_cli, waits
 
 # Colours, the title of the window, the cursor, a forged line, bidirectional and zero-width characters, C1 controls, a bell.
 HOSTILE = "x\x1b[31;8mHIDDEN\x1b]0;title\x07\x1b[2J\rforged\x9b1m\u202egnp\u2066\u200b\x08"
@@ -56,7 +56,7 @@ def claim(folder: pathlib.Path, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("level", ["error", "debug"])
-def test_prepare_escapes_what_a_claims_parameters_say(run: Run, tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
+def test_prepare_escapes_text_of_a_claims_parameters(run: Run, tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
     path = claim(tmp_path, apiVersion="gpu.drakit.dev/v1", kind="MigConfig", **{HOSTILE: HOSTILE})
     written = run("prepare", path, *node, "--set", f"log.level={level}", folder=tmp_path, status=(1,))
     assert_harmless(written)
@@ -64,7 +64,7 @@ def test_prepare_escapes_what_a_claims_parameters_say(run: Run, tmp_path: pathli
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid"])
-def test_prepare_escapes_what_a_claim_calls_itself(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
+def test_prepare_escapes_the_name_of_a_claim(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
     path = pathlib.Path(claim(tmp_path))
     content = yaml.safe_load(path.read_text())
     content["metadata"][field] = HOSTILE
@@ -79,7 +79,7 @@ def test_prepare_and_show_escape_a_request(run: Run, tmp_path: pathlib.Path, nod
     )
     assert_harmless(run("prepare", path, *node, "-o", form, folder=tmp_path))
     assert_harmless(run("show", *node, "-o", form, folder=tmp_path))
-    assert_harmless(run("journal", "list", *node, "-o", form, folder=tmp_path))
+    assert_harmless(run("journal", "show", *node, "-o", form, folder=tmp_path))
 
 
 def manifests(folder: pathlib.Path) -> str:
@@ -100,7 +100,7 @@ def manifests(folder: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("command", [("lint",), ("allocate",)], ids=["lint", "allocate"])
-def test_lint_and_allocate_escape_what_manifests_say(run: Run, tmp_path: pathlib.Path, command: Sequence[str]) -> None:
+def test_lint_and_allocate_escape_text_of_manifests(run: Run, tmp_path: pathlib.Path, command: Sequence[str]) -> None:
     written = run(*command, manifests(tmp_path), folder=tmp_path)
     assert_harmless(written)
     assert "HIDDEN" in written
@@ -122,7 +122,7 @@ def test_on_a_terminal_the_only_control_sequences_are_drakits_own(tmp_path: path
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 1 << 16):
                 written += piece
-        assert lint.wait(60) == 1
+        assert lint.wait(waits.SECONDS) == 1
     os.close(ours)
     text = written.decode().replace("\r\n", "\n")
     assert "HIDDEN" in text
@@ -145,7 +145,7 @@ def test_a_table_on_a_terminal_has_its_colours_and_no_others() -> None:
         with contextlib.suppress(OSError):
             while piece := os.read(ours, 1 << 16):
                 written += piece
-        assert shown.wait(60) == 0
+        assert shown.wait(waits.SECONDS) == 0
     os.close(ours)
     text = written.decode().replace("\r\n", "\n")
     assert text.startswith("\x1b[1mname")

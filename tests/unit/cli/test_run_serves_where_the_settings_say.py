@@ -5,7 +5,6 @@ import re
 import threading
 from collections.abc import Iterator
 
-import grpc
 import pytest
 import yaml
 
@@ -15,7 +14,7 @@ from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.cli import composition
 from drakit.cli.commands import run
 from drakit.journal import journal
-from fakes import command_line, demo
+from fakes import channels, command_line, demo, waits
 
 DRIVER = "gpu.drakit.dev"
 POD = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -68,16 +67,12 @@ def registered(root: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[p
     stop = threading.Event()
     serving = threading.Thread(target=run.serve, args=(settings, composition.families(settings, only=["gpu"]), stop), daemon=True)
     serving.start()
-    found: list[pathlib.Path] = []
-    for _ in range(600):
-        if found := [path for path in registry.iterdir() if path.name.endswith("-reg.sock") and not path.name.startswith(".")]:
-            break
-        serving.join(0.05)
     try:
-        yield found[0]
+        assert waits.eventually(lambda: list(registry.glob("[!.]*-reg.sock")))
+        yield next(registry.glob("[!.]*-reg.sock"))
     finally:
         stop.set()
-        serving.join(30)
+        serving.join(waits.SECONDS)
     assert list(registry.iterdir()) == []
 
 
@@ -85,8 +80,8 @@ def registered(root: pathlib.Path, request: pytest.FixtureRequest) -> Iterator[p
 def test_sockets_journal_and_cdi_files_are_below_the_folders_of_the_settings(
     root: pathlib.Path, registered: pathlib.Path, request: pytest.FixtureRequest
 ) -> None:
-    with grpc.insecure_channel(f"unix:{registered}") as channel:
-        result = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=5)
+    with channels.insecure(f"unix:{registered}") as channel:
+        result = services.RegistrationStub(channel).GetInfo(wire.InfoRequest(), timeout=waits.SECONDS)
     by_pod = request.node.callspec.params["registered"]
     home = root / "plugins" / DRIVER
     assert result.endpoint == str(home / (f"dra-{POD}.sock" if by_pod else "dra.sock"))

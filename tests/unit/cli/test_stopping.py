@@ -15,6 +15,7 @@ import typer
 import yaml
 
 from drakit.cli import process
+from fakes import waits
 
 CLI = pathlib.Path(process.__file__).parent
 # The demo's signals raise KeyboardInterrupt; it sets nothing.
@@ -40,13 +41,13 @@ def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     signal.signal(request.param, before)
 
 
-def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number: signal.Signals) -> None:
+def test_further_signals_right_after_the_first_have_no_effect(number: signal.Signals) -> None:
     stop, ends = NotedEvent(), queue.SimpleQueue[int]()
     process.at_signals(stop, (number,), end=ends.put, now=lambda: 7.0)
     assert not stop.is_set()
     for _ in range(2):
         signal.raise_signal(number)
-        assert stop.wait(60.0)
+        assert stop.wait(waits.SECONDS)
     assert stop.by == ["signals"], "the signal's own code runs in the main thread, and may interrupt it while it holds the event's lock"
     assert ends.empty()
 
@@ -56,7 +57,7 @@ def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None
     process.at_signals(stop, (number,), end=ends.put, now=lambda: next(times))
     for _ in range(2):
         signal.raise_signal(number)
-    assert ends.get(timeout=60.0) == 128 + number
+    assert ends.get(timeout=waits.SECONDS) == 128 + number
     assert stop.by == ["signals"]
 
 
@@ -73,7 +74,7 @@ print(stop.wait(60))
 
 
 def test_a_signal_that_misses_the_main_thread_stops_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=120, check=True)
+    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=waits.SECONDS, check=True)
     assert ended.stdout == "True\n"
 
 
@@ -89,8 +90,8 @@ stop.set()
 """
 
 
-def test_a_stop_that_hangs_is_cut_off_and_says_where() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+def test_a_stop_that_hangs_is_ended_with_a_stack_trace() -> None:
+    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert ended.returncode == 1
     assert "in hangs_in_the_hardware" in ended.stderr
 
@@ -129,7 +130,7 @@ ONE_LINE = (130, "", "drakit: interrupted\n")
 
 def interrupted(moment: str | int, *arguments: str, before: str = "") -> tuple[int, str, str]:
     program = INTERRUPTED.format(moment=moment, before=before)
-    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     return (ended.returncode, ended.stdout, ended.stderr)
 
 
@@ -174,7 +175,7 @@ def loses():
 """
 
 
-def test_an_interrupt_that_a_finalizer_loses_ends_the_command() -> None:
+def test_an_interrupt_swallowed_by_a_finalizer_still_ends_the_command() -> None:
     assert interrupted("", "loses", before=LOSES) == ONE_LINE
 
 
@@ -189,7 +190,7 @@ def converts():
 """
 
 
-def test_an_interrupt_that_a_library_makes_an_error_of_is_one_line() -> None:
+def test_an_interrupt_that_a_library_converts_to_an_error_is_one_line() -> None:
     assert interrupted("", "converts", before=CONVERTS) == ONE_LINE
 
 
@@ -222,7 +223,7 @@ def test_an_interrupted_command_ends_in_one_line(capsys: pytest.CaptureFixture[s
     assert (ended.value.code, *capsys.readouterr()) == (130, "", "fpga: interrupted\n")
 
 
-def test_a_command_that_says_itself_that_it_was_interrupted_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_reports_its_interruption_once(capsys: pytest.CaptureFixture[str]) -> None:
     program = typer.Typer()
 
     @program.command()

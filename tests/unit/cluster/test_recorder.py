@@ -7,6 +7,7 @@ from drakit_cluster.api.reviewing import TRUSTED, Review
 from drakit_cluster.client import recorder
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import EVENT, POD, Resource
+from fakes import waits
 from unit.cluster import samples
 
 
@@ -25,7 +26,7 @@ class Slow(registry.Registry):
         return super().create(resource, obj, namespace=namespace, review=review)
 
 
-def test_what_was_recorded_is_written_before_the_end() -> None:
+def test_recorded_events_are_written_before_the_recorder_ends() -> None:
     api = registry.Registry()
     written = recorder.Recorder(api, "tester")
     written.start()
@@ -35,17 +36,17 @@ def test_what_was_recorded_is_written_before_the_end() -> None:
     assert len(api.list(EVENT).items) == 20
 
 
-def test_after_the_end_nothing_more_is_written_however_much_is_left() -> None:
+def test_after_the_end_no_queued_event_is_written() -> None:
     api = Slow()
     writing = recorder.Recorder(api, "tester")
     writing.start()
     for number in range(5):
         writing.normal(POD, samples.pod(), "Reason", f"text {number}")
-    assert api.asked.wait(10)
+    assert api.asked.wait(waits.SECONDS)
     ending = threading.Thread(target=writing.stop, kwargs={"seconds": 0.0})
     ending.start()
     ending.join(0.2)
     api.through.release(5)
-    ending.join(10)
+    ending.join(waits.SECONDS)
     assert not ending.is_alive()
     assert len(api.list(EVENT).items) == 1

@@ -13,6 +13,7 @@ from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, POD, SLICE, Resource
 from drakit_cluster.runtime import ContainerView, Mode
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
 
@@ -102,7 +103,7 @@ class QuickCluster:
         self.create(POD, pod)
         return self.phase(json_types.text(pod, "metadata", "name"), "Running")
 
-    def until(self, probe: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+    def until(self, probe: Callable[[], object], what: str, timeout: float = waits.SECONDS) -> None:
         self.cluster.wait_for(lambda: probe() or None, timeout=timeout, what=what)
 
     def phase(self, pod: str, phase: str) -> Object:
@@ -112,7 +113,7 @@ class QuickCluster:
             found = self.find(POD, pod)
             return found if found and json_types.text(found, "status", "phase") == phase else None
 
-        return self.cluster.wait_for(probe, timeout=30.0, what=f"phase {phase} of pod {pod}")
+        return self.cluster.wait_for(probe, timeout=waits.SECONDS, what=f"phase {phase} of pod {pod}")
 
     def gone(self, resource: Resource, name: str) -> None:
         """Wait until an object is not there any more."""

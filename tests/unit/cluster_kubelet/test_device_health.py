@@ -13,13 +13,13 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.health_plugin import Health
 from unit.cluster_kubelet.plugin import DRIVER, Plugin
 from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 TIMING = dataclasses.replace(QUICK, health_retry=0.1)
-WAIT = 30.0
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def states(cluster: QuickCluster) -> list[str]:
 
 
 def expect(cluster: QuickCluster, *expected: str) -> None:
-    cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=WAIT)
+    cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=waits.SECONDS)
 
 
-def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(cluster: QuickCluster) -> None:
+def test_an_unhealthy_device_and_its_recovery_are_in_the_pod_status(cluster: QuickCluster) -> None:
     _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
     run(cluster, "a")
@@ -103,11 +103,11 @@ def test_a_container_that_uses_single_requests_shows_each_with_its_own_devices(c
 )
 def test_the_stream_is_opened_in_the_newest_version(cluster: QuickCluster, served: tuple[str, ...], asked: str) -> None:
     _, health = start(cluster, *served)
-    cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
+    cluster.until(lambda: health.opened, "a stream", timeout=waits.SECONDS)
     assert set(health.opened) == {asked}
 
 
-def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(cluster: QuickCluster) -> None:
+def test_devices_of_a_stopped_driver_are_unknown_until_it_returns(cluster: QuickCluster) -> None:
     plugin, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
     run(cluster, "a")
@@ -118,7 +118,7 @@ def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(cluster: 
     expect(cluster, "Healthy")
 
 
-def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(cluster: QuickCluster) -> None:
+def test_an_ended_health_stream_clears_all_health_and_is_reopened(cluster: QuickCluster) -> None:
     _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
     run(cluster, "a")
@@ -127,7 +127,7 @@ def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(cluster: QuickCl
     assert states(cluster) == ["Healthy"]
     health.hang_up()
     expect(cluster, "Unknown")
-    cluster.until(lambda: len(health.opened) >= 2, "another stream", timeout=WAIT)
+    cluster.until(lambda: len(health.opened) >= 2, "another stream", timeout=waits.SECONDS)
 
 
 def test_devices_of_a_plugin_without_the_service_are_unknown(cluster: QuickCluster) -> None:
@@ -152,13 +152,13 @@ def test_a_report_that_is_not_repeated_in_its_time_is_unknown(cluster: QuickClus
         pytest.param("ResourceHealthStatusMessage", ["Unhealthy"], id="no message is shown"),
     ],
 )
-def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
+def test_with_their_gate_off_health_fields_are_not_shown(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
     cluster = QuickCluster(folder, timing=TIMING, gates=FeatureGates.of({gate: False})).start()
     try:
         _, health = start(cluster, "v1")
         health.say(device("gpu-0", wire.UNHEALTHY, "too hot"))
         if expected:
-            cluster.until(lambda: health.opened, "a stream", timeout=WAIT)
+            cluster.until(lambda: health.opened, "a stream", timeout=waits.SECONDS)
         run(cluster, "a")
         expect(cluster, *expected)
         assert all("message" not in one for status in shown(cluster) for one in json_types.objects(status, "resources"))
@@ -167,7 +167,7 @@ def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected:
         cluster.stop()
 
 
-def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:
+def test_a_health_report_expires_and_only_a_visible_change_is_written() -> None:
     now = [100.0]
     table = healths.HealthTable(30.0, lambda: now[0])
     one = PreparedDevice(requests=(), pool="p", device="d", cdi_ids=())

@@ -11,6 +11,7 @@ from drakit_cluster.client.client import ApiClient
 from drakit_cluster.client.informer import Change, Informer, Loop, Selection
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.resources import NODE
+from fakes import waits
 
 Seen = list[tuple[str, str]]
 
@@ -27,7 +28,7 @@ class Inbox:
 
     def take(self, count: int) -> Seen:
         """Return exactly so many changes; more of them at that moment are an error."""
-        found = [self._queue.get(timeout=10) for _ in range(count)]
+        found = [self._queue.get(timeout=waits.SECONDS) for _ in range(count)]
         assert self._queue.empty()
         return found
 
@@ -42,7 +43,7 @@ def _follow(api: Registry | ApiClient, inbox: Inbox) -> Informer:
     return informer
 
 
-def test_present_and_coming_objects_are_sent_in_order() -> None:
+def test_existing_and_new_objects_are_sent_in_order() -> None:
     registry, inbox = Registry(), Inbox()
     registry.create(NODE, _node("a"))
     informer = _follow(registry, inbox)
@@ -98,12 +99,12 @@ def test_a_loop_acts_once_for_a_burst_and_only_after_the_first_list() -> None:
 
     loop = Loop(registry, "test", [Selection(resource=NODE)], observe, act)
     loop.start()
-    assert acted.wait(10)
+    assert acted.wait(waits.SECONDS)
     loop.stop()
     assert sizes[0] == 50
 
 
-def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_continues_after_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[int] = []
     second = threading.Event()
 
@@ -116,16 +117,16 @@ def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
 
     loop = Loop(Registry(), "test", [Selection(resource=NODE)], lambda _change: None, act)
     loop.start()
-    assert second.wait(10)
+    assert second.wait(waits.SECONDS)
     loop.stop()
     assert "a bug" in capsys.readouterr().err
 
 
-def test_a_loop_says_which_versions_it_has_observed() -> None:
+def test_a_loop_reports_the_versions_it_has_observed() -> None:
     registry, go, observed = Registry(), threading.Event(), threading.Event()
 
     def observe(_change: Change) -> None:
-        assert go.wait(60)
+        assert go.wait(waits.SECONDS)
         observed.set()
 
     loop = Loop(registry, "test", [Selection(resource=NODE)], observe, lambda: None)
@@ -133,7 +134,7 @@ def test_a_loop_says_which_versions_it_has_observed() -> None:
     loop.start()
     assert not loop.has_observed(NODE, node)
     go.set()
-    assert observed.wait(60)
+    assert observed.wait(waits.SECONDS)
     loop.stop()
     assert loop.has_observed(NODE, node)
     later = registry.create(NODE, _node("b"))

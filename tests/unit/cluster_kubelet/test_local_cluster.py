@@ -17,6 +17,7 @@ from drakit_cluster.cluster import ClusterEvent, LocalCluster
 from drakit_cluster.cluster_node import FolderError
 from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects.resources import CLAIM, NODE, POD
+from fakes import waits
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE
 from unit.cluster_kubelet.quick_cluster import QuickCluster
@@ -49,7 +50,7 @@ def test_a_folder_with_too_long_a_path_is_named(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "Node"])
-def test_a_node_name_that_kubernetes_would_not_take_is_refused(folder: pathlib.Path, name: str) -> None:
+def test_an_invalid_node_name_is_refused(folder: pathlib.Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid node name"):
         LocalCluster(folder, nodes=(name,))
 
@@ -60,7 +61,7 @@ def test_a_stopped_cluster_leaves_no_thread_no_process_and_no_credentials(folder
     running.run(objects.pod("p"))
     running.stop()
     running.stop()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + waits.SECONDS
     while left := [thread for thread in threading.enumerate() if thread not in before and thread.is_alive()]:
         assert time.monotonic() < deadline, left
         time.sleep(0.01)
@@ -76,13 +77,13 @@ def test_a_cluster_that_cannot_start_leaves_nothing_behind(folder: pathlib.Path)
     assert not (folder / "kubeconfig").exists()
 
 
-def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
+def test_a_kubelet_stops_while_a_driver_hangs(folder: pathlib.Path) -> None:
     running = QuickCluster(folder, timing=Timing()).start()
     plugin = running.plugin()
     release, ended = threading.Event(), threading.Event()
 
     def hang(_response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
-        release.wait(90)
+        release.wait(waits.SECONDS)
         ended.set()
 
     plugin.on_prepare = hang
@@ -96,25 +97,25 @@ def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
     running.stop()
 
 
-def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
+def test_events_of_the_cluster_can_be_followed(cluster: QuickCluster) -> None:
     seen: list[ClusterEvent] = []
     follower = threading.Thread(target=lambda: seen.extend(cluster.cluster.events()))
     follower.start()
     cluster.run(objects.pod("p"))
     cluster.until(lambda: cluster.events("Running"), "the last event")
     cluster.cluster.stop()
-    follower.join(5)
+    follower.join(waits.SECONDS)
     assert not follower.is_alive()
     assert [one.reason for one in seen if one.name == "p"] == ["Scheduled", "Running"]
     assert {one.component for one in seen} == {"drakit-cluster", "kubelet"}
 
 
-def test_waiting_in_vain_says_for_what(cluster: QuickCluster) -> None:
+def test_a_wait_in_vain_names_its_condition(cluster: QuickCluster) -> None:
     with pytest.raises(TimeoutError, match=r"timed out after 0\.05 s waiting for the moon"):
         cluster.cluster.wait_for(lambda: None, timeout=0.05, what="the moon")
 
 
-def test_a_cluster_in_the_folder_of_an_earlier_one_unprepares_what_that_one_left(folder: pathlib.Path) -> None:
+def test_a_cluster_unprepares_claims_left_by_an_earlier_one_in_its_folder(folder: pathlib.Path) -> None:
     first = QuickCluster(folder).start()
     plugin = first.plugin()
     first.offer("gpu-0")

@@ -20,8 +20,8 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
 from drakit_gpu.health import faults
 from drakit_gpu.sharing import gpu_settings
-from drakit_nic.attach import attacher
-from fakes import driver_process, forked_cli
+from drakit_nic.attach import collector
+from fakes import driver_process, forked_cli, waits
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "events.md"
@@ -29,7 +29,6 @@ NICS = PAGE.with_name("devices-nic.md")
 CHANGING = frozenset({"shareID", "interfaceName", "hardwareAddress", "lastTransitionTime"})
 FAULT = markdown.ROOT / "tests" / "e2e" / "gpu_fault.py"
 GPU, NIC, NODE = "gpu.drakit.dev", "nic.drakit.dev", "node-1"
-SECONDS = 60.0
 UNLINKED = '- {name: eth3, mac: "02:d9:a1:00:00:03", mtu: 9000, pciBusID: "0000:4c:00.0", driver: mlx5_core, carrier: false}\n'
 SETTINGS = ("report.conditions=always", "nic.carrier_loss=taint", "nic.rules=[{match: eth3, speed: 10G}]")
 PARTITION = f'device.attributes["{GPU}"].?profile.orValue("") == "2g.10gb"'
@@ -81,7 +80,7 @@ def key_of(taint: Object) -> tuple[str, ...]:
 
 def fault(root: pathlib.Path, machine: pathlib.Path, *words: str) -> None:
     """Let something happen to a GPU of the node."""
-    subprocess.run([sys.executable, str(FAULT), str(machine), str(root / "mock"), NODE, *words], check=True, timeout=SECONDS)
+    subprocess.run([sys.executable, str(FAULT), str(machine), str(root / "mock"), NODE, *words], check=True, timeout=waits.SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +106,7 @@ def seen(commands: forked_cli.Commands) -> Iterator[Seen]:
 
 
 def until(condition: Callable[[], bool], driver: driver_process.Process) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + waits.SECONDS
     while not condition():
         assert time.monotonic() < deadline, driver.said()
         time.sleep(0.1)
@@ -130,7 +129,7 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
     shown = [tuple(re.split(r" {2,}", line)[1:]) for line in lines]
     texts = {
         "SeveralMpsDaemons": gpu_settings._MPS,
-        "ShareNotAttached": attacher._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=attacher.GRACE),
+        "ShareNotAttached": collector._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=collector.GRACE),
         held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",
         held_devices.WITHHELD_EVENT_REASON: f"pci-0000-0c-00-0: eth2 has an address of the host{held_devices._KEPT}",
         "DeviceStatusNotWritten": f"status.devices: {status._WHITE_SPACE}",

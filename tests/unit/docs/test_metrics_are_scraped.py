@@ -15,11 +15,10 @@ from drakit.inputs import documents
 from drakit.node import metrics
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import resources
-from fakes import driver_process, forked_cli, metrics_page, nic_attach
+from fakes import driver_process, forked_cli, metrics_page, nic_attach, waits
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "metrics.md"
-SECONDS = 30
 PORTS = re.compile(r"HTTP server started.*address=(\S+)")
 _SAMPLE = re.compile(r"^(drakit_\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -62,7 +61,7 @@ def families(text: str) -> dict[str, frozenset[str]]:
 
 
 def text_of(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=SECONDS) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=waits.SECONDS) as answer:
         return str(answer.read().decode())
 
 
@@ -77,7 +76,7 @@ def scrape(commands: forked_cli.Commands) -> Iterator[str]:
             for item in OBJECTS:
                 kind = next(one for one in resources.ALL if (one.api_version, one.kind) == (item["apiVersion"], item["kind"]))
                 cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
-            deadline, text = time.monotonic() + SECONDS, ""
+            deadline, text = time.monotonic() + waits.SECONDS, ""
             while 'drakit_claims{driver="gpu.drakit.dev",state="prepared"} 2.0' not in text or "drakit_nic_share_bytes_total{" not in text:
                 assert time.monotonic() < deadline, driver.said() + text
                 time.sleep(0.1)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fakes import forked_cli
+from fakes import forked_cli, waits
 from unit.docs import markdown
 
 RUNNABLE = [page for page in markdown.files() if any(block.mark == "run" for block in markdown.blocks(page))]
@@ -45,7 +45,7 @@ def run(line: str, folder: pathlib.Path, variables: dict[str, str]) -> tuple[int
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
+        timeout=waits.SECONDS,
         check=False,
     )
     return done.returncode, [normal(text.replace(variables["HOME"], HOME_SHOWN)) for text in done.stdout.splitlines()]

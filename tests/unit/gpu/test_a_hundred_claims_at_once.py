@@ -6,9 +6,7 @@ import threading
 from typing import cast
 
 from drakit_gpu import port
-from fakes import concurrent_gpu_claims
-
-PATIENCE = 90.0
+from fakes import concurrent_gpu_claims, waits
 
 
 class Meeting:
@@ -28,7 +26,7 @@ class Meeting:
             is_first = gpu not in self._came
             self._came.add(gpu)
         if is_first:
-            self._all_are_here.wait(PATIENCE)
+            self._all_are_here.wait(waits.SECONDS)
         return self._hardware.create_gpu_instance(gpu, profile_id, placement)
 
 

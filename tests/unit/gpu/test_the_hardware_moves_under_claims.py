@@ -4,7 +4,7 @@ import dataclasses
 import math
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import cast
 
 import pytest
@@ -19,9 +19,8 @@ from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import markers
 from drakit_gpu.mock import mock_driver_root, mock_gpus
-from fakes import claim_source, crash_node, slice_store
+from fakes import claim_source, crash_node, slice_store, waits
 
-ROUNDS, BETWEEN = 1500, 0.02
 HEALTH = faults.HealthPolicy(settle=0.2, hold=0.2, event_wait=0.05, poll=0.1)
 PART, SMALL, OTHER = "gpu-0-mig-3g20gb-9-0", "gpu-0-mig-1g5gb-19-1", "gpu-0-mig-1g5gb-19-6"
 OLD, NEW = "580.95.05", "580.126.09"
@@ -132,28 +131,23 @@ class Versioned:
 def running(tmp_path: pathlib.Path) -> Iterator[Running]:
     made = Running(tmp_path)
     made.start()
-    assert eventually(lambda: PART in made.published())
+    assert waits.eventually(lambda: PART in made.published())
     yield made
     made.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
-
-
-def test_what_a_claim_holds_is_offered_to_nobody_after_an_admin_repartitions(running: Running) -> None:
+def test_a_claimed_device_is_not_offered_after_an_admin_repartitions(running: Running) -> None:
     ref, error = running.prepare(PART)
     assert error == ""
     running.replace_instance(profile=19, size=1)
-    assert eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY and SMALL not in running.published())
+    assert waits.eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY and SMALL not in running.published())
     assert {PART, OTHER} <= running.published(), "the claim's device stays, and so does the rest of the GPU"
     assert "gpu-0-mig-1g5gb-19-0" not in running.published(), "the admin's device fills slices that the claim holds"
-    assert eventually(lambda: any("was deleted" in message for message in running.events))
+    assert waits.eventually(lambda: any("was deleted" in message for message in running.events))
     _, error = running.prepare(SMALL)
     assert f"has hardware in common with {PART}" in error
     running.unprepare(ref)
-    assert eventually(lambda: {SMALL, "gpu-0-mig-1g5gb-19-0"} <= running.published() and PART not in running.published())
+    assert waits.eventually(lambda: {SMALL, "gpu-0-mig-1g5gb-19-0"} <= running.published() and PART not in running.published())
     assert len(running.hardware.gpu_instances(running.gpu)) == 1, "the admin's instance is kept"
 
 
@@ -164,15 +158,15 @@ def test_the_whole_gpu_is_not_offered_while_a_claim_holds_a_part_of_it(running: 
     running.hardware.destroy_compute_instance(running.gpu, instance.id, 0)
     running.hardware.destroy_gpu_instance(running.gpu, instance.id)
     running.hardware.set_mig_mode(running.gpu, enabled=False)
-    assert eventually(lambda: running.published() >= {PART} and OTHER not in running.published())
+    assert waits.eventually(lambda: running.published() >= {PART} and OTHER not in running.published())
     assert "gpu-0" not in running.published()
-    assert eventually(lambda: "MIG mode was turned off" in running.health_of(PART)[1])
+    assert waits.eventually(lambda: "MIG mode was turned off" in running.health_of(PART)[1])
     running.stop()
     running.start()
-    assert eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY)
+    assert waits.eventually(lambda: running.health_of(PART)[0] is contexts.Health.UNHEALTHY)
     assert "gpu-0" not in running.published()
     running.unprepare(ref)
-    assert eventually(lambda: "gpu-0" in running.published() and PART not in running.published())
+    assert waits.eventually(lambda: "gpu-0" in running.published() and PART not in running.published())
 
 
 def test_a_driver_upgrade_refreshes_cdi_files_at_start(running: Running) -> None:
@@ -182,7 +176,7 @@ def test_a_driver_upgrade_refreshes_cdi_files_at_start(running: Running) -> None
     running.upgrade()
     made = running.hardware.gpu_instances(running.gpu)
     running.start()
-    assert eventually(lambda: running.libraries() == {NEW})
+    assert waits.eventually(lambda: running.libraries() == {NEW})
     assert running.hardware.gpu_instances(running.gpu) == made
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from drakit.core import errors, ports
 from drakit.journal import locks
+from fakes import waits
 
 HOLDER = """
 import pathlib, sys
@@ -90,7 +91,7 @@ def test_taking_more_while_holding_is_an_error_not_a_deadlock(tmp_path: pathlib.
         pass
 
 
-def test_nothing_to_hold_is_fine(tmp_path: pathlib.Path) -> None:
+def test_holding_no_lock_succeeds(tmp_path: pathlib.Path) -> None:
     with locks.FileLocks(tmp_path).hold([], always):
         pass
 
@@ -116,7 +117,7 @@ def test_threads_with_overlapping_sets_exclude_each_other_and_all_finish(tmp_pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(timeout=waits.SECONDS)
     assert not any(thread.is_alive() for thread in threads)
     assert overlaps == []
 
@@ -136,11 +137,11 @@ def test_processes_exclude_each_other_by_name(tmp_path: pathlib.Path) -> None:
         thread.start()
         assert not taken.wait(0.1)
         child.communicate("")
-        thread.join(timeout=10)
+        thread.join(timeout=waits.SECONDS)
         assert taken.is_set()
 
 
-def test_death_releases(tmp_path: pathlib.Path) -> None:
+def test_a_killed_process_releases_its_locks(tmp_path: pathlib.Path) -> None:
     with another_process_holds(tmp_path, "gpu-0") as child:
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -158,7 +159,7 @@ for _ in range(100):
         pass
 """
     children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(seed)]) for seed in range(3)]
-    assert [child.wait(timeout=60) for child in children] == [0, 0, 0]
+    assert [child.wait(timeout=waits.SECONDS) for child in children] == [0, 0, 0]
 
 
 def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathlib.Path) -> None:
@@ -178,7 +179,7 @@ def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathli
             first.communicate("")
             assert not entered.wait(0.1)
             second.communicate("")
-            waiting.join(timeout=10)
+            waiting.join(timeout=waits.SECONDS)
     assert entered.is_set()
 
 
@@ -188,13 +189,13 @@ def test_a_folder_that_cannot_be_made_names_the_fix(tmp_path: pathlib.Path) -> N
         locks.FileLocks(tmp_path)
 
 
-def test_who_is_not_waited_for_any_more_stops_waiting(tmp_path: pathlib.Path) -> None:
+def test_a_wait_for_a_lock_ends_when_its_caller_leaves(tmp_path: pathlib.Path) -> None:
     for held, asking in [(locks.FileLocks(tmp_path), None), (locks.FileLocks(tmp_path), locks.FileLocks(tmp_path))]:
         outcomes: list[BaseException] = []
         with held.hold(["gpu-0"], always):
             waiter = threading.Thread(target=give_up, args=(asking or held, outcomes))
             waiter.start()
-            waiter.join(10)
+            waiter.join(waits.SECONDS)
         assert isinstance(outcomes[0], errors.CallerGoneError)
         with held.hold(["gpu-0"], always):
             pass
@@ -223,7 +224,7 @@ def test_disposable_locks_exclude_and_leave_no_file_of_their_own(tmp_path: pathl
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(waits.SECONDS)
     assert overlaps == [0]
     assert [path.name for path in (tmp_path / "claims").iterdir()] == [locks.SHARED_FILE]
     assert stat.S_IMODE((tmp_path / "claims" / locks.SHARED_FILE).stat().st_mode) == 0o600
@@ -238,7 +239,7 @@ def test_disposable_locks_of_different_names_do_not_wait_for_each_other(tmp_path
             pass
 
 
-def test_a_hold_whose_end_never_came_lets_go_when_it_is_dropped(tmp_path: pathlib.Path) -> None:
+def test_a_hold_that_was_never_closed_is_released_when_collected(tmp_path: pathlib.Path) -> None:
     """As where an exception falls between the end of the body and the lock's own: a tracer's, or a signal's."""
     taken = locks.FileLocks(tmp_path)
     hold = taken.hold(["gpu-0"], always)
@@ -249,7 +250,7 @@ def test_a_hold_whose_end_never_came_lets_go_when_it_is_dropped(tmp_path: pathli
 
 
 @pytest.mark.parametrize("disposable", [False, True], ids=["devices", "claims"])
-def test_a_copy_of_the_descriptors_in_a_forked_child_keeps_no_lock(tmp_path: pathlib.Path, *, disposable: bool) -> None:
+def test_a_forked_child_keeps_no_lock(tmp_path: pathlib.Path, *, disposable: bool) -> None:
     taken = locks.FileLocks(tmp_path, disposable=disposable)
     with taken.hold(["gpu-0"], always):
         child = os.fork()
@@ -276,6 +277,6 @@ def test_the_error_of_a_wait_names_the_lock_and_the_kind_of_holder(tmp_path: pat
         outcomes: list[BaseException] = []
         waiter = threading.Thread(target=give_up, args=(holder, outcomes))
         waiter.start()
-        waiter.join(10)
+        waiter.join(waits.SECONDS)
     assert caught.value.lock == "gpu-0"
     assert str(outcomes[0]).startswith("gpu-0 is locked by another call, which did not")

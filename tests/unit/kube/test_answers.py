@@ -9,6 +9,7 @@ import pytest
 
 from drakit.core import errors, records
 from drakit.kube import access, client
+from fakes import waits
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 CLOSE = b""
@@ -116,7 +117,7 @@ def test_an_answer_is_read_whole_and_its_connection_is_used_again(answer: bytes)
 def test_a_connection_that_ends_is_not_used_again(answer: bytes) -> None:
     with scripted(answer, OK) as (server, connection):
         assert get(connection) == {}
-        assert server.sent.acquire(timeout=10)
+        assert server.sent.acquire(timeout=waits.SECONDS)
         assert get(connection) == {}
         assert server.connections == 2
 
@@ -181,7 +182,7 @@ def talking(say: Callable[[socket.socket], None]) -> Iterator[client.Client]:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield client.Client(access.by_token(f"http://127.0.0.1:{listening.getsockname()[1]}", lambda: "token"))
-        thread.join(10)
+        thread.join(waits.SECONDS)
 
 
 def test_the_time_is_for_the_whole_answer_however_it_dribbles() -> None:

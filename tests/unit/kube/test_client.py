@@ -19,6 +19,7 @@ import yaml
 
 from drakit.core import errors
 from drakit.kube import client
+from fakes import waits
 
 BEARER = "letters-and-digits"
 
@@ -215,7 +216,7 @@ def test_a_server_that_does_not_answer_in_time_is_an_error(server: Server, conne
     release = threading.Event()
 
     def answer(request: Answering) -> None:
-        release.wait(10)
+        release.wait(waits.SECONDS)
 
     server.answer = answer
     error = refusal(connection, timeout=0.1)
@@ -260,7 +261,7 @@ class Streaming:
         request.send_response(200)
         request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
-        while piece := self.pieces.get(timeout=10):
+        while piece := self.pieces.get(timeout=waits.SECONDS):
             request.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
         if piece is None:
             request.wfile.write(b"0\r\n\r\n")
@@ -271,12 +272,12 @@ def test_events_come_one_by_one_however_they_are_cut(server: Server, connection:
     server.answer = streaming = Streaming()
     for piece in (b'{"n": 1}\n{"n"', b": 2}", b"\n\n", b'{"n": 3}\n', None):
         streaming.pieces.put(piece)
-    assert [event["n"] for event in connection.stream("/things", query={"watch": "true"}, timeout=10)] == [1, 2, 3]
+    assert [event["n"] for event in connection.stream("/things", query={"watch": "true"}, timeout=waits.SECONDS)] == [1, 2, 3]
 
 
 def test_an_event_is_given_while_the_answer_is_still_open(server: Server, connection: client.Client) -> None:
     server.answer = streaming = Streaming()
-    events = iter(connection.stream("/things", query={}, timeout=10))
+    events = iter(connection.stream("/things", query={}, timeout=waits.SECONDS))
     streaming.pieces.put(b'{"n": 1}\n')
     assert next(events) == {"n": 1}
     streaming.pieces.put(None)
@@ -285,13 +286,13 @@ def test_an_event_is_given_while_the_answer_is_still_open(server: Server, connec
 
 def test_a_silent_stream_is_ended_from_another_thread(server: Server, connection: client.Client) -> None:
     server.answer = streaming = Streaming()
-    stream = connection.stream("/things", query={}, timeout=30)
+    stream = connection.stream("/things", query={}, timeout=waits.SECONDS)
     seen: list[object] = []
     reader = threading.Thread(target=lambda: seen.extend(stream), daemon=True)
     reader.start()
     stream.close()
     stream.close()
-    reader.join(10)
+    reader.join(waits.SECONDS)
     streaming.pieces.put(None)
     assert not reader.is_alive()
     assert seen == []
@@ -299,7 +300,7 @@ def test_a_silent_stream_is_ended_from_another_thread(server: Server, connection
 
 def test_a_stream_that_is_closed_before_it_is_read_leaves_no_connection_behind(server: Server, connection: client.Client) -> None:
     server.answer = streaming = Streaming()
-    stream = connection.stream("/things", query={}, timeout=10)
+    stream = connection.stream("/things", query={}, timeout=waits.SECONDS)
     stream.close()
     with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
@@ -315,7 +316,7 @@ def test_a_stream_that_nobody_reads_leaves_no_connection_behind(server: Server, 
     server.answer = streaming = Streaming()
     with warnings.catch_warnings(record=True) as result:
         warnings.simplefilter("always")
-        connection.stream("/things", query={}, timeout=10).close()
+        connection.stream("/things", query={}, timeout=waits.SECONDS).close()
         connection.close()
         gc.collect()
     assert [str(one.message) for one in result if one.category is ResourceWarning] == []
@@ -327,7 +328,7 @@ def test_a_stream_that_breaks_off_or_falls_silent_is_an_error(server: Server, co
     streaming.pieces.put(b'{"n": 1}\n')
     streaming.pieces.put(b"")
     with pytest.raises(errors.ApiError, match="no answer"):
-        list(connection.stream("/things", query={}, timeout=10))
+        list(connection.stream("/things", query={}, timeout=waits.SECONDS))
     with pytest.raises(errors.ApiError, match="no answer"):
         list(connection.stream("/things", query={}, timeout=0.1))
     streaming.pieces.put(None)
@@ -336,7 +337,7 @@ def test_a_stream_that_breaks_off_or_falls_silent_is_an_error(server: Server, co
 def test_a_refused_stream_is_an_error_at_once(server: Server, connection: client.Client) -> None:
     server.answer = answer_with(410, status(410, "Expired", "too old"))
     with pytest.raises(errors.ApiError) as raised:
-        connection.stream("/things", query={}, timeout=10)
+        connection.stream("/things", query={}, timeout=waits.SECONDS)
     assert (raised.value.status, raised.value.reason) == (410, "Expired")
 
 
@@ -372,4 +373,4 @@ def test_a_kubeconfig_that_cannot_be_used_is_a_clear_error(tmp_path: pathlib.Pat
 
 def test_reading_a_claim_file_does_not_pay_for_the_official_client() -> None:
     code = "import sys; import drakit.kube.client, drakit.kube.slices, drakit.kube.file_claims; sys.exit('kubernetes' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=waits.SECONDS)

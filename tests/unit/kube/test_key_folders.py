@@ -13,6 +13,7 @@ import trustme
 import yaml
 
 from drakit.kube import access
+from fakes import waits
 
 LOAD = """
 import pathlib, signal, sys
@@ -62,7 +63,7 @@ def begin(config: pathlib.Path, folder: pathlib.Path) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.send_signal(number)
-    process.wait(30)
+    process.wait(waits.SECONDS)
     assert process.stdout is not None
     process.stdout.close()
 

@@ -18,6 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import errors, names, ports
 from drakit.kubelet import codec, dra, server
 from drakit.telemetry import logs
+from fakes import channels, waits
 
 UID = "11111111-2222-3333-4444-555555555555"
 OTHER = "66666666-7777-8888-9999-000000000000"
@@ -59,7 +60,7 @@ def stub(engine: ScriptedEngine) -> collections.abc.Iterator[services.DRAPluginS
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dra"))
     served = server.SocketServer(folder / "dra.sock", dra.DraService(engine).register, threads=4)
     served.start()
-    with grpc.insecure_channel(f"unix:{served.path}") as channel:
+    with channels.insecure(f"unix:{served.path}") as channel:
         yield services.DRAPluginStub(channel)
     served.stop(grace=0)
     shutil.rmtree(folder)
@@ -70,11 +71,11 @@ def claim(uid: str = UID, name: str = "c", namespace: str = "ns") -> wire.Claim:
 
 
 def prepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, wire.NodePrepareResourceResponse]:
-    return dict(stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=claims), timeout=10).claims)
+    return dict(stub.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=claims), timeout=waits.SECONDS).claims)
 
 
 def unprepare(stub: services.DRAPluginStub, *claims: wire.Claim) -> dict[str, str]:
-    answer = stub.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=claims), timeout=10)
+    answer = stub.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=claims), timeout=waits.SECONDS)
     return {uid: entry.error for uid, entry in answer.claims.items()}
 
 
@@ -91,7 +92,7 @@ def test_a_prepared_claim_is_answered_with_its_devices(stub: services.DRAPluginS
     assert engine.asked == [claims.ClaimRef(uid=names.ClaimUid(UID), namespace="ns", name="c")]
 
 
-def test_every_uid_asked_for_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_every_requested_uid_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     engine.on_prepare = lambda refs, caller: {names.ClaimUid("somebody-else"): claims.Outcome()}
     answer = prepare(stub, claim(), claim(OTHER, "d"))
     assert {uid: entry.error for uid, entry in answer.items()} == {UID: codec.NO_ANSWER, OTHER: codec.NO_ANSWER}
@@ -102,13 +103,13 @@ def test_a_claim_with_no_device_and_no_error_still_has_its_entry(stub: services.
     assert (answer[UID].error, len(answer[UID].devices)) == ("", 0)
 
 
-def test_an_empty_request_is_answered_empty_without_asking_the_engine(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_an_empty_request_is_answered_without_the_engine(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert prepare(stub) == {}
     assert unprepare(stub) == {}
     assert engine.asked == []
 
 
-def test_a_claim_asked_for_twice_is_worked_on_once(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_a_claim_listed_twice_is_prepared_once(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert list(prepare(stub, claim(), claim())) == [UID]
     assert len(engine.asked) == 1
 
@@ -126,9 +127,7 @@ def test_a_claim_asked_for_twice_is_worked_on_once(stub: services.DRAPluginStub,
         (claim(OTHER, namespace=".."), "namespace: '..' is not a DNS label"),
     ],
 )
-def test_a_malformed_claim_gets_an_error_of_its_own_and_the_others_go_on(
-    stub: services.DRAPluginStub, engine: ScriptedEngine, bad: wire.Claim, error: str
-) -> None:
+def test_a_malformed_claim_fails_alone(stub: services.DRAPluginStub, engine: ScriptedEngine, bad: wire.Claim, error: str) -> None:
     answer = prepare(stub, bad, claim())
     assert error in answer[bad.uid].error
     assert answer[UID].error == ""
@@ -136,12 +135,12 @@ def test_a_malformed_claim_gets_an_error_of_its_own_and_the_others_go_on(
     assert [ref.uid for ref in engine.asked] == [UID, UID]
 
 
-def test_a_uid_asked_for_once_well_and_once_malformed_is_refused(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_a_uid_with_a_valid_and_a_malformed_entry_is_refused(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert "name" in prepare(stub, claim(), claim(name="a/b"))[UID].error
     assert engine.asked == []
 
 
-def test_errors_of_the_engine_reach_the_claims_and_the_service_lives(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_an_exception_of_the_engine_fails_its_claims_and_not_the_service(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     def fail(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         raise errors.JournalError("disk full")
 
@@ -167,14 +166,14 @@ def test_an_error_always_fits_the_wire(stub: services.DRAPluginStub, engine: Scr
     assert 0 < len(result) <= codec.ERROR_MAX
 
 
-def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_the_engine_detects_that_its_caller_cancelled(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     waiting: list[bool] = []
     entered, cancelled, done = threading.Event(), threading.Event(), threading.Event()
 
     def slow(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         waiting.append(caller.is_waiting())
         entered.set()
-        cancelled.wait(10)
+        cancelled.wait(waits.SECONDS)
         waiting.append(caller.is_waiting())
         done.set()
         return {}
@@ -182,16 +181,16 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     engine.on_prepare = slow
     pending = threading.Thread(target=lambda: expect(grpc.StatusCode.DEADLINE_EXCEEDED, stub, 0.3), daemon=True)
     pending.start()
-    assert entered.wait(10)
-    pending.join(10)
+    assert entered.wait(waits.SECONDS)
+    pending.join(waits.SECONDS)
     cancelled.set()
-    assert done.wait(10)
+    assert done.wait(waits.SECONDS)
     assert waiting == [True, False]
     engine.on_prepare = lambda refs, caller: {ref.uid: claims.Outcome() for ref in refs}
     assert prepare(stub, claim())[UID].error == ""
 
 
-def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_the_engine_detects_a_caller_that_disconnects_early(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     waiting: list[bool] = []
     entered, gone, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -207,10 +206,10 @@ def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: ser
 
     engine.on_prepare = slow
     method: Any = stub.NodePrepareResources  # The generated types know of calls that are waited for only.
-    pending = method.future(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=60)
-    assert entered.wait(10)
+    pending = method.future(wire.NodePrepareResourcesRequest(claims=[claim()]), timeout=waits.SECONDS)
+    assert entered.wait(waits.SECONDS)
     assert pending.cancel()
-    assert done.wait(20)
+    assert done.wait(waits.SECONDS)
     assert waiting == [True, False]
 
 

@@ -4,7 +4,7 @@ import pathlib
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 import pytest
@@ -19,6 +19,7 @@ from drakit.core import claim as claims
 from drakit.core import context, names, ports
 from drakit.kubelet import dra, health, health_client, health_service, server
 from drakit.node import node, timing
+from fakes import channels, waits
 
 UID = "11111111-2222-3333-4444-555555555555"
 SHARE = names.ShareId("aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee")
@@ -35,7 +36,7 @@ class Engine:
 
     def prepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, claims.Outcome]:
         self.entered.release()
-        self.go.wait(30)
+        self.go.wait(waits.SECONDS)
         return {ref.uid: claims.Outcome(devices=(SHARED,)) for ref in refs}
 
     def unprepare(self, refs: Sequence[claims.ClaimRef], caller: ports.Caller) -> Mapping[names.ClaimUid, str]:
@@ -67,21 +68,16 @@ def served(engine: Engine, board: health.HealthBoard) -> Iterator[server.SocketS
 
 @pytest.fixture
 def channel(served: server.SocketServer) -> Iterator[grpc.Channel]:
-    with grpc.insecure_channel(f"unix:{served.path}") as made:
+    with channels.insecure(f"unix:{served.path}") as made:
         yield made
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(1500))
-
-
-def test_what_is_advertised_is_what_is_served_the_newest_first() -> None:
+def test_advertised_services_are_served_and_sorted_newest_first() -> None:
     assert dra.ADVERTISED == ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
-def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
+def test_health_is_sent_completely_at_once_and_at_every_change(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
     stream = open_stream(channel, version)
     assert next(stream) == [("node-1", "eth1", 1, 30, "")]
     board.report("eth1", context.Health.UNHEALTHY, "no link")
@@ -109,9 +105,9 @@ def test_no_health_is_known_where_no_driver_answers(served: server.SocketServer,
 
 def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str, str, int, int, str]]]:
     call = (
-        health_services.DRAResourceHealthStub(channel).NodeWatchResources(health_wire.NodeWatchResourcesRequest(), timeout=30)
+        health_services.DRAResourceHealthStub(channel).NodeWatchResources(health_wire.NodeWatchResourcesRequest(), timeout=waits.SECONDS)
         if version == "v1"
-        else alpha_services.DRAResourceHealthStub(channel).NodeWatchResources(alpha_wire.NodeWatchResourcesRequest(), timeout=30)
+        else alpha_services.DRAResourceHealthStub(channel).NodeWatchResources(alpha_wire.NodeWatchResourcesRequest(), timeout=waits.SECONDS)
     )
     for answer in call:
         yield [
@@ -120,22 +116,22 @@ def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str,
         ]
 
 
-def test_several_watchers_hear_the_same_and_shutdown_ends_them(channel: grpc.Channel, board: health.HealthBoard) -> None:
+def test_several_watchers_get_the_same_health_until_shutdown(channel: grpc.Channel, board: health.HealthBoard) -> None:
     streams = [open_stream(channel, version) for version in ("v1", "v1alpha1", "v1")]
     assert all(next(stream) == [("node-1", "eth1", 1, 30, "")] for stream in streams)
     board.close()
     assert [list(stream) for stream in streams] == [[], [], []]
 
 
-def test_a_watcher_that_hangs_up_makes_room(served: server.SocketServer, board: health.HealthBoard) -> None:
-    with grpc.insecure_channel(f"unix:{served.path}") as leaving:
+def test_a_disconnected_watcher_frees_its_place(served: server.SocketServer, board: health.HealthBoard) -> None:
+    with channels.insecure(f"unix:{served.path}") as leaving:
         streams = [open_stream(leaving, "v1") for _ in range(health.WATCHERS_MAX)]
         assert all(next(stream) for stream in streams)
         with pytest.raises(grpc.RpcError) as refused:
             next(open_stream(leaving, "v1"))
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    with grpc.insecure_channel(f"unix:{served.path}") as again:
-        assert eventually(lambda: can_watch(again))
+    with channels.insecure(f"unix:{served.path}") as again:
+        assert waits.eventually(lambda: can_watch(again))
 
 
 def can_watch(channel: grpc.Channel) -> bool:
@@ -145,14 +141,14 @@ def can_watch(channel: grpc.Channel) -> bool:
         return False
 
 
-def test_open_streams_keep_no_thread_from_claims(channel: grpc.Channel) -> None:
+def test_open_health_streams_do_not_block_claims(channel: grpc.Channel) -> None:
     streams = [open_stream(channel, "v1") for _ in range(health.WATCHERS_MAX)]
     assert all(next(stream) for stream in streams)
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
-    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].devices[0].share_id == SHARE
+    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].devices[0].share_id == SHARE
 
 
-def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> None:
+def test_with_every_stream_open_claims_still_have_threads() -> None:
     assert node.SERVICE_THREADS >= 2 * health.WATCHERS_MAX, "claims are prepared beside the streams of kubelets and whoever else watches"
 
 
@@ -180,41 +176,43 @@ def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
         ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", b"\0" * (5 << 20), grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
-def test_garbage_is_refused_and_the_service_lives(channel: grpc.Channel, method: str, body: bytes, code: grpc.StatusCode) -> None:
+def test_a_garbage_message_is_refused_and_the_service_continues(
+    channel: grpc.Channel, method: str, body: bytes, code: grpc.StatusCode
+) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        channel.unary_unary(method)(body, timeout=10)
+        channel.unary_unary(method)(body, timeout=waits.SECONDS)
     assert refused.value.code() is code
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
-    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].error == ""
+    assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].error == ""
 
 
-def test_a_call_in_flight_finishes_when_its_socket_is_made_again(served: server.SocketServer, engine: Engine) -> None:
+def test_a_call_in_flight_finishes_when_its_socket_is_recreated(served: server.SocketServer, engine: Engine) -> None:
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
     engine.go.clear()
-    with grpc.insecure_channel(f"unix:{served.path}") as channel:
-        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=30)  # type: ignore[attr-defined] # gRPC adds it
-        assert engine.entered.acquire(timeout=30)
+    with channels.insecure(f"unix:{served.path}") as channel:
+        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=waits.SECONDS)  # type: ignore[attr-defined] # gRPC adds it
+        assert engine.entered.acquire(timeout=waits.SECONDS)
         served.path.unlink()
         assert not served.is_at_path()
         served.renew(grace=30)
         assert served.is_at_path()
         engine.go.set()
         assert pending.result().claims[UID].error == ""
-    with grpc.insecure_channel(f"unix:{served.path}") as channel:
-        assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].error == ""
+    with channels.insecure(f"unix:{served.path}") as channel:
+        assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].error == ""
 
 
 def test_stopping_waits_for_calls_in_flight_also_on_a_socket_that_was_deleted(served: server.SocketServer, engine: Engine) -> None:
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
     engine.go.clear()
-    with grpc.insecure_channel(f"unix:{served.path}") as channel:
-        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=30)  # type: ignore[attr-defined] # gRPC adds it
-        assert engine.entered.acquire(timeout=30)
+    with channels.insecure(f"unix:{served.path}") as channel:
+        pending = v1_services.DRAPluginStub(channel).NodePrepareResources.future(request, timeout=waits.SECONDS)  # type: ignore[attr-defined] # gRPC adds it
+        assert engine.entered.acquire(timeout=waits.SECONDS)
         served.path.unlink()
         served.renew(grace=30)
         stopping = threading.Thread(target=served.stop, kwargs={"grace": 30})
         stopping.start()
-        assert eventually(lambda: not served.path.exists())
+        assert waits.eventually(lambda: not served.path.exists())
         engine.go.set()
-        stopping.join(30)
+        stopping.join(waits.SECONDS)
         assert pending.result().claims[UID].error == ""

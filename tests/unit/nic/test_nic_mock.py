@@ -11,6 +11,7 @@ import pytest
 from drakit import machines
 from drakit.core import errors
 from drakit_nic import mock_port, port
+from fakes import waits
 
 MACHINE = "dgx-a100-40gb"
 
@@ -54,7 +55,7 @@ def start(program: str, *words: object) -> subprocess.Popen[bytes]:
 
 
 def test_a_share_outlives_a_driver_killed_between_effect_and_answer(tmp_path: pathlib.Path) -> None:
-    assert start(PREPARE_AND_DIE, tmp_path).wait(30) == -signal.SIGKILL
+    assert start(PREPARE_AND_DIE, tmp_path).wait(waits.SECONDS) == -signal.SIGKILL
     survivor = mock_port.MockPort(choice(tmp_path))
     assert survivor.shares() == (share(),)
     survivor.remove("share-1")
@@ -64,7 +65,7 @@ def test_a_share_outlives_a_driver_killed_between_effect_and_answer(tmp_path: pa
 def test_two_processes_lose_none_of_each_other_s_shares(tmp_path: pathlib.Path) -> None:
     machines.boot_id(tmp_path)
     workers = [start(INSTALL_TEN, tmp_path, name) for name in ("a", "b", "c")]
-    assert [worker.wait(30) for worker in workers] == [0, 0, 0]
+    assert [worker.wait(waits.SECONDS) for worker in workers] == [0, 0, 0]
     assert len(mock_port.MockPort(choice(tmp_path)).shares()) == 30
 
 

@@ -2,9 +2,8 @@
 
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as wire
@@ -14,7 +13,7 @@ from drakit.core import context as contexts
 from drakit.core import device, errors, inventory, names, records
 from drakit.core import driver as drivers
 from drakit.node import background, engine, local_node, metrics, node, recovery, timing
-from fakes import author, claim_source, claim_statuses, slice_store
+from fakes import author, channels, claim_source, claim_statuses, slice_store, waits
 
 POOL = "node-1"
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
@@ -49,7 +48,7 @@ class Busy(author.FakeDriver):
 
     def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
         self.preparing.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(waits.SECONDS)
         self.calls.append("prepare")
         return super().prepare(grant)
 
@@ -94,8 +93,8 @@ class RunningNode:
         self.claims.put(claims.Claim(ref=REF, results=(result,)))
         self.statuses.allocated[UID] = {(POOL, device_name, "")}
         request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
-        with grpc.insecure_channel(f"unix:{self.folder / 'd' / 'dra.sock'}") as channel:
-            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=30).claims[UID]
+        with channels.insecure(f"unix:{self.folder / 'd' / 'dra.sock'}") as channel:
+            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID]
 
     def taints(self) -> dict[str, tuple[device.Taint, ...]]:
         return {item.name: item.taints for one in self.store.list() for item in one.spec.page.devices}
@@ -109,11 +108,6 @@ def running(tmp_path: pathlib.Path) -> Iterator[RunningNode]:
     made.node.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(1500))
-
-
 def context_of(running: RunningNode) -> contexts.DriverContext:
     assert running.driver.context is not None
     return running.driver.context
@@ -125,15 +119,15 @@ def test_start_comes_before_the_kubelet_can_call_and_stop_after_the_last_verb(ru
     running.driver.gate.clear()
     call = threading.Thread(target=running.prepare)
     call.start()
-    assert running.driver.preparing.wait(30)
+    assert running.driver.preparing.wait(waits.SECONDS)
     stopping = threading.Thread(target=running.node.stop)
     stopping.start()
     stopping.join(0.5)
     assert stopping.is_alive()
     assert running.driver.calls == ["start"]
     running.driver.gate.set()
-    stopping.join(30)
-    call.join(30)
+    stopping.join(waits.SECONDS)
+    call.join(waits.SECONDS)
     assert running.driver.calls == ["start", "prepare", "stop"]
 
 
@@ -145,11 +139,11 @@ def test_the_author_is_not_stopped_while_a_verb_of_a_background_loop_runs(runnin
     # The loops call the engine itself, not through the kubelet's calls.
     verb = threading.Thread(target=running.node.local.engine.refresh_edits, args=(UID, recovery.Deadline()))
     verb.start()
-    assert running.driver.preparing.wait(30)
+    assert running.driver.preparing.wait(waits.SECONDS)
     running.node.stop()
     stopped_under_verb = "stop" in running.driver.calls
     running.driver.gate.set()
-    verb.join(30)
+    verb.join(waits.SECONDS)
     assert not stopped_under_verb
 
 
@@ -175,28 +169,28 @@ def test_an_error_in_start_keeps_the_node_from_starting(running: RunningNode, er
 
 def test_a_taint_is_published_at_once_survives_a_restart_and_can_be_removed(running: RunningNode) -> None:
     running.node.start()
-    assert eventually(lambda: "chip-0" in running.taints())
+    assert waits.eventually(lambda: "chip-0" in running.taints())
     context_of(running).taint("chip-0", HOT)
-    assert eventually(lambda: bool(running.taints()["chip-0"]))
+    assert waits.eventually(lambda: bool(running.taints()["chip-0"]))
     (put,) = running.taints()["chip-0"]
     assert put.time_added is not None
     assert put.time_added.microsecond == 0
     running.node.stop()
     running.node = running.new_node()
     running.node.start()
-    assert eventually(lambda: running.driver.calls.count("start") == 2 and running.node.publisher.published.is_set())
+    assert waits.eventually(lambda: running.driver.calls.count("start") == 2 and running.node.publisher.published.is_set())
     assert running.taints()["chip-0"] == (put,)
     context_of(running).untaint("chip-0", HOT.key)
-    assert eventually(lambda: not running.taints()["chip-0"])
+    assert waits.eventually(lambda: not running.taints()["chip-0"])
 
 
 def test_changed_makes_discovery_look_at_once_and_a_burst_is_one_look(running: RunningNode) -> None:
     running.node.start()
-    assert eventually(lambda: running.driver.looks == 1 and "chip-1" in running.taints())
+    assert waits.eventually(lambda: running.driver.looks == 1 and "chip-1" in running.taints())
     running.driver.hardware.present.discard("chip-1")
     for _ in range(50):
         context_of(running).rediscover()
-    assert eventually(lambda: "chip-1" not in running.taints())
+    assert waits.eventually(lambda: "chip-1" not in running.taints())
     assert running.driver.looks <= 3
 
 
@@ -211,10 +205,10 @@ def test_a_failed_prepare_is_reported_in_the_claim_and_taken_back_when_it_works(
     running.node.start()
     running.driver.failure = errors.DeviceGoneError("chip-0 fell off")
     assert "fell off" in running.prepare().error
-    assert eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (False, "DeviceGone")})
+    assert waits.eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (False, "DeviceGone")})
     running.driver.failure = None
     assert running.prepare().error == ""
-    assert eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
+    assert waits.eventually(lambda: running.statuses.conditions(UID, "chip-0") == {"Ready": (True, "Prepared")})
 
 
 def lose_journal(running: RunningNode) -> None:
@@ -235,7 +229,7 @@ def sockets(running: RunningNode) -> list[str]:
 def test_a_lost_journal_is_restored_and_then_the_driver_serves(running: RunningNode) -> None:
     lose_journal(running)
     running.node.start()
-    assert eventually(lambda: len(sockets(running)) == 2)
+    assert waits.eventually(lambda: len(sockets(running)) == 2)
     assert not running.node.local.is_lost
     entry = running.node.local.journal.entry(UID)
     assert entry is not None
@@ -243,14 +237,14 @@ def test_a_lost_journal_is_restored_and_then_the_driver_serves(running: RunningN
     assert running.prepare().error == ""
 
 
-def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregistered(running: RunningNode) -> None:
+def test_without_api_server_a_lost_journal_prevents_registration(running: RunningNode) -> None:
     lose_journal(running)
     running.listing.failures = [errors.ApiError("away", status=503)] * 2
     running.node.start()
-    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert waits.eventually(lambda: "cannot be restored" in running.node.registration())
     assert "away" in running.node.registration()
     assert sockets(running) == []
-    assert eventually(lambda: len(sockets(running)) == 2)
+    assert waits.eventually(lambda: len(sockets(running)) == 2)
     assert "journal lost" not in running.node.registration()
     assert running.prepare().error == ""
 
@@ -259,10 +253,10 @@ def test_while_a_lost_journal_is_not_restored_unclaimed_hardware_is_unknown_not_
     lose_journal(running)
     running.listing.failures = [errors.ApiError("away", status=503)] * 1000
     running.node.start()
-    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert waits.eventually(lambda: "cannot be restored" in running.node.registration())
     assert "drakit_unclaimed{" not in running.metrics.text().decode()
     running.listing.failures = []
-    assert eventually(lambda: len(sockets(running)) == 2)
+    assert waits.eventually(lambda: len(sockets(running)) == 2)
     assert f'drakit_unclaimed{{driver="{author.FakeDriver.name}",marked="true"}} 0.0' in running.metrics.text().decode()
 
 
@@ -272,7 +266,7 @@ def test_readiness_names_a_registration_socket_whose_real_path_is_too_long(runni
     (running.folder / "r").rename(real)
     (running.folder / "r").symlink_to(real)
     running.node.start()
-    assert eventually(lambda: len(sockets(running)) == 2)
+    assert waits.eventually(lambda: len(sockets(running)) == 2)
     reason = running.node.registration()
     assert reason.startswith("the kubelet has not registered the driver; the socket ")
     assert f"is {real.resolve()}/" in reason
@@ -283,7 +277,7 @@ def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
     lose_journal(running)
     running.listing.failures = [errors.ApiError("away", status=503)] * 1000
     running.node.start()
-    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert waits.eventually(lambda: "cannot be restored" in running.node.registration())
     running.node.stop()
     assert (running.driver.calls[-1], sockets(running)) == ("stop", [])
     assert {thread.name for thread in threading.enumerate()}.isdisjoint({"restore", "guard"})
@@ -291,7 +285,7 @@ def test_a_driver_stops_while_its_journal_is_lost(running: RunningNode) -> None:
 
 def serves_and_stops(running: RunningNode, other: node.Node) -> None:
     try:
-        assert eventually(lambda: len(sockets(running)) == 2)
+        assert waits.eventually(lambda: len(sockets(running)) == 2)
         assert not other.local.is_lost
     finally:
         other.stop()
@@ -331,7 +325,7 @@ class Watching(Busy):
     def watch(self, context: contexts.DriverContext) -> None:
         self.calls.append("watch")
         context.taint("chip-0", HOT)
-        context.stopping.wait(30)
+        context.stopping.wait(waits.SECONDS)
         self.calls.append("watch ends")
 
 
@@ -339,7 +333,7 @@ def test_a_watch_runs_from_start_to_stop_and_ends_first(running: RunningNode) ->
     running.driver = Watching(author.Hardware())
     running.node = running.new_node()
     running.node.start()
-    assert eventually(lambda: running.taints().get("chip-0", ()) != ())
+    assert waits.eventually(lambda: running.taints().get("chip-0", ()) != ())
     running.node.stop()
     assert running.driver.calls == ["start", "watch", "watch ends", "stop"]
 
@@ -353,11 +347,11 @@ def test_loops_that_call_verbs_start_only_after_a_lost_journal_is_restored(runni
     running.listing.failures = [errors.ApiError("away", status=503)] * 1000
     loops = {"orphaned-claims", "deferred-releases", "edits-refresh", "watch", "recovery"}
     running.node.start()
-    assert eventually(lambda: "cannot be restored" in running.node.registration())
+    assert waits.eventually(lambda: "cannot be restored" in running.node.registration())
     while_lost = {thread.name for thread in threading.enumerate()}
     assert running.node.local.is_lost
     assert while_lost.isdisjoint(loops)
     running.listing.failures = []
-    assert eventually(lambda: len(sockets(running)) == 2)
+    assert waits.eventually(lambda: len(sockets(running)) == 2)
     assert loops - {thread.name for thread in threading.enumerate()} == {"recovery"}
     assert running.driver.calls[:2] == ["start", "prepare"], "the restorer is the first to call a verb"

@@ -10,7 +10,7 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import names
 from drakit.node import engine
-from fakes import author, claim_source, crash_node
+from fakes import author, claim_source, crash_node, waits
 
 
 class ForAdmins(author.FakeDriver):
@@ -86,7 +86,7 @@ def test_calls_during_a_prepare_return_the_result_of_that_prepare(node: crash_no
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(waits.SECONDS)
     assert [answer.error for answer in answers] == [""] * calls
     assert len(set(map(repr, answers))) == 1
     assert node.hardware.made == {"chip-0": 1}

@@ -2,9 +2,8 @@
 
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as wire
@@ -14,7 +13,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, inventory, lifecycle, names
 from drakit.node import deferred_releases, engine, local_node, metrics, node, recovery, timing
 from drakit.serving import checks
-from fakes import author, claim_source, slice_store
+from fakes import author, channels, claim_source, slice_store, waits
 
 POOL = "node-1"
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
@@ -64,13 +63,13 @@ class Running:
         result = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=POOL, device=device)
         self.claims.put(claims.Claim(ref=claims.ClaimRef(uid=UID, namespace="default", name="claim"), results=(result,)))
         request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
-        with grpc.insecure_channel(f"unix:{self.socket}") as channel:
-            return str(services.DRAPluginStub(channel).NodePrepareResources(request, timeout=10).claims[UID].error)
+        with channels.insecure(f"unix:{self.socket}") as channel:
+            return str(services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].error)
 
     def unprepare(self) -> str:
         request = wire.NodeUnprepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
-        with grpc.insecure_channel(f"unix:{self.socket}") as channel:
-            return str(services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=10).claims[UID].error)
+        with channels.insecure(f"unix:{self.socket}") as channel:
+            return str(services.DRAPluginStub(channel).NodeUnprepareResources(request, timeout=waits.SECONDS).claims[UID].error)
 
     def offered(self) -> set[str]:
         return {device.name for stored in self.store.list() for device in stored.spec.page.devices}
@@ -93,28 +92,23 @@ def running(tmp_path: pathlib.Path, driver: Unready) -> Iterator[Running]:
     started.node.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(500))
-
-
 def test_hardware_that_is_not_ready_at_the_start_withdraws_and_serves(tmp_path: pathlib.Path, driver: Unready) -> None:
     store = slice_store.FakeSliceStore()
     before = Running(tmp_path, driver, store)
-    assert eventually(lambda: "chip-0" in before.offered())
+    assert waits.eventually(lambda: "chip-0" in before.offered())
     assert before.prepare("chip-0") == ""
     before.node.stop()
     assert "chip-0" in before.offered(), "slices stay when a driver stops"
     driver.broken = NOT_READY
     after = Running(tmp_path, driver, store)
     try:
-        assert eventually(lambda: not after.offered())
+        assert waits.eventually(lambda: not after.offered())
         assert any("fake hardware: the kernel driver is not loaded" in line for line in after.readiness())
         assert "the kernel driver is not loaded" in after.prepare("chip-1")
         assert after.unprepare() == ""
         assert driver.hardware.made == {}
         driver.broken = None
-        assert eventually(lambda: "chip-0" in after.offered())
+        assert waits.eventually(lambda: "chip-0" in after.offered())
         assert not any("hardware" in line for line in after.readiness())
         assert not after.node.failed.is_set()
     finally:
@@ -136,12 +130,12 @@ def test_any_error_of_the_first_discovery_leaves_unprepare_served(tmp_path: path
         after.node.stop()
 
 
-def test_hardware_that_goes_away_is_withdrawn_and_offered_again(running: Running, driver: Unready) -> None:
-    assert eventually(lambda: "chip-0" in running.offered())
+def test_devices_are_withdrawn_while_the_hardware_is_not_ready(running: Running, driver: Unready) -> None:
+    assert waits.eventually(lambda: "chip-0" in running.offered())
     driver.broken = NOT_READY
-    assert eventually(lambda: not running.offered())
+    assert waits.eventually(lambda: not running.offered())
     driver.broken = None
-    assert eventually(lambda: "chip-0" in running.offered())
+    assert waits.eventually(lambda: "chip-0" in running.offered())
 
 
 def test_a_claim_whose_hardware_cannot_be_reached_ends_and_is_released_later(running: Running, driver: Unready) -> None:
@@ -182,7 +176,7 @@ def test_a_release_that_keeps_failing_is_logged_once_and_noted(
     assert running.node.note() == ""
 
 
-def test_a_claim_that_the_kubelet_releases_first_is_not_noted_any_more(running: Running, driver: Unready) -> None:
+def test_a_claim_unprepared_by_the_kubelet_is_no_longer_reported(running: Running, driver: Unready) -> None:
     assert running.prepare("chip-0") == ""
     driver.unreachable = True
     assert running.unprepare() == ""

@@ -10,7 +10,7 @@ import pytest
 from drakit.core import backoff, device, errors, inventory, quantity
 from drakit.core.slices import resource_slice
 from drakit.node.publishing import publisher
-from fakes import manual_clock, real_clock, slice_store
+from fakes import manual_clock, real_clock, slice_store, waits
 
 TARGET = publisher.Target(driver="fake.example.com", node="node-1", pool="node-1")
 NOON = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
@@ -140,14 +140,14 @@ def test_a_wipe_is_repaired_by_the_watch_and_not_only_by_the_next_poll() -> None
     workers = [threading.Thread(target=work, args=(stop,), daemon=True) for work in (made.run, made.follow)]
     for worker in workers:
         worker.start()
-    assert made.published.wait(10)
+    assert made.published.wait(waits.SECONDS)
     store.wipe()
     threading.Thread(target=_wait_for, args=(store, came_back), daemon=True).start()
-    assert came_back.wait(10)
+    assert came_back.wait(waits.SECONDS)
     stop.set()
     made.wake()
     for worker in workers:
-        worker.join(10)
+        worker.join(waits.SECONDS)
         assert not worker.is_alive()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import errors, lifecycle
 from drakit.node import recovery_retry
-from fakes import crash_node, manual_clock
+from fakes import crash_node, manual_clock, waits
 
 
 def half_prepared(node: crash_node.CrashNode) -> lifecycle.Entry:
@@ -45,20 +45,20 @@ def test_a_locked_claim_is_retried_until_it_is_recovered(node: crash_node.CrashN
     def hold() -> None:
         with node.device_locks.hold(["chip-0"], lambda: True):
             held.set()
-            assert released.wait(60)
+            assert released.wait(waits.SECONDS)
 
     holder = threading.Thread(target=hold)
     holder.start()
-    assert held.wait(60)
+    assert held.wait(waits.SECONDS)
     retry = recovery_retry.RecoveryRetry(node.boot(recover=False), node.journal, Moments(2, released))
     retry.add([entry.claim.uid])
     assert retry.note() == f"1 claim not recovered yet, retrying: {entry.claim.uid}"
     retry.run(threading.Event())
-    holder.join(60)
+    holder.join(waits.SECONDS)
     assert (retry.pending, retry.note(), node.is_clean) == ((), "", True)
 
 
-def test_a_claim_that_a_call_changed_meanwhile_is_left_alone(node: crash_node.CrashNode) -> None:
+def test_a_claim_changed_by_a_call_is_not_recovered_again(node: crash_node.CrashNode) -> None:
     entry = half_prepared(node)
     started = node.boot(recover=False)
     retry = recovery_retry.RecoveryRetry(started, node.journal, manual_clock.ManualClock())

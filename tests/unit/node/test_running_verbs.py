@@ -11,7 +11,7 @@ from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import running_verbs, timing
 from drakit.telemetry import logs
-from fakes import author, crash_node, manual_clock
+from fakes import author, crash_node, manual_clock, waits
 
 NOTHING = ("", 0.0)
 
@@ -25,7 +25,7 @@ class Hanging(author.FakeDriver):
     def prepare(self, grant: drivers.Grant[author.Tuning]) -> drivers.Prepared:
         if grant.device.name == "chip-0":
             self.entered.set()
-            assert self.release.wait(60)
+            assert self.release.wait(waits.SECONDS)
         return super().prepare(grant)
 
 
@@ -55,7 +55,7 @@ class HungNode:
         self.ref = self.world.claim("chip-0", name="stuck")
         self.call = threading.Thread(target=self.engine.prepare, args=([self.ref], self.world.caller))
         self.call.start()
-        assert Hanging.entered.wait(60)
+        assert Hanging.entered.wait(waits.SECONDS)
 
     @property
     def verbs(self) -> running_verbs.RunningVerbs:
@@ -70,7 +70,7 @@ class HungNode:
 
     def end(self) -> None:
         Hanging.release.set()
-        self.call.join(60)
+        self.call.join(waits.SECONDS)
 
 
 @pytest.fixture

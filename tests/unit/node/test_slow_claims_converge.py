@@ -10,7 +10,7 @@ from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle
 from drakit.node import engine
-from fakes import author, crash_node
+from fakes import author, crash_node, waits
 
 DEADLINE = 45.0
 STEP = 30.0
@@ -131,7 +131,7 @@ def test_verifying_devices_that_are_slow_to_verify_converges(node: crash_node.Cr
     assert kubelet.steps == [*FOUR, *FOUR]
 
 
-def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_a_call_that_ends_between_two_devices_reports_the_finished_ones(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     assert "before this call began its work" in started.prepare([ref], kubelet)[ref.uid].error
@@ -156,7 +156,7 @@ def test_an_unprepare_between_two_calls_undoes_what_was_kept(node: crash_node.Cr
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_what_was_kept_does_not_count_once_another_process_undid_it(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_cached_results_are_dropped_once_another_process_undid_them(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     old = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
@@ -167,7 +167,7 @@ def test_what_was_kept_does_not_count_once_another_process_undid_it(node: crash_
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_a_claim_that_is_allocated_otherwise_gives_up_what_was_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_a_reallocated_claim_releases_its_finished_devices(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
@@ -199,21 +199,21 @@ def test_nothing_commits_after_an_unprepare_has_begun(node: crash_node.CrashNode
         steps.append(what)
         if what == "before make chip-1":
             at_work.set()
-            assert go_on.wait(20)
+            assert go_on.wait(waits.SECONDS)
 
     node.step = step
     answers: list[str] = []
     preparing = threading.Thread(target=lambda: answers.append(started.prepare([ref], caller)[ref.uid].error))
     preparing.start()
-    assert at_work.wait(10)
+    assert at_work.wait(waits.SECONDS)
     caller.waits = False
     undoing = threading.Thread(target=lambda: answers.append(started.unprepare([ref], crash_node.Waiting())[ref.uid]))
     undoing.start()
     undoing.join(0.2)
     assert undoing.is_alive(), "it waits for the claim's lock"
     go_on.set()
-    preparing.join(10)
-    undoing.join(10)
+    preparing.join(waits.SECONDS)
+    undoing.join(waits.SECONDS)
     assert answers == ["", ""]
     assert steps.index("after complete") < steps.index("before begin_unprepare")
     assert not [

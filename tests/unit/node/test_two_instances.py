@@ -7,9 +7,8 @@ import dataclasses
 import pathlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import grpc
 import pytest
 
 from drakit._proto import dra_v1_pb2 as wire
@@ -18,7 +17,7 @@ from drakit.core import claim as claims
 from drakit.core import device, driver, errors, inventory, names
 from drakit.node import engine, local_node, node, timing
 from drakit.node.publishing import publisher
-from fakes import author, claim_source, slice_store
+from fakes import author, channels, claim_source, slice_store, waits
 
 POOL = "node-1"
 UID = names.ClaimUid("00000000-0000-4000-8000-000000000001")
@@ -43,7 +42,7 @@ class Version(author.FakeDriver):
 
     def prepare(self, grant: driver.Grant[author.Tuning]) -> driver.Prepared:
         self.entered.set()
-        assert self.goes_on.wait(10)
+        assert self.goes_on.wait(waits.SECONDS)
         return super().prepare(grant)
 
 
@@ -81,8 +80,8 @@ class Machine:
         result = claims.AllocationResult(request="r", driver=author.FakeDriver.name, pool=POOL, device="chip-0")
         self.claims.put(claims.Claim(ref=claims.ClaimRef(uid=UID, namespace="default", name="claim"), results=(result,)))
         request = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", uid=UID, name="claim")])
-        with grpc.insecure_channel(f"unix:{self.folder / 'd' / f'dra-{uid}.sock'}") as channel:
-            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=20).claims[UID]
+        with channels.insecure(f"unix:{self.folder / 'd' / f'dra-{uid}.sock'}") as channel:
+            return services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID]
 
 
 @pytest.fixture
@@ -91,13 +90,8 @@ def machine() -> Iterator[Machine]:
         yield Machine(pathlib.Path(short))
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(500))
-
-
 @pytest.mark.parametrize("broken", [errors.HardwareError("nvmlInit", "broken"), KeyError("bug")], ids=["error", "bug"])
-def test_a_version_that_cannot_see_the_hardware_never_registers_beside_one_that_can(machine: Machine, broken: Exception) -> None:
+def test_a_version_that_fails_discovery_does_not_replace_a_working_one(machine: Machine, broken: Exception) -> None:
     elder = machine.instance(Version(), ELDER)
     elder.start()
     try:
@@ -106,13 +100,13 @@ def test_a_version_that_cannot_see_the_hardware_never_registers_beside_one_that_
         with pytest.raises(errors.HardwareError):
             younger.start()
         assert machine.registered() == before
-        assert eventually(lambda: "chip-0" in machine.offered())
+        assert waits.eventually(lambda: "chip-0" in machine.offered())
         assert machine.prepare(ELDER).error == ""
     finally:
         elder.stop()
 
 
-def test_alone_it_registers_although_the_hardware_cannot_be_seen(machine: Machine) -> None:
+def test_a_single_instance_registers_even_if_discovery_fails(machine: Machine) -> None:
     only = machine.instance(Version(broken=errors.HardwareError("nvmlInit", "broken")), ELDER)
     only.start()
     try:
@@ -121,14 +115,14 @@ def test_alone_it_registers_although_the_hardware_cannot_be_seen(machine: Machin
         only.stop()
 
 
-def test_the_younger_ones_slices_stand_and_those_that_are_wiped_come_back(machine: Machine) -> None:
+def test_slices_of_the_newer_instance_win_and_are_restored_after_a_wipe(machine: Machine) -> None:
     elder, younger = machine.instance(Version("old"), ELDER), machine.instance(Version("new"), YOUNGER)
     elder.start()
     try:
-        assert eventually(lambda: "old" in machine.offered())
+        assert waits.eventually(lambda: "old" in machine.offered())
         younger.start()
         try:
-            assert eventually(lambda: "new" in machine.offered())
+            assert waits.eventually(lambda: "new" in machine.offered())
             writes = machine.store.writes
             for _ in range(5):
                 elder.publisher.wake()
@@ -138,13 +132,13 @@ def test_the_younger_ones_slices_stand_and_those_that_are_wiped_come_back(machin
         finally:
             younger.stop()
         elder.publisher.wake()
-        assert eventually(lambda: "old" in machine.offered()), "the younger one has gone: the elder one decides again"
+        assert waits.eventually(lambda: "old" in machine.offered()), "the younger one has gone: the elder one decides again"
         assert "chip-0" in machine.offered()
     finally:
         elder.stop()
 
 
-def test_slices_that_are_gone_are_made_again_by_an_elder_one_too() -> None:
+def test_deleted_slices_are_recreated_by_the_older_instance_too() -> None:
     store = slice_store.FakeSliceStore()
     target = publisher.Target(driver="fake.example.com", node=POOL, pool=POOL)
     made = publisher.Publisher(target, store=store, clock=timing.SystemClock(), is_succeeded=lambda: True)
@@ -165,13 +159,13 @@ def test_a_running_call_is_finished_before_the_kubelet_is_notified_of_the_end(ma
     answers: list[wire.NodePrepareResourceResponse] = []
     calling = threading.Thread(target=lambda: answers.append(machine.prepare(ELDER)))
     calling.start()
-    assert version.entered.wait(10)
+    assert version.entered.wait(waits.SECONDS)
     stopping = threading.Thread(target=elder.stop)
     stopping.start()
     stopping.join(0.5)
     assert len(machine.registered()) == 1, "the kubelet closes its connection, with the call, when the registration ends"
     version.goes_on.set()
-    calling.join(10)
-    stopping.join(20)
+    calling.join(waits.SECONDS)
+    stopping.join(waits.SECONDS)
     assert [answer.error for answer in answers] == [""]
     assert machine.registered() == []

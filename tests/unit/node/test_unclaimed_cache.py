@@ -6,7 +6,7 @@ import pytest
 
 from drakit.core import advanced, errors
 from drakit.node import unclaimed_cache
-from fakes import manual_clock
+from fakes import manual_clock, waits
 
 A_LEFTOVER = advanced.Leftover(kind="MIG instance", name="gpu-0/gi-1")
 
@@ -23,7 +23,7 @@ class Hardware:
 
     def read(self) -> list[advanced.Leftover]:
         self.reads += 1
-        assert self.answers.wait(30)
+        assert self.answers.wait(waits.SECONDS)
         if self.error is not None:
             raise self.error
         return self.found
@@ -38,7 +38,7 @@ def settle() -> None:
     """Wait for the reads in the background."""
     for thread in threading.enumerate():
         if thread.name == "unclaimed":
-            thread.join(30)
+            thread.join(waits.SECONDS)
 
 
 def test_scrapes_within_a_minute_read_once(clock: manual_clock.ManualClock) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fakes import waits
+
 FUZZ = pathlib.Path(__file__).parents[2] / "fuzz"
 PLAIN = frozenset("-._:" + string.digits + string.ascii_letters)
 FIELD = {"io.kubernetes.cri.sandbox-id": "sandbox", "io.kubernetes.cri-o.SandboxID": "sandbox", "io.kubernetes.cri.sandbox-uid": "pod"}
@@ -41,13 +43,13 @@ def parser(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
         pytest.skip("no C compiler")
     target = tmp_path_factory.mktemp("parser") / "parser"
     flags = ["-std=gnu11", "-g", "-O1", "-DREPLAY", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-unused-function"]
-    subprocess.run([compiler, *flags, "-o", str(target), str(FUZZ / "attach_state.c")], check=True, timeout=120)
+    subprocess.run([compiler, *flags, "-o", str(target), str(FUZZ / "attach_state.c")], check=True, timeout=waits.SECONDS)
     return target
 
 
 def parsed(parser: pathlib.Path, texts: list[bytes]) -> list[list[str]]:
     records = b"".join(struct.pack("=I", len(text)) + text for text in texts)
-    answer = subprocess.run([str(parser)], input=records, capture_output=True, check=False, timeout=300)
+    answer = subprocess.run([str(parser)], input=records, capture_output=True, check=False, timeout=waits.SECONDS)
     assert answer.returncode == 0, answer.stderr.decode("utf-8", "replace")[-2000:]
     return [line.split(" ") for line in answer.stdout.decode("ascii").splitlines()]
 

@@ -11,6 +11,8 @@ import sysconfig
 
 import pytest
 
+from fakes import waits
+
 ROOT = pathlib.Path(__file__).parents[3]
 IMAGE = ROOT / "driver" / "image"
 SITE = pathlib.Path(sysconfig.get_path("purelib"))
@@ -56,7 +58,7 @@ def test_drakit_and_the_kubernetes_client_import_nothing_that_is_left_out() -> N
     left_out = [str(path.relative_to(SITE)) for path in ASSEMBLE["matches"](SITE, ASSEMBLE["patterns"]())]
     inside = ROOT / "tests" / "image" / "inside.py"
     command = [sys.executable, "-W", "ignore", "-c", AS_IN_THE_IMAGE, str(inside), "\n".join(left_out), NOT_IN_THE_IMAGE]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=waits.SECONDS)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert len(json.loads(ran.stdout)["imported"]) > 200
 
@@ -102,7 +104,9 @@ def built_by(engine: str, folder: pathlib.Path, *variables: str) -> list[str]:
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >"$0.log"\n')
     program.chmod(0o755)
     env = {"PATH": os.environ["PATH"]}
-    subprocess.run(["make", "-s", "image", f"ENGINE={program}", *variables], cwd=ROOT, env=env, check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        ["make", "-s", "image", f"ENGINE={program}", *variables], cwd=ROOT, env=env, check=True, capture_output=True, timeout=waits.SECONDS
+    )
     return (folder / f"{engine}.log").read_text().splitlines()
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from fakes import waits
+
 ROOT = pathlib.Path(__file__).parents[3]
 WITHOUT = f"import sys; sys.path[:] = [part for part in sys.path if part != {str(ROOT / 'cluster')!r}]; "
 """What a Python program does to find no local cluster, as if pip had not installed it."""
@@ -13,7 +15,7 @@ ABSENT = "the local cluster is not installed (missing: drakit_cluster); run: pip
 
 
 def python(program: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
 
 
 def drakit(*arguments: str) -> "subprocess.CompletedProcess[str]":

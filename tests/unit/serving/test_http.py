@@ -9,14 +9,14 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from drakit.core import errors
 from drakit.serving import accepting, checks
 from drakit.serving import http as serving
-from fakes import exhaustion
+from fakes import exhaustion, waits
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def server(readiness: checks.Checks) -> Iterator[serving.HttpServer]:
 
 
 def ask(server: serving.HttpServer, path: str, method: str = "GET") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.address.port, timeout=waits.SECONDS)
     connection.request(method, path)
     answer = connection.getresponse()
     body = answer.read().decode()
@@ -52,7 +52,7 @@ def ask(server: serving.HttpServer, path: str, method: str = "GET") -> tuple[int
     return answer.status, body
 
 
-def test_all_well_is_200_and_what_is_wrong_is_503_with_a_line_each(server: serving.HttpServer, readiness: checks.Checks) -> None:
+def test_healthy_is_200_and_each_failed_check_is_a_line_of_a_503(server: serving.HttpServer, readiness: checks.Checks) -> None:
     assert ask(server, "/readyz") == (200, "ok\n")
     readiness.add("registered", lambda: "the kubelet has not\nregistered the driver")
     readiness.add("published", lambda: "")
@@ -74,7 +74,7 @@ def test_other_paths_other_methods_and_bugs_are_answered_and_change_nothing(serv
 
 
 def opened(server: serving.HttpServer, sent: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", server.address.port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", server.address.port), timeout=waits.SECONDS)
     connection.sendall(sent)
     return connection
 
@@ -135,8 +135,8 @@ def test_a_client_that_reads_nothing_loses_its_connection() -> None:
     server.start()
     before = threading.active_count()
     connections = [opened(server, b"GET /metrics HTTP/1.1\r\n\r\n") for _ in range(3)]
-    assert eventually(lambda: threading.active_count() > before)
-    assert eventually(lambda: threading.active_count() <= before)
+    assert waits.eventually(lambda: threading.active_count() > before)
+    assert waits.eventually(lambda: threading.active_count() <= before)
     for connection in connections:
         connection.close()
     server.stop()
@@ -146,21 +146,12 @@ def test_connections_beyond_the_bound_cost_no_threads(server: serving.HttpServer
     before = threading.active_count()
     connections = [opened(server) for _ in range(4 * serving.CONNECTIONS_MAX)]
     assert ask(server, "/readyz") == (200, "ok\n")
-    assert eventually(lambda: threading.active_count() <= before + serving.CONNECTIONS_MAX)
+    assert waits.eventually(lambda: threading.active_count() <= before + serving.CONNECTIONS_MAX)
     for connection in connections:
         connection.close()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 30.0
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True
-
-
-def test_stop_frees_the_port_and_twice_is_fine(readiness: checks.Checks) -> None:
+def test_stop_frees_the_port_and_can_be_repeated(readiness: checks.Checks) -> None:
     made = serving.HttpServer(serving.Address(host="::1", port=0), {"/readyz": serving.checks_page(readiness)})
     made.start()
     address = made.address
@@ -196,11 +187,11 @@ def test_an_address_reads_as_it_is_written() -> None:
         assert str(serving.Address.parse(text, key="k")) == text
 
 
-def test_a_page_that_hangs_costs_few_threads_and_no_other_page(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_page_uses_few_threads_and_blocks_no_other_page(caplog: pytest.LogCaptureFixture) -> None:
     over, overload = threading.Event(), accepting.Overload("test")
 
     def hang() -> serving.Page:
-        over.wait(60)
+        over.wait(waits.SECONDS)
         return serving.Page(body=b"")
 
     routes = {"/metrics": hang, "/healthz": lambda: serving.Page(body=b"ok\n")}
@@ -208,9 +199,9 @@ def test_a_page_that_hangs_costs_few_threads_and_no_other_page(caplog: pytest.Lo
     made.start()
     before = threading.active_count()
     scrapes = [opened(made, b"GET /metrics HTTP/1.1\r\n\r\n") for _ in range(2 * serving.CONNECTIONS_MAX)]
-    assert eventually(lambda: overload.counts()[accepting.Cause.PAGE] == len(scrapes) - serving.PAGE_THREADS)
+    assert waits.eventually(lambda: overload.counts()[accepting.Cause.PAGE] == len(scrapes) - serving.PAGE_THREADS)
     assert ask(made, "/healthz") == (200, "ok\n")
-    assert eventually(lambda: threading.active_count() == before + serving.PAGE_THREADS)
+    assert waits.eventually(lambda: threading.active_count() == before + serving.PAGE_THREADS)
     assert ask(made, "/metrics") == (503, "8 requests for this page are in progress; try again later\n")
     over.set()
     for scrape in scrapes:
@@ -223,7 +214,7 @@ def test_requests_that_hang_do_not_add_up_after_their_time() -> None:
     over, overload = threading.Event(), accepting.Overload("test")
 
     def hang(_: bytes) -> serving.Page:
-        over.wait(60)
+        over.wait(waits.SECONDS)
         return serving.Page(body=b"")
 
     made = serving.HttpServer(
@@ -246,7 +237,7 @@ def test_requests_that_hang_do_not_add_up_after_their_time() -> None:
 
 def test_a_server_without_descriptors_waits_and_answers_afterwards(server: serving.HttpServer) -> None:
     with socket.socket() as client, contextlib.ExitStack() as stack:
-        client.settimeout(30)
+        client.settimeout(waits.SECONDS)
         with exhaustion.no_descriptors():
             client.connect(("127.0.0.1", server.address.port))
             client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")

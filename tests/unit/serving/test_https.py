@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from drakit.core import errors
 from drakit.serving import certificates
 from drakit.serving import http as serving
-from fakes import exhaustion, tls_files
+from fakes import exhaustion, tls_files, waits
 
 CONNECTIONS_MAX = 8
 
@@ -53,7 +53,7 @@ def test_a_body_up_to_the_limit_is_reviewed_and_a_larger_one_is_refused(files: t
 
 
 def opened(files: tls_files.TlsFiles, port: int) -> ssl.SSLSocket:
-    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=waits.SECONDS)
     return files.context().wrap_socket(plain, server_hostname="127.0.0.1")
 
 
@@ -68,14 +68,14 @@ def test_a_body_without_a_length_is_refused_before_it_is_read(files: tls_files.T
     assert raw(files, port, b"POST /validate HTTP/1.1\r\n" + length + b"\r\n").startswith(b"HTTP/1.0 411 ")
 
 
-def test_other_paths_and_methods_are_answered_and_reviewed_by_nobody(files: tls_files.TlsFiles, port: int) -> None:
+def test_other_paths_and_methods_are_refused_without_a_review(files: tls_files.TlsFiles, port: int) -> None:
     assert files.post(port, b"x", "/mutate") == (404, b"no such page; there are /validate\n")
     assert raw(files, port, b"GET /validate HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 404 ")
     assert raw(files, port, b"DELETE /validate HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 501 ")
 
 
 def test_plain_http_gets_no_answer(files: tls_files.TlsFiles, port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+    with socket.create_connection(("127.0.0.1", port), timeout=waits.SECONDS) as plain:
         plain.sendall(b"POST /validate HTTP/1.1\r\nContent-Length: 1\r\n\r\nx")
         with contextlib.suppress(OSError):
             assert b"HTTP" not in plain.recv(4096)
@@ -87,11 +87,11 @@ def test_tls_before_1_2_is_refused(files: tls_files.TlsFiles) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_clients_that_never_shake_hands_or_never_send_all_keep_nobody_waiting(files: tls_files.TlsFiles, port: int) -> None:
+def test_stalled_handshakes_and_requests_delay_no_other_client(files: tls_files.TlsFiles, port: int) -> None:
     def seconds_of_a_review() -> float:
         with contextlib.ExitStack() as stack:
             for _ in range(3 * CONNECTIONS_MAX):
-                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=waits.SECONDS))
             for _ in range(CONNECTIONS_MAX):
                 slow = stack.enter_context(opened(files, port))
                 slow.sendall(b"POST /validate HTTP/1.1\r\nContent-Length: 1000\r\n\r\nx")
@@ -106,7 +106,7 @@ def test_clients_that_never_shake_hands_or_never_send_all_keep_nobody_waiting(fi
 def test_a_client_that_sends_half_of_its_body_is_dropped_in_time(files: tls_files.TlsFiles, port: int) -> None:
     with opened(files, port) as slow:
         slow.sendall(b"POST /validate HTTP/1.1\r\nContent-Length: 1000\r\n\r\nx")
-        slow.settimeout(60)
+        slow.settimeout(waits.SECONDS)
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             assert slow.recv(1) == b""
 
@@ -125,7 +125,7 @@ def test_a_stop_finishes_the_request_in_progress_and_frees_the_port(files: tls_f
     port = server.address.port
     asking = threading.Thread(target=lambda: answers.append(files.post(port, b"mine")))
     asking.start()
-    assert entered.wait(10)
+    assert entered.wait(waits.SECONDS)
     server.stop()
     asking.join()
     assert answers == [(200, b"mine")]
@@ -179,7 +179,7 @@ def test_files_that_do_not_fit_each_other_change_nothing_until_they_do(files: tl
     assert files.serial(port) != before
 
 
-def test_what_is_no_certificate_is_refused_at_the_start(files: tls_files.TlsFiles, tmp_path: pathlib.Path) -> None:
+def test_an_invalid_certificate_is_refused_at_the_start(files: tls_files.TlsFiles, tmp_path: pathlib.Path) -> None:
     encrypted = tmp_path / "encrypted.key"
     key_of = serialization.load_pem_private_key(files.key.read_bytes(), None)
     how = serialization.BestAvailableEncryption(b"secret")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fakes import command_line
+from fakes import command_line, waits
 
 UID = command_line.UID
 PACKAGE = {
@@ -76,7 +76,9 @@ def stderr_of_prepare(folder: pathlib.Path, *, level: str, style: str) -> str:
     )
     settings = ["--set", f"log.level={level}", "--set", f"log.format={style}"]
     command = [sys.executable, "-m", "acme_boards", "prepare", claim, "--node", "node-1", "--folder", str(folder / "node"), *settings]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=100, check=False, env=os.environ | {"COLUMNS": "200"})
+    ran = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=waits.SECONDS, check=False, env=os.environ | {"COLUMNS": "200"}
+    )
     assert ran.returncode == 0, ran.stderr
     return ran.stderr
 

@@ -5,7 +5,6 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator
 
-import grpc
 import pytest
 import yaml
 
@@ -14,7 +13,7 @@ from drakit._proto import dra_v1_pb2 as wire
 from drakit._proto import dra_v1_pb2_grpc as services
 from drakit.journal import journal
 from drakit_gpu.mock import mock_gpus
-from fakes import command_line, demo, driver_process, forked_cli
+from fakes import channels, command_line, demo, driver_process, forked_cli, waits
 
 Lines = Callable[[], list[dict[str, object]]]
 
@@ -47,7 +46,7 @@ def lines(folder: pathlib.Path, commands: forked_cli.Commands) -> Iterator[Lines
 
 
 def wait_for(lines: Lines, event: str) -> dict[str, object]:
-    end = time.monotonic() + 90
+    end = time.monotonic() + waits.SECONDS
     while time.monotonic() < end:
         for line in lines():
             if line["event"] == event:
@@ -58,8 +57,8 @@ def wait_for(lines: Lines, event: str) -> dict[str, object]:
 
 def test_a_refused_claim_is_one_warning(folder: pathlib.Path, lines: Lines) -> None:
     asked = wire.NodePrepareResourcesRequest(claims=[wire.Claim(namespace="default", name="claim", uid=command_line.UID)])
-    with grpc.insecure_channel(f"unix:{folder / 'plugins' / 'gpu.drakit.dev' / 'dra.sock'}") as channel:
-        answer = services.DRAPluginStub(channel).NodePrepareResources(asked, timeout=60)
+    with channels.insecure(f"unix:{folder / 'plugins' / 'gpu.drakit.dev' / 'dra.sock'}") as channel:
+        answer = services.DRAPluginStub(channel).NodePrepareResources(asked, timeout=waits.SECONDS)
     error = answer.claims[command_line.UID].error
     assert "no answer from the API server" in error
     (line,) = [one for one in lines() if one.get("claim") == "default/claim" and one["level"] != "info"]

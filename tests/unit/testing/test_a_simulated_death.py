@@ -12,7 +12,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import author
+from fakes import author, waits
 
 TASK = "chip-0-left"
 
@@ -207,15 +207,15 @@ class Stopping(FanDriver):
         self.watching.join()
 
 
-def test_a_driver_with_a_thread() -> None:
+def test_crash_points_work_for_a_driver_with_a_thread() -> None:
     testing.check_driver(FanDriver, every=9)
 
 
-def test_a_driver_whose_thread_catches_exceptions() -> None:
+def test_crash_points_work_for_a_thread_that_catches_exceptions() -> None:
     testing.check_driver(Forgiving, every=9)
 
 
-def test_a_driver_whose_thread_waits_for_the_contexts_stop() -> None:
+def test_crash_points_work_for_a_thread_that_waits_for_the_stop() -> None:
     testing.check_driver(Stopping, every=9)
 """
 
@@ -228,7 +228,7 @@ def test_drivers_with_threads_pass_with_warnings_as_errors_and_the_process_ends(
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=waits.SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout

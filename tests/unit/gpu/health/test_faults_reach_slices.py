@@ -2,8 +2,7 @@
 
 import math
 import pathlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,9 +13,8 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu.health import faults, signals
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
-from fakes import claim_source, crash_node, slice_store
+from fakes import claim_source, crash_node, slice_store, waits
 
-ROUNDS, BETWEEN = 1500, 0.02
 WATCHING = faults.HealthPolicy(settle=0.2, hold=0.2, event_wait=0.05, poll=0.1)
 CHOICES = discovery.DiscoveryOptions(whole_beside_partitions=True)
 Effects = set[tuple[str, devices.TaintEffect]]
@@ -68,38 +66,33 @@ def running(tmp_path: pathlib.Path) -> Iterator[Running]:
     made.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
-
-
 def test_a_fault_is_published_kept_over_a_restart_and_taken_back(running: Running) -> None:
     first, second = (gpu.uuid for gpu in running.hardware.gpus())
     whole, part, other = "gpu-0", "gpu-0-mig-1g5gb-19-6", "gpu-1"
     lost = {("gpu.drakit.dev/gpu-lost", effect) for effect in (devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE)}
     asked = {("gpu.drakit.dev/recovery-action", devices.TaintEffect.NO_SCHEDULE)}
     running.start()
-    assert eventually(lambda: running.effects(part) == set())
+    assert waits.eventually(lambda: running.effects(part) == set())
     running.hardware.lose(first)
-    assert eventually(lambda: running.effects(part) == running.effects(whole) == lost)
+    assert waits.eventually(lambda: running.effects(part) == running.effects(whole) == lost)
     running.hardware.report_xid(second, 63, asks=signals.RecoveryAction.DRAIN_AND_RESET)
-    assert eventually(lambda: running.effects(other) == asked)
+    assert waits.eventually(lambda: running.effects(other) == asked)
     running.stop()
     running.start()
     running.hardware.reset(first)
-    assert eventually(lambda: running.effects(part) == running.effects(whole) == set())
+    assert waits.eventually(lambda: running.effects(part) == running.effects(whole) == set())
     assert running.effects(other) == asked, "it still asks"
     running.hardware.reset(second)
-    assert eventually(lambda: running.effects(other) == set())
+    assert waits.eventually(lambda: running.effects(other) == set())
 
 
 def test_hardware_that_changes_is_published_without_waiting_for_the_next_scan(running: Running) -> None:
     first, second = (gpu.uuid for gpu in running.hardware.gpus())
     running.start()
-    assert eventually(lambda: running.effects("gpu-1") == set())
+    assert waits.eventually(lambda: running.effects("gpu-1") == set())
     running.hardware.unplug(second)
-    assert eventually(lambda: running.effects("gpu-1") is None)
+    assert waits.eventually(lambda: running.effects("gpu-1") is None)
     running.hardware.plug(second)
-    assert eventually(lambda: running.effects("gpu-1") == set())
+    assert waits.eventually(lambda: running.effects("gpu-1") == set())
     running.hardware.set_mig_mode(first, enabled=False)
-    assert eventually(lambda: running.effects("gpu-0-mig-1g5gb-19-6") is None)
+    assert waits.eventually(lambda: running.effects("gpu-0-mig-1g5gb-19-6") is None)

@@ -16,9 +16,8 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, signals
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library, watched_driver
+from fakes import gpu_node, nvml_library, waits, watched_driver
 
-PATIENCE = 60.0
 MACHINE = "dgx-a100-40gb-2gpu"
 WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 
@@ -54,7 +53,7 @@ def serving(seen: port.GpuPort, context: fake_context.FakeContext) -> Iterator[g
 
 def until(context: fake_context.FakeContext, holds: Callable[[], bool]) -> None:
     with context.updated:
-        assert context.updated.wait_for(holds, PATIENCE)
+        assert context.updated.wait_for(holds, waits.SECONDS)
 
 
 def tainted(context: fake_context.FakeContext) -> set[str]:
@@ -69,14 +68,14 @@ def watch_threads() -> set[threading.Thread]:
 def listening(hardware: mock_gpus.MockGpus, context: fake_context.FakeContext) -> None:
     """Strike until the watch hears it: events from before it began are not for it."""
     uuid = hardware.gpus()[0].uuid
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + waits.SECONDS
     while "gpu-0" not in tainted(context) and time.monotonic() < deadline:
         hardware.report_xid(uuid, 79, asks=signals.RecoveryAction.RESET)
         with context.updated:
             context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
 
 
-def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
+def test_an_xid_becomes_a_taint_and_a_reset_removes_it(
     hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, context)
@@ -86,7 +85,7 @@ def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
     until(context, lambda: not tainted(context))
 
 
-def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
+def test_a_gpu_lost_during_the_watch_recovers(
     hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, context)
@@ -105,7 +104,7 @@ def test_an_error_that_lasts_neither_ends_the_watch_nor_makes_it_spin(
     injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, times=1000))
     counted, earlier = Counting(hardware, call), watch_threads()
     with watched_driver.watching(gpu_driver.GpuDriver(counted.port, health=WATCHING), context):
-        assert counted.called.wait(PATIENCE)
+        assert counted.called.wait(waits.SECONDS)
         before, began = counted.calls, time.monotonic()
         counted.stop.wait(1.0)
         rate = (counted.calls - before) / (time.monotonic() - began)
@@ -138,7 +137,7 @@ def test_a_bug_does_not_end_the_watch(hardware: mock_gpus.MockGpus, context: fak
 
     with watched_driver.watching(gpu_driver.GpuDriver(gpu_node.stepping(hardware, step), health=WATCHING), context):
         # After the first bug the GPUs are polled, so a fault may be seen before the second bug.
-        assert met.wait(PATIENCE)
+        assert met.wait(waits.SECONDS)
         listening(hardware, context)
         assert "gpu-0" in tainted(context)
     assert "watch raised an unexpected error" in log.getvalue()
@@ -171,16 +170,16 @@ def test_the_watch_ends_even_while_a_call_hangs(
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
     with background.watching(gpu_driver.GpuDriver(hardware, health=WATCHING), context, timing.SYSTEM, seconds=1.0) as thread:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + waits.SECONDS
         while not injector.stalled() and time.monotonic() < deadline:
             threading.Event().wait(0.01)
     assert injector.stalled(), "the call hangs still"
     injector.disarm()
-    thread.join(PATIENCE)
+    thread.join(waits.SECONDS)
     assert not thread.is_alive()
 
 
-def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
+def test_a_stopped_driver_ends_its_watch(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
     earlier = watch_threads()
     with watched_driver.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context):
         assert watch_threads() - earlier

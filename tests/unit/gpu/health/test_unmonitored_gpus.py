@@ -1,7 +1,6 @@
 """A GPU that cannot send Xids is said to be so: in the log and in the metrics; what a look shows is seen of it all the same."""
 
 import pathlib
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -12,9 +11,8 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, signals
 from drakit_gpu.mock import mock_gpus
-from fakes import nvml_library, watched_driver
+from fakes import nvml_library, waits, watched_driver
 
-ROUNDS, BETWEEN = 3000, 0.02
 XID, ECC = 0x8, 0x2
 WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 
@@ -60,14 +58,14 @@ def monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
 
 
 def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
-    waiting = threading.Event()
-    return next((result for _ in range(ROUNDS) if (result := monitored(driver)) or waiting.wait(BETWEEN)), {})
+    assert waits.eventually(lambda: monitored(driver))
+    return monitored(driver)
 
 
 @pytest.mark.parametrize(
     "kinds, words", [(None, "GPU sends no events"), (0, "GPU sends no Xids"), (ECC, "GPU sends no Xids"), (XID | ECC, "")]
 )
-def test_a_gpu_whose_xids_cannot_be_heard_is_named(
+def test_a_gpu_without_xid_events_is_named(
     library: nvml_library.NvmlLibrary,
     hardware: mock_gpus.MockGpus,
     seen: nvml.NvmlGpus,
@@ -81,22 +79,22 @@ def test_a_gpu_whose_xids_cannot_be_heard_is_named(
     assert [words in record.getMessage() and vars(record)["gpu"] for record in caplog.records] == ([second(hardware)] if words else [])
 
 
-def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriver) -> None:
+def test_the_metrics_show_which_gpu_is_only_polled(serving: gpu_driver.GpuDriver) -> None:
     assert eventually_monitored(serving) == {"gpu-0": 1.0, "gpu-1": 0.0}
 
 
-def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
+def test_a_polled_fault_is_a_taint_and_missing_events_are_none(
     serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, context: fake_context.FakeContext
 ) -> None:
     assert eventually_monitored(serving)
     assert not context.taints()
     hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
     with context.updated:
-        assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), 60)
+        assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), waits.SECONDS)
     assert [taint.key for taint in context.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
 
 
-def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, context: fake_context.FakeContext) -> None:
+def test_unwatched_gpus_are_not_reported(seen: nvml.NvmlGpus, context: fake_context.FakeContext) -> None:
     driver = gpu_driver.GpuDriver(seen)
     driver.discover()
     driver.start(context)

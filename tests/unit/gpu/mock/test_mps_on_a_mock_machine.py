@@ -1,8 +1,7 @@
 """MPS claims are prepared on a mock machine as on a real one: pods run the mock driver's nvidia-cuda-mps-control."""
 
 import pathlib
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.sharing.mps import control_daemon
-from fakes import demo, gpu_node, mps_pods
+from fakes import demo, gpu_node, mps_pods, waits
 
 MACHINE = "dgx-a100-40gb-2gpu"
 PARTITION = "gpu-0-mig-1g5gb-19-6"
@@ -31,11 +30,6 @@ def node(folder: pathlib.Path) -> Iterator[gpu_node.GpuNode]:
     mocked = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=folder / "machine", owner="node-a"))
     with mps_pods.daemons(folder, mocked.driver_root()) as daemons:
         yield gpu_node.GpuNode(folder / "machine", MACHINE, resources=gpu_driver.HostResources(daemons=daemons))
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.1) for _ in range(600))
 
 
 def test_mps_on_a_partition_runs_a_daemon_until_the_claim_is_unprepared(node: gpu_node.GpuNode, folder: pathlib.Path) -> None:
@@ -65,5 +59,5 @@ def test_a_mock_daemon_whose_socket_is_deleted_ends(node: gpu_node.GpuNode, fold
     ((daemon,),) = mps_pods.living(folder / "mps").values()
     (control,) = (folder / "mps").glob("*/pipe/control")
     control.unlink()
-    assert eventually(lambda: not daemon.is_alive()), "it looks every five seconds"
+    assert waits.eventually(lambda: not daemon.is_alive()), "it looks every five seconds"
     node.unprepare()

@@ -17,7 +17,7 @@ from drakit_gpu import driver_root, host, nvml, port
 from drakit_gpu.health import faults
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import library as nvml_files
-from fakes import gpu_node, nvml_library, watched_driver
+from fakes import gpu_node, nvml_library, waits, watched_driver
 
 PARTITION = "gpu-1-mig-2g10gb-14-4"
 DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH, UNINITIALIZED, NO_PERMISSION = 9, 18, 1, 4
@@ -78,7 +78,7 @@ def test_a_driver_starts_without_the_library_and_offers_when_it_appears(node: No
 
 
 @pytest.mark.parametrize("returns", [GONE, MISMATCH, ENDED], ids=["not loaded", "mismatch", "session ended"])
-def test_a_kernel_driver_that_goes_and_comes_is_followed_without_a_restart(node: Node, returns: dict[str, int]) -> None:
+def test_unloading_and_loading_the_kernel_driver_needs_no_restart(node: Node, returns: dict[str, int]) -> None:
     assert PARTITION in offered(node)
     loads = node.library.loads
     node.library.handles_end()
@@ -97,7 +97,7 @@ def test_a_library_that_may_not_be_used_is_an_error_and_withdraws_nothing(node: 
         node.driver.discover()
 
 
-def test_plan_and_prepare_without_the_library_say_so(node: Node) -> None:
+def test_plan_and_prepare_without_the_library_fail_with_that_reason(node: Node) -> None:
     grant = node.grant(PARTITION)
     node.library.is_installed = False
     node.restart()
@@ -172,7 +172,7 @@ def test_start_watch_and_metrics_go_on_without_the_library(node: Node, tmp_path:
     context = fake_context.FakeContext(tmp_path / "home")
     with watched_driver.watching(driver, context):
         with context.updated:
-            assert context.updated.wait_for(lambda: context.rediscoveries > 0, 30)
+            assert context.updated.wait_for(lambda: context.rediscoveries > 0, waits.SECONDS)
         assert not driver.metrics()
 
 
@@ -192,7 +192,7 @@ def test_an_upgraded_library_is_loaded_beside_the_old_one(tmp_path: pathlib.Path
     assert isinstance(nvml_files.load(link, root), ctypes.CDLL)
 
 
-def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> None:
+def test_concurrent_threads_without_a_library_all_get_the_reason(node: Node) -> None:
     node.library.is_installed = False
     node.restart()
     codes: list[port.Code | None] = []
@@ -200,7 +200,7 @@ def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> No
 
     def ask() -> None:
         for _ in range(50):
-            at_once.wait(30)
+            at_once.wait(waits.SECONDS)
             error = node.gpus.session_error()
             codes.append(None if error is None else error.code)
 
@@ -208,21 +208,21 @@ def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> No
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(waits.SECONDS)
     assert codes == [port.Code.LIBRARY_NOT_FOUND] * 200
 
 
-def test_threads_that_begin_at_once_begin_one_session(node: Node) -> None:
+def test_concurrent_threads_open_one_session(node: Node) -> None:
     node.restart()
     loads, at_once = node.library.loads, threading.Barrier(4)
 
     def ask() -> None:
-        at_once.wait(30)
+        at_once.wait(waits.SECONDS)
         node.gpus.versions()
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(waits.SECONDS)
     assert node.library.loads == loads + 1

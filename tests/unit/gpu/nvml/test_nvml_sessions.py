@@ -15,10 +15,9 @@ from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import session
-from fakes import nvml_library, watched_driver
+from fakes import nvml_library, waits, watched_driver
 from fakes.nvml_library import cells, happenings
 
-PATIENCE = 30.0
 UNINITIALIZED, GPU_IS_LOST = 1, 15
 
 
@@ -86,9 +85,9 @@ def test_a_session_is_replaced_only_when_no_thread_waits_for_its_events(gpus: nv
     with gpus.events() as events:
         waiting = threading.Thread(target=lambda: waited.append(events.wait(1.0)))
         waiting.start()
-        assert library.is_waiting.wait(PATIENCE)
+        assert library.is_waiting.wait(waits.SECONDS)
         gpus.renew()
-        waiting.join(PATIENCE)
+        waiting.join(waits.SECONDS)
         assert waited == [None]
         with pytest.raises(port.CallError, match="UNINITIALIZED"):
             events.wait(0.0)
@@ -102,9 +101,9 @@ def test_a_set_is_freed_only_when_no_thread_waits_for_it(gpus: nvml.NvmlGpus, li
     events = gpus.events()
     waiting = threading.Thread(target=lambda: events.wait(1.0))
     waiting.start()
-    assert library.is_waiting.wait(PATIENCE)
+    assert library.is_waiting.wait(waits.SECONDS)
     events.close()
-    waiting.join(PATIENCE)
+    waiting.join(waits.SECONDS)
     assert not library.crashes
     with pytest.raises(port.CallError, match="UNINITIALIZED"):
         events.wait(0.0)
@@ -115,7 +114,7 @@ def test_threads_that_find_the_session_ended_replace_it_once(gpus: nvml.NvmlGpus
     at_once = threading.Barrier(2)
 
     def ask(uuid: port.GpuUuid) -> None:
-        at_once.wait(PATIENCE)
+        at_once.wait(waits.SECONDS)
         gpus.mig_mode(uuid)
 
     library.handles_end()
@@ -124,12 +123,12 @@ def test_threads_that_find_the_session_ended_replace_it_once(gpus: nvml.NvmlGpus
     with lifetime_of(gpus).using(lifetime_of(gpus).number):
         for thread in threads:
             thread.start()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + waits.SECONDS
         while library.calls.count("nvmlDeviceGetMigMode") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         del library.returns["nvmlDeviceGetMigMode"]
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(waits.SECONDS)
     assert library.sessions == 1
 
 
@@ -149,14 +148,14 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
     assert sessions.number == 1
 
 
-def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
+def test_the_watch_continues_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "home")
     health = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
     with watched_driver.watching(gpu_driver.GpuDriver(gpus, health=health), context):
-        assert library.is_waiting.wait(PATIENCE)
+        assert library.is_waiting.wait(waits.SECONDS)
         for _ in range(5):
             gpus.renew()
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + waits.SECONDS
         while "gpu-0" not in context.taints() and time.monotonic() < deadline:
             library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
             with context.updated:
@@ -165,25 +164,25 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
     assert not library.crashes
 
 
-def test_an_xid_of_a_gpu_that_is_lost_meanwhile_is_the_gpus(gpus: nvml.NvmlGpus, library: Guarded) -> None:
+def test_an_xid_of_a_gpu_lost_during_its_handling_is_attributed_to_it(gpus: nvml.NvmlGpus, library: Guarded) -> None:
     first, _ = gpus.gpus()
     library.hardware.lose(first.uuid)
     with gpus.events() as events:
         library.registered[first.uuid] = happenings.EVENT_TYPES
         library.hardware.report_xid(first.uuid, 79)
-        assert events.wait(PATIENCE) == signals.Event(gpu=first.uuid, kind=signals.EventKind.XID, xid=79)
+        assert events.wait(waits.SECONDS) == signals.Event(gpu=first.uuid, kind=signals.EventKind.XID, xid=79)
 
 
-def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nvml.NvmlGpus, library: Guarded) -> None:
+def test_an_event_of_a_gpu_without_a_uuid_is_ignored(gpus: nvml.NvmlGpus, library: Guarded) -> None:
     first, second = library.hardware.gpus()
     library.hardware.lose(first.uuid)
     with gpus.events() as events:
         library.registered[first.uuid] = happenings.EVENT_TYPES
         library.hardware.report_xid(first.uuid, 79)
         library.returns["nvmlDeviceGetUUID"] = GPU_IS_LOST
-        assert events.wait(PATIENCE) is None
+        assert events.wait(waits.SECONDS) is None
         library.hardware.report_xid(second.uuid, 31)
-        assert events.wait(PATIENCE) == signals.Event(gpu=second.uuid, kind=signals.EventKind.XID, xid=31)
+        assert events.wait(waits.SECONDS) == signals.Event(gpu=second.uuid, kind=signals.EventKind.XID, xid=31)
 
 
 def test_an_event_with_instance_0_of_a_gpu_without_mig_is_about_the_gpu(tmp_path: pathlib.Path) -> None:

@@ -6,7 +6,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
@@ -20,7 +19,7 @@ from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import port
 from drakit_gpu.health import faults
-from fakes import gpu_node
+from fakes import gpu_node, waits
 
 LONG = gpu_config.GpuConfig(
     sharing=gpu_config.Sharing(
@@ -61,11 +60,6 @@ def hung_holder(folder: pathlib.Path, names: Iterable[str]) -> Iterator[subproce
             child.kill()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.02) for _ in range(3000))
-
-
 @pytest.mark.parametrize("health", [FAST, None], ids=["monitored", "unmonitored"])
 def test_the_driver_starts_and_restores_a_locked_gpu_once_its_holder_is_gone(
     tmp_path: pathlib.Path, health: faults.HealthPolicy | None
@@ -83,5 +77,5 @@ def test_the_driver_starts_and_restores_a_locked_gpu_once_its_holder_is_gone(
         driver.start(context)
         assert [node.hardware.time_slice(uuid) for uuid in uuids] == [port.TimeSlice.DEFAULT, port.TimeSlice.LONG]
         holder.kill()
-        assert eventually(lambda: node.hardware.time_slice(uuids[0]) is port.TimeSlice.LONG)
+        assert waits.eventually(lambda: node.hardware.time_slice(uuids[0]) is port.TimeSlice.LONG)
         driver.stop()

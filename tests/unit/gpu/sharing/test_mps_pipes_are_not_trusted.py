@@ -13,7 +13,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -21,7 +20,7 @@ import pytest
 from drakit.core import errors
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, processes
-from fakes import mps_daemon
+from fakes import mps_daemon, waits
 
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 WANTED = gpu_settings.Mps(percentage=50)
@@ -53,8 +52,7 @@ class Daemon:
         pids = list(processes.with_environment(daemon_folder.variable(self.folder)))
         for process in pids:
             process.send(signal.SIGKILL)
-        waiting = threading.Event()
-        assert any(not any(process.is_alive() for process in pids) or waiting.wait(0.01) for _ in range(3000))
+        assert waits.eventually(lambda: not any(process.is_alive() for process in pids))
 
 
 def daemon_of(place: pathlib.Path, name: str) -> Iterator[Daemon]:
@@ -193,12 +191,12 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(place: 
         with false_daemon(daemon.pipe, "env", daemon_folder.variable(daemon.folder)):
             listener = daemon_folder.control_listener(daemon.pipe)
             assert listener in {process.pid for process in processes.with_environment(daemon_folder.variable(daemon.folder))}
-            told, _ = pod.communicate("\n", timeout=60)
+            told, _ = pod.communicate("\n", timeout=waits.SECONDS)
     assert "a process other than the daemon listens" in told
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
-def test_the_listener_is_who_the_kernel_says(tmp_path: pathlib.Path, kind: socket.SocketKind) -> None:
+def test_the_listener_is_identified_by_peer_credentials(tmp_path: pathlib.Path, kind: socket.SocketKind) -> None:
     assert daemon_folder.control_listener(tmp_path) is None
     with socket.socket(socket.AF_UNIX, kind) as listening:
         listening.bind(str(tmp_path / "control"))

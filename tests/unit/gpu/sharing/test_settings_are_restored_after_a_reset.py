@@ -7,7 +7,6 @@ import os
 import pathlib
 import signal
 import tempfile
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import cast
 
@@ -23,9 +22,8 @@ from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import fault_injection
 from drakit_gpu.sharing import restore
 from drakit_gpu.sharing.mps import pod_daemons
-from fakes import gpu_node, mps_daemon, mps_pods, watched_driver
+from fakes import gpu_node, mps_daemon, mps_pods, waits, watched_driver
 
-ROUNDS, BETWEEN = 3000, 0.02
 MINE, FREE = 1, 0
 FAST = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
 LONG = gpu_config.GpuConfig(
@@ -66,11 +64,6 @@ def at_work(crew: restore.RestoreWorker) -> Iterator[None]:
         crew.stop()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(BETWEEN) for _ in range(ROUNDS))
-
-
 def has_its_slice(node: gpu_node.GpuNode) -> bool:
     return node.hardware.time_slice(uuid(node)) is port.TimeSlice.LONG
 
@@ -93,7 +86,7 @@ def listening(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None
         node.hardware.report_xid(uuid(node, FREE), 48)
         return f"gpu-{FREE}" in context.taints()
 
-    assert eventually(is_heard)
+    assert waits.eventually(is_heard)
 
 
 def flip(node: gpu_node.GpuNode, gpu: port.GpuUuid) -> None:
@@ -110,15 +103,15 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 
 
 @pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
-def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
+def test_a_running_driver_restores_a_time_slice_with_a_log_line(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "drakit_gpu"), running(node, context):
         listening(node, context)
         caplog.clear()
         mishap(node, uuid(node))
-        assert eventually(lambda: has_its_slice(node))
-        assert eventually(lambda: "claim settings restored" in caplog.text)
+        assert waits.eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: "claim settings restored" in caplog.text)
     (line,) = (vars(record) for record in caplog.records if record.getMessage() == "claim settings restored")
     assert (line["gpu"], line["claim"]) == (uuid(node), "default/claim-a")
     assert "time slice Long and compute mode Default" in line["settings"]
@@ -151,7 +144,7 @@ def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
     assert reported == [{uuid(node)}]
 
 
-def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_creating_and_deleting_instances_is_no_loss_of_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
     watch, reported = polled_once(node, context)
     watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
@@ -175,7 +168,7 @@ def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, con
     assert reported == [{gpu}]
 
 
-def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_a_recovery_without_an_event_is_detected_by_polling(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, reported = polled_once(node, context)
     node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
     watch.poll()
@@ -222,7 +215,7 @@ class Leaving(fake_context.FakeContext):
             yield
 
 
-def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+def test_a_claim_released_during_the_wait_for_its_lock_is_skipped(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     leaving = Leaving(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     node.unprepare()
     node.steps.names.clear()
@@ -241,7 +234,7 @@ def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
     assert "claim settings wait: MIG mode is on" in caplog.text
 
 
-def test_what_fails_is_named_and_tried_again_until_it_is_so(
+def test_a_failed_restoration_is_logged_and_retried_until_it_succeeds(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
@@ -252,12 +245,12 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
     assert failed == ["default/claim-a"] * 2
 
 
-def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
+def test_an_exception_for_one_claim_stops_no_other_restoration(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = [2]
@@ -271,7 +264,7 @@ def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
     crew = restore.RestoreWorker(restore.Restorer(gpu_node.stepping(node.hardware, step), context, pod_daemons.PodDaemons()), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     assert caplog.text.count("ValueError: a bug") == 2
 
 
@@ -287,7 +280,7 @@ class BuggySite(fake_context.FakeContext):
         return super().grants()
 
 
-def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
+def test_an_exception_in_listing_claims_does_not_end_the_thread(
     node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
@@ -295,22 +288,22 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     crew = restore.RestoreWorker(restorer(node, context), pause=0.01)
     with at_work(crew):
         crew.enqueue([uuid(node)])
-        assert eventually(lambda: has_its_slice(node))
+        assert waits.eventually(lambda: has_its_slice(node))
     assert caplog.text.count("listing prepared claims failed") == 2
 
 
-def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_a_hanging_call_blocks_neither_the_watch_nor_the_stop(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     injector = fault_injection.Faults(node.choice.directory)
     with running(node, context):
         listening(node, context)
         injector.arm(fault_injection.Fault(call="set_time_slice", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.HANG))
         node.hardware.reset(uuid(node))
-        assert eventually(lambda: bool(injector.stalled()))
+        assert waits.eventually(lambda: bool(injector.stalled()))
         node.hardware.lose(uuid(node, FREE))
-        assert eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
+        assert waits.eventually(lambda: any(taint.key.endswith("gpu-lost") for taint in context.taints().get(f"gpu-{FREE}", ())))
         changed = context.rediscoveries
         node.hardware.set_mig_mode(uuid(node), enabled=True)
-        assert eventually(lambda: context.rediscoveries > changed)
+        assert waits.eventually(lambda: context.rediscoveries > changed)
     injector.disarm()
 
 
@@ -367,11 +360,11 @@ def test_a_dead_mps_daemon_is_restarted_and_a_running_one_is_kept(mps_claim: Mps
         listening(node, mps_claim.context)
         before = alive(folder)
         node.hardware.reset(uuid(node))
-        assert eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
+        assert waits.eventually(lambda: node.hardware.compute_mode(uuid(node)) is port.ComputeMode.EXCLUSIVE_PROCESS)
         assert alive(folder) == before, "it was not asked to end"
         mps_claim.evict()
         node.hardware.reset(uuid(node))
-        assert eventually(mps_claim.is_served)
+        assert waits.eventually(mps_claim.is_served)
         assert not alive(folder) & before
 
 
@@ -404,7 +397,7 @@ def test_a_daemon_whose_pod_cannot_be_created_when_the_driver_starts_is_tried_ag
     with running(mps_claim.node, mps_claim.context, mps_claim.around):
         assert "the pod of the claim's MPS daemon cannot be created" in str([vars(record).get("error") for record in caplog.records])
         kubelet.away = False
-        assert eventually(mps_claim.is_served)
+        assert waits.eventually(mps_claim.is_served)
 
 
 def alive(folder: pathlib.Path) -> set[int]:

@@ -13,7 +13,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_nic.attach import server
-from fakes import exhaustion
+from fakes import exhaustion, waits
 
 pytestmark = pytest.mark.root
 
@@ -21,7 +21,6 @@ UID = "00000000-0000-4000-8000-000000000001"
 SHARE = "00000000-0000-4000-8000-000000000002"
 GOOD = f"attach 1\n{UID}\nnic0\n{SHARE}\nc1\n5a4d\n{UID}".encode()
 NOBODY = 65534
-SECONDS = 30.0
 
 
 class Attaching:
@@ -71,7 +70,7 @@ def serving(path: pathlib.Path, attaching: Attaching, overloaded: Callable[[], N
 
 def connected(path: pathlib.Path) -> socket.socket:
     made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    made.settimeout(SECONDS)
+    made.settimeout(waits.SECONDS)
     try:
         made.connect(str(path))
     except OSError:
@@ -89,13 +88,6 @@ def say(path: pathlib.Path, content: bytes, descriptors: int = 1) -> bytes:
 
 def descriptors() -> int:
     return len(list(pathlib.Path("/proc/self/fd").iterdir()))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_request_is_passed_on_with_its_namespace_and_answered(path: pathlib.Path) -> None:
@@ -119,7 +111,7 @@ def test_what_is_no_request_is_refused_and_no_descriptor_kept(path: pathlib.Path
         say(path, b"")
         before = descriptors()
         assert say(path, content, given)[:3] in {b"no ", b""}
-        until(lambda: descriptors() <= before)
+        assert waits.eventually(lambda: descriptors() <= before)
         assert say(path, GOOD) == server.OK
     assert len(attaching.asked) == 1
 
@@ -178,16 +170,16 @@ def test_a_client_that_goes_away_is_noticed(path: pathlib.Path) -> None:
     def look(is_waiting: Callable[[], bool]) -> None:
         seen.append(is_waiting())
         reached.set()
-        gone.wait(SECONDS)
+        gone.wait(waits.SECONDS)
         seen.append(is_waiting())
 
     attaching.then = look
     with serving(path, attaching):
         with connected(path) as connection, pathlib.Path("/proc/self/ns/net").open("rb") as own:
             socket.send_fds(connection, [GOOD], [own.fileno()])
-            assert reached.wait(SECONDS)
+            assert reached.wait(waits.SECONDS)
         gone.set()
-        until(lambda: len(seen) == 2)
+        assert waits.eventually(lambda: len(seen) == 2)
     assert seen == [True, False]
 
 
@@ -202,7 +194,7 @@ def stuck(path: pathlib.Path, attaching: Attaching, device: str, count: int) -> 
 
     def wait_if_stuck(_: object) -> None:
         if attaching.asked[-1][0].device == device:
-            over.wait(SECONDS)
+            over.wait(waits.SECONDS)
 
     attaching.then = wait_if_stuck
     with contextlib.ExitStack() as stack:
@@ -210,12 +202,12 @@ def stuck(path: pathlib.Path, attaching: Attaching, device: str, count: int) -> 
         for number in range(count):
             connection = stack.enter_context(connected(path))
             socket.send_fds(connection, [request_for(device)], [own.fileno()])
-            until(lambda most=number: len(attaching.asked) == most + 1)  # type: ignore[misc] # the default is an int
+            assert waits.eventually(lambda most=number: len(attaching.asked) == most + 1)  # type: ignore[misc] # the default is an int
         try:
             yield
         finally:
             over.set()
-            until(lambda: not attaching.running)
+            assert waits.eventually(lambda: not attaching.running)
 
 
 def test_a_device_with_too_many_calls_delays_no_other(path: pathlib.Path) -> None:
@@ -233,8 +225,8 @@ def test_connections_without_a_request_are_bounded_and_the_server_recovers(path:
     with serving(path, Attaching(), lambda: refused.append(None)), contextlib.ExitStack() as silent:
         for _ in range(server.UNREAD_MAX + 8):
             silent.enter_context(connected(path))
-        until(lambda: bool(refused))
-        until(lambda: not is_ignored(path))
+        assert waits.eventually(lambda: bool(refused))
+        assert waits.eventually(lambda: not is_ignored(path))
 
 
 def test_a_server_without_descriptors_waits_and_serves_afterwards(path: pathlib.Path) -> None:
@@ -244,10 +236,10 @@ def test_a_server_without_descriptors_waits_and_serves_afterwards(path: pathlib.
         pathlib.Path("/proc/self/ns/net").open("rb") as own,
         socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client,
     ):
-        client.settimeout(SECONDS)
+        client.settimeout(waits.SECONDS)
         with exhaustion.no_descriptors():
             client.connect(str(path))
-            until(lambda: len(refused) > 1)
+            assert waits.eventually(lambda: len(refused) > 1)
         socket.send_fds(client, [GOOD], [own.fileno()])
         assert client.recv(4096) == server.OK
 
@@ -287,9 +279,9 @@ def test_an_instance_whose_successor_died_takes_the_socket_back(path: pathlib.Pa
     with serving(path, old):
         with serving(path, new):
             assert say(path, GOOD) == server.OK
-        until(lambda: is_served(path))
+        assert waits.eventually(lambda: is_served(path))
         path.unlink()
-        until(lambda: is_served(path))
+        assert waits.eventually(lambda: is_served(path))
     assert (len(old.asked), len(new.asked)) == (2, 1)
 
 
@@ -313,8 +305,8 @@ def test_a_stop_waits_for_the_call_at_hand(path: pathlib.Path) -> None:
     with serving(path, attaching):
         caller = threading.Thread(target=lambda: answers.append(say(path, GOOD)))
         caller.start()
-        assert reached.wait(SECONDS)
-    caller.join(SECONDS)
+        assert reached.wait(waits.SECONDS)
+    caller.join(waits.SECONDS)
     assert answers == [server.OK]
 
 

@@ -13,7 +13,7 @@ from drakit.core import errors, names
 from drakit.testing import fake_context
 from drakit_nic import mock_port
 from drakit_nic.attach import sandboxes, server, service
-from fakes import exhaustion
+from fakes import exhaustion, waits
 
 pytestmark = pytest.mark.root
 
@@ -35,7 +35,7 @@ def test_a_journal_that_cannot_be_read_is_logged_and_counted(caplog: pytest.LogC
         attachment.start(Unreadable(home), tuple)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, pathlib.Path("/proc/self/ns/net").open("rb") as own:
-                client.settimeout(30)
+                client.settimeout(waits.SECONDS)
                 client.connect(str(home / service.SOCKET))
                 socket.send_fds(client, [f"attach 1\n{UID}\nnic0\n{UID}\nc1\n5a4d\n{UID}".encode()], [own.fileno()])
                 assert b"disk I/O error" in client.recv(4096)

@@ -16,6 +16,7 @@ import pytest
 
 from drakit.core import errors, names
 from drakit_nic.attach import server, service
+from fakes import waits
 
 UID = "00000000-0000-4000-8000-000000000001"
 SHARE = "00000000-0000-4000-8000-000000000002"
@@ -68,7 +69,7 @@ class Listener:
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        self._thread.join(30)
+        self._thread.join(waits.SECONDS)
         for connection in self._kept:
             connection.close()
 
@@ -88,7 +89,7 @@ def listener(folder: pathlib.Path) -> Iterator[Listener]:
 
 def call(program: pathlib.Path, path: pathlib.Path, state: bytes, *, seconds: str = "20") -> subprocess.CompletedProcess[bytes]:
     words = ["attach", str(path), seconds, UID, "nic0", SHARE]
-    return subprocess.run(words, executable=program, input=state, capture_output=True, timeout=60, env={}, check=False)
+    return subprocess.run(words, executable=program, input=state, capture_output=True, timeout=waits.SECONDS, env={}, check=False)
 
 
 def encoded(**changes: object) -> bytes:
@@ -223,7 +224,7 @@ def test_a_runtime_that_never_ends_the_state_is_left_at_the_deadline(program: pa
         assert hanging.stdin is not None
         hanging.stdin.write(b'{"pid":1')
         hanging.stdin.flush()
-        assert hanging.wait(60) == 1
+        assert hanging.wait(waits.SECONDS) == 1
         assert hanging.stderr is not None
         assert b"did not answer in time" in hanging.stderr.read()
 
@@ -232,7 +233,7 @@ def test_a_runtime_that_never_ends_the_state_is_left_at_the_deadline(program: pa
     "words", [[], ["x"], ["a", "b", "c", "d"], ["s", "0", "c", "d", "e"], ["s", "-1", "c", "d", "e"], ["s", "x", "c", "d", "e"]]
 )
 def test_a_call_without_its_arguments_fails(program: pathlib.Path, words: list[str]) -> None:
-    said = subprocess.run([program, *words], input=b"", capture_output=True, timeout=60, check=False)
+    said = subprocess.run([program, *words], input=b"", capture_output=True, timeout=waits.SECONDS, check=False)
     assert (said.returncode, said.stderr[:13]) == (1, b"drakit: usage")
 
 
@@ -284,10 +285,10 @@ def test_a_program_that_cannot_be_run_is_refused_by_its_path(tmp_path: pathlib.P
 def test_a_folder_mounted_noexec_is_refused_with_what_to_change(program: pathlib.Path, folder: pathlib.Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root may mount")
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=4m", "tmpfs", folder], check=True, timeout=60)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=4m", "tmpfs", folder], check=True, timeout=waits.SECONDS)
     try:
         copies = service.Copies(folder)
         with pytest.raises(errors.HardwareError, match=r"mounted noexec; mount it without noexec, or move node\.plugins_dir"):
             copies.try_out(copies.ensure())
     finally:
-        subprocess.run(["umount", folder], check=True, timeout=60)
+        subprocess.run(["umount", folder], check=True, timeout=waits.SECONDS)

@@ -16,15 +16,14 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.testing import fake_context
-from drakit_nic import background, config, kernel_port, mock_port, port, reporting
+from drakit_nic import background, config, kernel_port, mock_port, port, reporting, tc_reconciler
 from drakit_nic import driver as nic_driver
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.discovery import offers
-from fakes import netns, watched_driver
+from fakes import netns, waits, watched_driver
 
 NIC = "pci-0000-0c-00-0"
-PATIENCE = 90.0
 Grant = drivers.Grant[object]
 
 
@@ -37,8 +36,8 @@ class Node:
     context: fake_context.FakeContext
     intents: list[records.Record]
 
-    def reconciler(self) -> background.TcReconciler:
-        return background.TcReconciler(
+    def reconciler(self) -> tc_reconciler.TcReconciler:
+        return tc_reconciler.TcReconciler(
             self.machine,
             self.context,
             survey=self.driver.survey,
@@ -227,9 +226,9 @@ def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: 
 
 
 def eventually(holds: Callable[[], bool], evidence: Callable[[], object] = str) -> None:
-    waiting, deadline = threading.Event(), time.monotonic() + PATIENCE
+    waiting, deadline = threading.Event(), time.monotonic() + waits.SECONDS
     while not holds():
-        assert time.monotonic() < deadline, f"did not come to hold within {PATIENCE:.0f} s: {evidence()}"
+        assert time.monotonic() < deadline, f"did not come to hold within {waits.SECONDS:.0f} s: {evidence()}"
         waiting.wait(0.1)
 
 
