@@ -47,7 +47,7 @@ def has_link(node: drakit.DeviceNode, root: pathlib.Path) -> bool:
 
 
 def _ensure_node(path: pathlib.Path, number: int, mode: int) -> int | None:
-    """Create a missing node; return the number of the node that it replaces, None where there was none."""
+    """Create a missing node; return the number of the node that it replaces, None if there was none."""
     earlier: int | None = None
     try:
         status = path.lstat()

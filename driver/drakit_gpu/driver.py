@@ -306,7 +306,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             marker.remove()
 
     def _missing_driver(self) -> port.CallError | None:
-        """Return the error of a machine without a working NVIDIA driver; None where calls are answered or fail for another reason."""
+        """Return the error of a machine without a working NVIDIA driver; None if calls are answered or fail for another reason."""
         error = self._hardware.session_error()
         return error if error is not None and error.code in port.NO_DRIVER else None
 
@@ -411,7 +411,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return instances.is_unfinished(self._hardware, slot, instance, self._resources.made.of_slot(slot, boot))
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
-        """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""
+        """Return the MIG device of a prepared grant; None if it is gone, or if another grant of the shared device created it again."""
         made = instances.find(self._hardware, slot)
         if made is None:
             return None

@@ -85,7 +85,7 @@ def _metric(count: GpuCounts, name: str, documentation: str, value: float, **lab
 
 
 def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port.GpuInstance] | None:
-    """Return the instances of a GPU; None where it has no MIG or does not answer."""
+    """Return the instances of a GPU; None if it has no MIG or does not answer."""
     if view.mig_mode is None:
         return None
     try:

@@ -16,7 +16,7 @@ _KILL_SECONDS = 2.0
 
 
 class ProgramError(drakit.HardwareError):
-    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None where it has none."""
+    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None if it has none."""
 
     def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
         super().__init__(program, message)

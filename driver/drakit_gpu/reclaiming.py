@@ -32,7 +32,7 @@ class Unclaimed:
         self._markers, self._daemons, self._pause = markers, daemons, pause
 
     def find(self) -> Sequence[drakit.Leftover]:
-        """Return all leftovers. A GPU that does not answer has none. Raise HardwareError."""
+        """Return all leftovers. A GPU that does not answer has none. Raises HardwareError."""
         boot = self._hardware.boot_id()
         before = tuple(self._intents())
         present = [(gpu, instance) for gpu in self._hardware.census().gpus for instance in self._instances(gpu)]
@@ -46,7 +46,7 @@ class Unclaimed:
         return [*found, *(drakit.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
 
     def release(self, leftover: drakit.Leftover) -> None:
-        """Release a leftover; one that is gone is ignored. Raise HardwareError, DeviceBusyError while processes use it."""
+        """Release a leftover; one that is gone is ignored. Raises HardwareError, DeviceBusyError while processes use it."""
         if leftover.kind == DAEMON:
             self._daemons.end_folder(leftover.name)
             return
@@ -68,7 +68,7 @@ class Unclaimed:
         return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
 
     def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> drakit.Leftover | None:
-        """Return an instance as a leftover; None where it is gone by now. What else cannot be read is left out, and never counts as unused."""
+        """Return an instance as a leftover; None if it is gone by now. What else cannot be read is left out, and never counts as unused."""
         marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
         devices, pids = "", ""
         try:

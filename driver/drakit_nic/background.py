@@ -51,7 +51,7 @@ class Checks:
         self._events, self._checks, self._monotonic = events, checks, monotonic
 
     def watch(self, stopping: drakit.StopSignal) -> None:
-        """Run all due checks, then wait until one is due, an event comes, or the driver stops. Raise a check's error after all have run."""
+        """Run all due checks, then wait until one is due, an event comes, or the driver stops. Raises a check's error after all have run."""
         with contextlib.ExitStack() as due:
             for check in reversed(self._checks):
                 due.callback(self._run, check)
@@ -82,6 +82,6 @@ class Checks:
 
 
 def survey_and_narrow(survey: Callable[[], offers.Survey], events: port.Watch) -> offers.Survey:
-    """Return the result of ``survey``, and receive only events that can change it. Survey again after missed events. Raise HardwareError."""
+    """Return the result of ``survey``, and receive only events that can change it. Survey again after missed events. Raises HardwareError."""
     surveyed = survey()
     return survey() if events.narrow(surveyed.interest) else surveyed

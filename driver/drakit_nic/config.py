@@ -44,7 +44,7 @@ class Mode(enum.Enum):
 class Route:
     """A route by the share's interface, without a ``gateway`` onto the link. ``metric`` 0 is the kernel's default.
 
-    With ``override`` it wins over the pod's routes of the same destination and table, whatever their metric. Raise ConfigError.
+    With ``override`` it wins over the pod's routes of the same destination and table, whatever their metric. Raises ConfigError.
     """
 
     destination: str
@@ -81,7 +81,7 @@ class Route:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule that looks up ``table`` for packets from ``source``, to ``destination``, or both. Raise ConfigError."""
+    """A rule that looks up ``table`` for packets from ``source``, to ``destination``, or both. Raises ConfigError."""
 
     priority: int
     table: int
@@ -107,7 +107,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """A permanent entry of the neighbour table. Raise ConfigError."""
+    """A permanent entry of the neighbour table. Raises ConfigError."""
 
     address: str
     mac: str
@@ -124,7 +124,7 @@ class NicConfig:
     ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
     ``vlan`` of a virtual function; ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others.
-    Raise ConfigError.
+    Raises ConfigError.
     """
 
     api_version: ClassVar[str] = "nic.drakit.dev/v1"
@@ -213,7 +213,7 @@ def _warnings(decoded: object) -> Sequence[drakit.ConfigError]:
 
 
 def settle(configs: Sequence[drakit.OpaqueConfig]) -> drakit.Record:
-    """Return the merged parameters of configurations in order of precedence. Raise ConfigError for a class-only field in a claim."""
+    """Return the merged parameters of configurations in order of precedence. Raises ConfigError for a class-only field in a claim."""
     class_only: drakit.Record = {}
     for entry in configs:
         class_only = _check_author(entry.source, entry.parameters) or class_only
@@ -221,7 +221,7 @@ def settle(configs: Sequence[drakit.OpaqueConfig]) -> drakit.Record:
 
 
 def _check_author(source: drakit.ConfigSource, parameters: drakit.Record) -> drakit.Record:
-    """Return the class-only fields. Raise ConfigError where a claim has any."""
+    """Return the class-only fields. Raises ConfigError where a claim has any."""
     class_only = {key: value for key, value in parameters.items() if key in CLASS_ONLY}
     if class_only and source is drakit.ConfigSource.CLAIM:
         raise drakit.ConfigError(

@@ -40,7 +40,7 @@ class RoundLocks:
 
     @contextlib.contextmanager
     def hold(self, device: drakit.Device) -> Iterator[bool]:
-        """Hold the locks of a device, and yield True; yield False where they are held elsewhere. Raise JournalError."""
+        """Hold the locks of a device, and yield True; yield False where they are held elsewhere. Raises JournalError."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self._context.hold(device.lock_names, lambda: self._monotonic() < self._deadline))

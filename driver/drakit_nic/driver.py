@@ -68,7 +68,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
 
     def survey(self) -> offers.Survey:
-        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
+        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
         surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
@@ -194,12 +194,12 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
 
     def watch(self, context: drakit.DriverContext) -> None:
-        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raise DrakitError."""
+        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raises DrakitError."""
         if self._checks is not None:
             self._checks.watch(context.stopping)
 
     def metrics(self) -> Sequence[drakit.Metric]:
-        """Return the metrics of all shares and attachments. Raise HardwareError."""
+        """Return the metrics of all shares and attachments. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)
 
@@ -212,23 +212,23 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             self._checks = self._link_monitor = None
 
     def leftovers(self) -> Sequence[str]:
-        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raise HardwareError."""
+        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raises HardwareError."""
         shaped = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
         return [*shaped, *(() if self._attachment is None else self._attachment.leftovers())]
 
     def remove_leftovers(self) -> None:
-        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raise HardwareError."""
+        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raises HardwareError."""
         for interface in self._own():
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:
             self._attachment.remove_leftovers()
 
     def unclaimed(self) -> Sequence[drakit.Leftover]:
-        """Return shares, interfaces in pods and traffic control that no intent names. Raise HardwareError."""
+        """Return shares, interfaces in pods and traffic control that no intent names. Raises HardwareError."""
         return self._unclaimed().find()
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
-        """Release one of them. Raise HardwareError."""
+        """Release one of them. Raises HardwareError."""
         self._unclaimed().release(leftover)
 
     def _unclaimed(self) -> reclaiming.Unclaimed:
@@ -299,7 +299,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
     def _interface(self, device: drakit.Device) -> port.Interface:
-        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raise DeviceGoneError."""
+        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""
         interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
         name = offers.base_name(device)
         if interface is not None and name in offers.device_names([interface]):

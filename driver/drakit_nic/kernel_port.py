@@ -35,7 +35,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
         return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
     def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
-        """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raise HardwareError."""
+        """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raises HardwareError."""
 
         def work() -> Answer:
             with (
@@ -62,7 +62,7 @@ class _Tables(NamedTuple):
 
 
 def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, owner: str) -> port.Interface | None:
-    """Return the interface of this name, None where no interface has it or only as an alternative name."""
+    """Return the interface of this name, None if no interface has it or only as an alternative name."""
     link = link_requests.find(route, name)
     if link is None:
         return None

@@ -45,7 +45,7 @@ class LinkMonitor:
         self._warned: frozenset[Warned] = frozenset()
 
     def check(self) -> None:
-        """background.Check all interfaces once. Raise DrakitError."""
+        """background.Check all interfaces once. Raises DrakitError."""
         surveyed = self._survey()
         self._warn(surveyed)
         offered = {device.name: device for device in surveyed.to_inventory().devices}

@@ -130,7 +130,7 @@ class MockHostInterfaces:
 class MockPort(MockHostInterfaces):
     """The NICs of a mock machine in a directory of its own.
 
-    ``after_effect`` is called with the name of a call between its effect and its answer, where tests let the process die. Raise SettingsError
+    ``after_effect`` is called with the name of a call between its effect and its answer, where tests let the process die. Raises SettingsError
     for an unknown machine or a malformed file, and HardwareError when the state cannot be read or written.
     """
 
@@ -234,7 +234,7 @@ class MockPort(MockHostInterfaces):
 
     @contextlib.contextmanager
     def _locked(self, call: str) -> Iterator[None]:
-        """Hold the machine's lock. Raise an error of its files as a HardwareError of the call."""
+        """Hold the machine's lock. Raises an error of its files as a HardwareError of the call."""
         try:
             with machines.locked(self._directory, _LOCK):
                 yield
@@ -259,7 +259,7 @@ class MockPort(MockHostInterfaces):
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
-    """Return the interfaces in a machine's file, numbered from 2, because 1 is the index of lo. Raise SettingsError."""
+    """Return the interfaces in a machine's file, numbered from 2, because 1 is the index of lo. Raises SettingsError."""
     part = machine.family(_KEY)
     rows = part.optional(_KEY, part.rows) or ()
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))

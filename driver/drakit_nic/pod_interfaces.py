@@ -217,17 +217,17 @@ class HostInterfaces(Protocol):
     def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Configure the interface of the wanted name and set it up. Settings that it has already stay.
 
-        Raise HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
+        Raises HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
         """
 
     def host_state(self, name: str) -> HostState | None:
-        """Return the state of an interface of the host, to record before it is moved, None where there is none. Raise HardwareError."""
+        """Return the state of an interface of the host, to record before it is moved, None if there is none. Raises HardwareError."""
 
     def alias(self, name: str) -> str:
-        """Return the ifalias of an interface of the host, empty where there is none. Raise HardwareError."""
+        """Return the ifalias of an interface of the host, empty where there is none. Raises HardwareError."""
 
     def mark(self, host_state: HostState, mark: str) -> None:
-        """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
+        """Write the mark of its claim into the ifalias of an interface of the host. Raises HardwareError."""
 
     def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None, on_failed: OnFailed = ignore) -> bool:
         """Return the interface to the host and restore its state. ``sandbox`` is an open namespace that may have it.
@@ -237,7 +237,7 @@ class HostInterfaces(Protocol):
         Return False, without a change, when the interface is gone (a virtual one is deleted with its pod), or no interface in a pod is proved to be
         it. Routes are restored where it was away. A route that fails is logged and skipped.
 
-        Raise HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
+        Raises HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
         """
 
 
@@ -290,7 +290,7 @@ def to_record(host_state: HostState) -> drakit.Record:
 
 
 def from_record(record: object) -> HostState:
-    """Return the host state in a record. Raise ConfigError for anything else."""
+    """Return the host state in a record. Raises ConfigError for anything else."""
     host_state = _FORMAT.decode(HostState, record)
     if host_state.identity != Identity():
         return host_state

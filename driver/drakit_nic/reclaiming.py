@@ -39,7 +39,7 @@ class _Known:
 
 
 class Unclaimed:
-    """Finds and releases what no intent names. ``kernel`` is None where no pod has an interface, as on a mock machine."""
+    """Finds and releases what no intent names. ``kernel`` is None if no pod has an interface, as on a mock machine."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Unclaimed:
         self._intents, self._survey, self._uplink = intents, survey, uplink
 
     def find(self) -> Sequence[drakit.Leftover]:
-        """Return all leftovers. Raise HardwareError."""
+        """Return all leftovers. Raises HardwareError."""
         before = _Known.of(self._intents())
         survey = self._survey()
         offered = {nic.interface.ifindex: nic.to_device().lock_names for nic in survey.nics}
@@ -87,7 +87,7 @@ class Unclaimed:
         return [*shares, *strays, *wholes, *shaping]
 
     def release(self, leftover: drakit.Leftover) -> None:
-        """Release a leftover; one that is gone is ignored. Raise HardwareError."""
+        """Release a leftover; one that is gone is ignored. Raises HardwareError."""
         if leftover.kind in {SHARE, POD_INTERFACE} and self._kernel is not None:
             for nsid, link in self._kernel.marked():
                 if attachment_records.share_of(link.alias) == leftover.name:

@@ -76,7 +76,7 @@ class StatusReporter:
         self._guard = threading.Lock()
 
     def report(self) -> None:
-        """Write the changed statuses. Raise HardwareError."""
+        """Write the changed statuses. Raises HardwareError."""
         traffic = {entry.share_id: entry for entry in self._machine.traffic()}
         present = set()
         for grant in self._context.grants():
@@ -188,7 +188,7 @@ class ShareCounters:
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
     def readings(self, machine: port.Port) -> Sequence[drakit.Metric]:
-        """Return the metrics of all shares. Raise HardwareError."""
+        """Return the metrics of all shares. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()

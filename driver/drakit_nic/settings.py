@@ -100,7 +100,7 @@ class InterfaceRule:
     def parse(cls, match: str, figures: Mapping[str, str | None]) -> Self:
         """Return a rule from texts: ``speed``, ``reserve`` and ``ceil``, and the policy's ``default``, ``min``, ``step`` and ``max``.
 
-        Raise SettingsError whose key is ``interfaces[<match>].<figure>``.
+        Raises SettingsError whose key is ``interfaces[<match>].<figure>``.
         """
         root = f"interfaces[{match}]"
         amounts = {name: _parse(text, f"{root}.{name}") for name, text in figures.items() if text is not None}
@@ -130,7 +130,7 @@ class NicSettings:
     that are in use, for example with an address of the host, but not those of its default route. ``take_over`` lists interfaces that are offered
     although the host uses them.
     The first matching rule of ``interfaces`` counts. ``home`` is the driver's folder, by the same path here and on the host, with the socket that the
-    attach hook calls; None where containers get no interface.
+    attach hook calls; None if containers get no interface.
 
     ``whole`` lists the interfaces that are also offered whole. ``net_devices`` is set where the container runtime moves those itself (CDI 1.1
     netDevices). ``shares`` limits the number of shares of one interface; with 0 only the bandwidth and ``SHARES_MAX`` limit it. ``ceil`` limits the

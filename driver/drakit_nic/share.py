@@ -48,7 +48,7 @@ class ClaimConflicts:
         self._local = threading.local()
 
     def add(self, claim: drakit.ClaimRef, wanted: Wanted) -> None:
-        """Add a grant of the claim. Raise ConfigError where it conflicts with an earlier one."""
+        """Add a grant of the claim. Raises ConfigError where it conflicts with an earlier one."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
         is_same_plan = planned == claim.uid and wanted.key not in {other.key for other in earlier}
         others: tuple[Wanted, ...] = earlier if is_same_plan else ()
@@ -105,7 +105,7 @@ def mac_address(node: str, share: str) -> str:
 def bandwidth(device: drakit.Device, consumed: Mapping[str, drakit.Quantity], driver: str) -> int:
     """Return the share's rate in bits per second: the consumed capacity that the scheduler recorded, or all of a whole device.
 
-    Raise ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
+    Raises ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
     """
     field = f"consumedCapacity[{offers.BANDWIDTH}]"
     whole = device.capacity[offers.BANDWIDTH].value

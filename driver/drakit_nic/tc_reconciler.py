@@ -54,7 +54,7 @@ class TcReconciler:
     def reconcile(self) -> Mapping[str, tuple[str, ...]]:
         """Reconcile every NIC once, and return what was restored by device name, without NICs whose lock is held elsewhere.
 
-        Raise HardwareError where the NICs cannot be read.
+        Raises HardwareError where the NICs cannot be read.
         """
         installed_shares = self._machine.shares()
         self._on_read(installed_shares, self._intents())

@@ -58,7 +58,9 @@ def add(app: typer.Typer) -> None:
 
 
 def _missing(name: str) -> Command:
-    def missing() -> None:
+    """Return a command that says what to install. It has no parameters, which typer would read from a ``functools.partial`` wrongly."""
+
+    def command() -> None:
         raise errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
 
-    return missing
+    return command

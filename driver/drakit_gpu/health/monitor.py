@@ -228,7 +228,7 @@ class HealthMonitor:
         return frozenset() if self._claimed is None else self._claimed.anchors(gpu)
 
     def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
-        """Return the observation of a GPU that answers with an error; None where the GPU was removed from the machine."""
+        """Return the observation of a GPU that answers with an error; None if the GPU was removed from the machine."""
         if error.code is port.Code.RESET_REQUIRED:
             return faults.Observation(action=signals.RecoveryAction.RESET, unchecked=self._claimed_anchors(gpu))
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):

@@ -56,7 +56,7 @@ def mig_device(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuIn
 
 
 def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
-    """Return the MIG device that fills the slot alone; None where its GPU instance has no compute instance or several."""
+    """Return the MIG device that fills the slot alone; None if its GPU instance has no compute instance or several."""
     with port.ignoring(_GONE):
         made = find(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
@@ -65,7 +65,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 
 
 def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: markers.Marker) -> bool:
-    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
+    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raises CallError."""
     try:
         return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
     except port.CallError as error:
@@ -75,7 +75,7 @@ def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.Gp
 
 
 def is_marked(hardware: port.GpuPort, slot: identity.Slot, marker: markers.Marker) -> bool:
-    """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
+    """Return whether a marker file names the instance that fills the slot. Raises CallError; a lost GPU has no instance."""
     if marker.file is None:
         return False
     instance = _find_present(hardware, slot)

@@ -54,7 +54,7 @@ class Mps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that a grant changes; ``before`` is the compute mode to restore, None where it is not changed or the GPU reports none."""
+    """The settings that a grant changes; ``before`` is the compute mode to restore, None if it is not changed or the GPU reports none."""
 
     time_slice: port.TimeSlice | None = None
     compute_mode: port.ComputeMode | None = None

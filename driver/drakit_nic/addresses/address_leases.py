@@ -57,7 +57,7 @@ class AddressIndex:
             return False
 
     def load(self, leased: Iterable[tuple[str, LeaseLocation]]) -> None:
-        """Replace all entries by those of the recorded leases. Raise HardwareError where other processes cannot be notified."""
+        """Replace all entries by those of the recorded leases. Raises HardwareError where other processes cannot be notified."""
         leases = list(leased)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -175,7 +175,7 @@ class AddressLeases:
     def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """Return the sandbox's addresses: those of its lease where it has one, else a new lease, which is recorded first.
 
-        Raise ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
+        Raises ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
         """
         own_leases = leases_of(self._context, grant)
         is_own = lambda lease: lease.sandbox_id.cookie == sandbox_id.cookie and not self._is_of_earlier_boot(lease)  # noqa: E731
@@ -206,7 +206,7 @@ class AddressLeases:
         return addresses
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
-        """Release the sandbox's addresses, if it has any. Raise ClaimError where the claim, and so its leases, are gone."""
+        """Release the sandbox's addresses, if it has any. Raises ClaimError where the claim, and so its leases, are gone."""
         for lease in leases_of(self._context, grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._remove_from_index(lease)
@@ -258,7 +258,7 @@ class AddressLeases:
     def _ended_holders(
         self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
     ) -> Iterator[Lease]:
-        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raise ConfigError for an address in use."""
+        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):

@@ -56,7 +56,7 @@ class AddressPool:
         return address.version == first.version and int(first) <= int(address) <= int(last)
 
     def free(self, taken: Container[str], start: int = 0) -> str | None:
-        """Return a free address of the pool as CIDR, searched from the offset ``start``, None where none is free.
+        """Return a free address of the pool as CIDR, searched from the offset ``start``, None if none is free.
 
         ``taken`` has the addresses in use, without prefix.
         """
@@ -73,7 +73,7 @@ def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]
 
 
 def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
-    """Return one address of each family that has pools, as CIDR. Raise DeviceBusyError when the pools of a family are used up."""
+    """Return one address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
     addresses = []
     for version in sorted({pool.version for pool in pools}):
         free = (pool.free(taken, start) for pool in pools if pool.version == version)
@@ -104,7 +104,7 @@ def host(text: str, field: str) -> Address:
 
 
 def _parse(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> Parsed:
-    """Return the value of a text in the canonical form. Raise ConfigError for any other text."""
+    """Return the value of a text in the canonical form. Raises ConfigError for any other text."""
     try:
         parsed = parse(text)
     except ValueError as error:

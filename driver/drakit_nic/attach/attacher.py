@@ -24,7 +24,7 @@ Grant = drakit.Grant[object]
 
 
 def log_keys(grant: Grant | None, sandbox: server.Request | attachment_records.Attachment, **more: object) -> dict[str, object]:
-    """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
+    """Return the keys of a log line about a grant, None if it is unknown, and a sandbox that uses it."""
     grant_keys: dict[str, object] = {}
     if grant is not None:
         grant_keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name, "share_id": grant.share_id}
@@ -64,7 +64,7 @@ class Attacher:
     ) -> None:
         """Attach an interface to the sandbox whose namespace is open as ``descriptor``.
 
-        ``just_read`` is the grant where the caller has read it. Raise RefusedError, DrakitError.
+        ``just_read`` is the grant where the caller has read it. Raises RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
             raise server.RefusedError(
@@ -107,7 +107,7 @@ class Attacher:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared_share(self, request: server.Request) -> tuple[Grant, port.Share]:
-        """Return the grant of a request with its share. Raise RefusedError where the claim is not prepared."""
+        """Return the grant of a request with its share. Raises RefusedError where the claim is not prepared."""
         grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
@@ -237,7 +237,7 @@ class Attacher:
         return is_alive
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
-        """Return the present grant. Raise RefusedError where the runtime no longer waits, because it would never remove the interface."""
+        """Return the present grant. Raises RefusedError where the runtime no longer waits, because it would never remove the interface."""
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared_share(request)
@@ -268,7 +268,7 @@ def _belongs_to(link: link_requests.Link, alias: str, mac: str) -> bool:
 
 
 def _own_link(link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment) -> link_requests.Link | None:
-    """Return the link of the attachment, None where there is none. Raise RefusedError where another interface has the name."""
+    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name."""
     if link is None:
         return None
     alias = attachment_records.alias(share.id, attachment.sandbox)

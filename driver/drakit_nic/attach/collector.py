@@ -51,7 +51,7 @@ class AttachmentCollector:
         self._monotonic = monotonic
 
     def remove_orphans(self) -> None:
-        """Remove children with the driver's mark whose share is unknown. Raise HardwareError."""
+        """Remove children with the driver's mark whose share is unknown. Raises HardwareError."""
         marked = self._kernel.marked()
         if not marked:
             return
@@ -62,7 +62,7 @@ class AttachmentCollector:
                 self._kernel.delete(nsid, link)
 
     def collect(self) -> None:
-        """Compare the attachments of every prepared share with the kernel once. Raise the first DrakitError after all have been compared."""
+        """Compare the attachments of every prepared share with the kernel once. Raises the first DrakitError after all have been compared."""
         admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
         grants = [(grant, share) for grant in self._context.grants() if (share := shares.from_record(grant.record)) is not None]
         is_last = self._locks.begin({grant.device.name for grant, _ in grants})
@@ -102,7 +102,7 @@ class AttachmentCollector:
     def _warn(self, grant: Grant) -> None:
         """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process.
 
-        Raise ClaimError where the claim was unprepared meanwhile.
+        Raises ClaimError where the claim was unprepared meanwhile.
         """
         state, now = self._context.state(grant), self._monotonic()
         if state.keys() - {_WAITING}:

@@ -55,7 +55,7 @@ class Sandbox:
             )
 
     def configure(self, wanted: pod_interfaces.InterfaceConfig) -> None:
-        """Configure the interface of the wanted name, and set it up. Raise HardwareError."""
+        """Configure the interface of the wanted name, and set it up. Raises HardwareError."""
         with rtnetlink.failing_as("apply"):
             kernel_pods.configure(self._inside, self.descriptor, wanted)
 
@@ -94,7 +94,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     @contextlib.contextmanager
     def opened(self, descriptor: int) -> Iterator[Sandbox]:
-        """Open a sandbox's namespace and close it afterwards. Raise HardwareError, also where the descriptor is no network namespace."""
+        """Open a sandbox's namespace and close it afterwards. Raises HardwareError, also where the descriptor is no network namespace."""
         with (
             rtnetlink.failing_as("attach"),
             rtnetlink.Socket.open(descriptor, self._after_effect) as inside,

@@ -94,7 +94,7 @@ class Request:
 
 
 def decode(message: bytes) -> Request:
-    """Return the request in a message. Raise MalformedError."""
+    """Return the request in a message. Raises MalformedError."""
     try:
         header, claim, device, share, container, sandbox, pod = message.decode("ascii").split("\n")
     except ValueError as error:
@@ -123,6 +123,8 @@ def refusal(sentence: str) -> bytes:
 
 SECONDS = 8
 """Seconds that a client waits for its answer."""
+ANSWER_SECONDS = 1.0
+"""Seconds before that at which a call ends its wait for a lock, so that the pod's owner reads which lock it is."""
 DEVICE_CALLS_MAX = 128
 """The most calls for one device at a time; calls for other devices do not count. A node has at most 110 pods by default."""
 UNREAD_MAX = 64
@@ -145,7 +147,7 @@ Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
-    """A server for the clients at ``path``. Raise HardwareError when it cannot listen.
+    """A server for the clients at ``path``. Raises HardwareError when it cannot listen.
 
     Each call has a thread of its own, because a call may wait for its device's lock. Calls are limited for each device, so that a device that
     hangs delays no other. ``overloaded`` is called for each refused connection.
@@ -241,7 +243,7 @@ class Server:
 
     @contextlib.contextmanager
     def _counted(self, device: str, unread: contextlib.ExitStack) -> Iterator[None]:
-        """Count a call of a device instead of an unread connection. Raise RefusedError where the device has too many."""
+        """Count a call of a device instead of an unread connection. Raises RefusedError where the device has too many."""
         with self._guard:
             is_busy = self._calls[device] >= DEVICE_CALLS_MAX
             if not is_busy:
@@ -261,9 +263,10 @@ class Server:
                 self._guard.notify_all()
 
     def _answer(self, connection: socket.socket, unread: contextlib.ExitStack) -> bytes:
+        deadline = time.monotonic() + SECONDS - ANSWER_SECONDS
         try:
             with _received(connection) as (request, descriptor), self._counted(request.device, unread):
-                self._attach(request, descriptor, lambda: is_waiting(connection))
+                self._attach(request, descriptor, lambda: time.monotonic() < deadline and is_waiting(connection))
         except MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
             return refusal(str(error))
@@ -278,7 +281,7 @@ class Server:
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
-    """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raise HardwareError."""
+    """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raises HardwareError."""
     longest = _PATH_MAX - len(".new")
     if (length := len(os.fsencode(path))) > longest:
         raise drakit.HardwareError(
@@ -358,7 +361,7 @@ def _is_root(connection: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def _received(connection: socket.socket) -> Iterator[tuple[Request, int]]:
-    """Yield the request and its descriptor, and close the descriptor afterwards. Raise MalformedError."""
+    """Yield the request and its descriptor, and close the descriptor afterwards. Raises MalformedError."""
     message, descriptors, flags, _ = socket.recv_fds(connection, REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
     try:
         if len(message) > REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):

@@ -37,7 +37,7 @@ _MIN_AGE_SECONDS = 86400.0
 
 @functools.cache
 def program() -> bytes:
-    """Return the client program, compiled once per process in a checkout. Raise HardwareError."""
+    """Return the client program, compiled once per process in a checkout. Raises HardwareError."""
     if BUNDLED.exists():
         return BUNDLED.read_bytes()
     if not BUILD.exists():
@@ -65,7 +65,7 @@ class Copies:
         return name.startswith(_PREFIX) and "/" not in name and os.access(self.path(name), os.X_OK)
 
     def ensure(self) -> str:
-        """Install this version's copy where it is missing or differs, and return its name. Raise HardwareError."""
+        """Install this version's copy where it is missing or differs, and return its name. Raises HardwareError."""
         content = program()
         name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()[:16]}"
         path = self.path(name)
@@ -77,7 +77,7 @@ class Copies:
         return name
 
     def try_out(self, name: str) -> None:
-        """Run a copy once. Raise HardwareError where the host cannot run it."""
+        """Run a copy once. Raises HardwareError where the host cannot run it."""
         path = self.path(name)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
             raise drakit.HardwareError(
@@ -182,7 +182,7 @@ class Service:
         )
 
     def start(self, context: drakit.DriverContext, intents: Callable[[], Iterable[drakit.Record]]) -> None:
-        """Start to answer calls. Raise HardwareError where the socket cannot be created."""
+        """Start to answer calls. Raises HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
         announcing = announcer.Announcer(self.kernel)
@@ -247,7 +247,7 @@ class Service:
             self._started.announcing.close()
 
     def collect(self) -> None:
-        """Compare the recorded attachments with the kernel once. Raise DrakitError."""
+        """Compare the recorded attachments with the kernel once. Raises DrakitError."""
         if self._started is not None:
             self._started.collector.collect()
 
@@ -259,11 +259,11 @@ class Service:
         return {attachment.nsid for grant in started.context.grants() for attachment in started.share_attacher.attachments(grant)}
 
     def leftovers(self) -> Iterator[str]:
-        """Return a description of each interface with this driver's mark in a pod's network namespace. Raise HardwareError."""
+        """Return a description of each interface with this driver's mark in a pod's network namespace. Raises HardwareError."""
         return (f"interface {link.name} of a pod" for _, link in self.kernel.marked())
 
     def remove_leftovers(self) -> None:
-        """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raise HardwareError."""
+        """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raises HardwareError."""
         if self._started is not None:
             self._started.collector.remove_orphans()
 
@@ -277,7 +277,7 @@ class Service:
             self._started.whole_attacher.end(grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
-        """Delete the interfaces of a share that is being removed. Raise HardwareError.
+        """Delete the interfaces of a share that is being removed. Raises HardwareError.
 
         The caller holds the device's lock. All namespaces are searched where the journal may not have every attachment: before ``start``, as in a
         one-off command, and after a lost journal.

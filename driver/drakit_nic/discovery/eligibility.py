@@ -62,7 +62,7 @@ class NodeContext:
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
-        """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None where both are unknown."""
+        """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None if both are unknown."""
         configured = self.settings.rule_for(interface).speed
         reported = interface.speed if self.is_believable(interface) else None
         return min((speed for speed in (reported, None if configured is None else configured.value) if speed is not None), default=None)

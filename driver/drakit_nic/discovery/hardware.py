@@ -97,7 +97,7 @@ def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EthtoolReport:
-    """The facts that an interface's kernel driver reports by ethtool; empty or None where it does not.
+    """The facts that an interface's kernel driver reports by ethtool; empty or None if it does not.
 
     ``driver`` is the driver's name, ``bus_id`` a PCI address, and ``speed`` the link's speed in bits per second.
     """
@@ -108,7 +108,7 @@ class EthtoolReport:
 
 
 def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
-    """Return the report of the interface's driver, empty where it reports nothing or the interface is gone. Raise OSError for other failures."""
+    """Return the report of the interface's driver, empty where it reports nothing or the interface is gone. Raises OSError for other failures."""
     drvinfo = _ioctl(sock, name, struct.pack("=I", _GDRVINFO).ljust(_DRVINFO.size, b"\0"))
     driver, bus_id = "", ""
     if drvinfo is not None:
@@ -118,7 +118,7 @@ def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
 
 
 def _speed(sock: socket.socket, name: str) -> int | None:
-    """Return the link speed, None where it is unknown.
+    """Return the link speed, None if it is unknown.
 
     The first call has no space for mode masks. Its answer is minus the number of 32-bit words of each of the three masks.
     """
@@ -141,7 +141,7 @@ def _settings_request(words: int) -> bytes:
 
 
 def _ioctl(sock: socket.socket, name: str, request: bytes) -> bytes | None:
-    """Make one ioctl and return its answer, None where the driver does not report. Raise OSError."""
+    """Make one ioctl and return its answer, None if the driver does not report. Raises OSError."""
     buffer = ctypes.create_string_buffer(request, len(request))
     ifreq = struct.pack("16sP16x", name.encode(errors="surrogateescape"), ctypes.addressof(buffer))
     try:

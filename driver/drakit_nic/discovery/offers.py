@@ -268,7 +268,7 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
 
 
 def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> drakit.Capacity | None:
-    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None where the policy needs more.
+    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None if the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
     """

@@ -47,7 +47,7 @@ class Ethtool:
         self._family = functools.cache(functools.partial(_family_number, sock))
 
     def read(self, group: Group, ifindex: int) -> drakit.Record | None:
-        """Return the present settings of an interface, None where its driver has none of this group."""
+        """Return the present settings of an interface, None if its driver has none of this group."""
         try:
             (answer,) = self._ask(group.get, _device(ifindex))
         except OSError as error:

@@ -30,7 +30,7 @@ class IPRoute:
         self._socket.close()
 
     def request(self, table: str, command: str, fields: Mapping[str, object]) -> None:
-        """Send a request and wait for its acknowledgement. Raise OSError, with the kernel's own message where it sends one."""
+        """Send a request and wait for its acknowledgement. Raises OSError, with the kernel's own message where it sends one."""
         try:
             getattr(self._route, table)(command, **fields)
         except self._library.NetlinkError as error:

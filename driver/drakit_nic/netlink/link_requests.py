@@ -34,7 +34,7 @@ class Link:
     """One link as the kernel reports it.
 
     ``place`` is the bus address and burnt-in MAC of hardware, which no pod can change, and empty for other links. ``other`` is the index of its other
-    end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace in the socket's namespace, None where it is in
+    end: a veth's peer, the NIC below a macvlan. ``other_nsid`` is the number of that end's namespace in the socket's namespace, None if it is in
     the link's own. ``lower`` is that end too, or the link that a vxlan is bound to. ``layer`` is the kernel's number of the link layer (ARPHRD_*),
     ``state`` the operational state of RFC 2863 in lower case. ``attributes`` are all attributes of the message.
     """
@@ -75,7 +75,7 @@ class Link:
 
     @property
     def master(self) -> int | None:
-        """Return the index of the link's bond or bridge, None where it has none."""
+        """Return the index of the link's bond or bridge, None if it has none."""
         return (rtnetlink.as_number(self.attributes[_MASTER]) or None) if _MASTER in self.attributes else None
 
     @property
@@ -91,13 +91,13 @@ def _bound_to(kind: str, info: rtnetlink.Attributes) -> int:
 
 
 def find(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link | None:
-    """Return the link of this name, None where none has it or only as an alternative name. ``more`` are further request attributes."""
+    """Return the link of this name, None if none has it or only as an alternative name. ``more`` are further request attributes."""
     link = at(sock, 0, rtnetlink.text(_IFNAME, name) + more)
     return link if link is not None and link.name == name else None
 
 
 def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
-    """Return the link of this name. Raise OSError where there is none."""
+    """Return the link of this name. Raises OSError where there is none."""
     link = find(sock, name, more)
     if link is None:
         raise OSError(errno.ENODEV, f"there is no interface {name}")
@@ -105,7 +105,7 @@ def existing(sock: rtnetlink.Socket, name: str, more: bytes = b"") -> Link:
 
 
 def holder_of(sock: rtnetlink.Socket, name: str) -> Link | None:
-    """Return the link that has this name, also as an alternative name, None where none has."""
+    """Return the link that has this name, also as an alternative name, None if none has."""
     return at(sock, 0, rtnetlink.text(_IFNAME if len(name) <= NAME_BYTES_MAX else _ALT_IFNAME, name))
 
 
@@ -116,7 +116,7 @@ def name_of(sock: rtnetlink.Socket, ifindex: int) -> str:
 
 
 def at(sock: rtnetlink.Socket, ifindex: int, more: bytes = b"") -> Link | None:
-    """Return the link of this index, or with index 0 the one that the attributes ``more`` select, None where there is none."""
+    """Return the link of this index, or with index 0 the one that the attributes ``more`` select, None if there is none."""
     try:
         answers = sock.ask(_GETLINK, _header(ifindex) + more)
     except OSError as error:
@@ -151,7 +151,7 @@ def create(
     namespace: int | None = None,
     macvlan_mode: str | None = None,
 ) -> None:
-    """Create a link, down. Raise OSError, with EEXIST where the name is taken.
+    """Create a link, down. Raises OSError, with EEXIST where the name is taken.
 
     ``lower`` is the index of the link below, ``namespace`` the open descriptor of another namespace.
     """
@@ -195,7 +195,7 @@ def set_flags(sock: rtnetlink.Socket, ifindex: int, flags: int, mask: int) -> No
 
 
 def add_altnames(sock: rtnetlink.Socket, ifindex: int, names: Collection[str]) -> None:
-    """Add alternative names to a link. Raise OSError, with EEXIST where another link has one."""
+    """Add alternative names to a link. Raises OSError, with EEXIST where another link has one."""
     if names:
         sock.change("link", "property_add", index=ifindex, altname=list(map(_as_bytes, names)))
 

@@ -25,7 +25,7 @@ def nsid_of(host: rtnetlink.Socket, descriptor: int) -> int:
 
 
 def assign_nsid(host: rtnetlink.Socket, descriptor: int) -> int:
-    """Return the number of the namespace ``descriptor`` in the socket's namespace, assigned now where it has none. Raise OSError."""
+    """Return the number of the namespace ``descriptor`` in the socket's namespace, assigned now where it has none. Raises OSError."""
     nsid = nsid_of(host, descriptor)
     if nsid == NO_NSID:
         with contextlib.suppress(FileExistsError):

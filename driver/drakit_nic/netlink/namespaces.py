@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 @contextlib.contextmanager
 def opened(namespace: str | int) -> Iterator[int]:
-    """Yield the descriptor of a namespace, and close it afterwards unless it was given. Raise OSError."""
+    """Yield the descriptor of a namespace, and close it afterwards unless it was given. Raises OSError."""
     if isinstance(namespace, int):
         yield namespace
         return
@@ -35,7 +35,7 @@ def opened(namespace: str | int) -> Iterator[int]:
 
 
 def run_in(namespace: str | int | None, work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work`` in a namespace. Raise OSError."""
+    """Return the result of ``work`` in a namespace. Raises OSError."""
     if namespace is None:
         return work()
     with opened(namespace) as descriptor:
@@ -43,7 +43,7 @@ def run_in(namespace: str | int | None, work: Callable[[], Answer]) -> Answer:
 
 
 def run_in_new(work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work`` in a new namespace, which the kernel removes when nothing uses it. Raise OSError."""
+    """Return the result of ``work`` in a new namespace, which the kernel removes when nothing uses it. Raises OSError."""
     return _run_in_thread(lambda: _enter("unshare", _CLONE_NEWNET), work)
 
 

@@ -113,7 +113,7 @@ def nexthops(sock: rtnetlink.Socket) -> Mapping[int, frozenset[int]]:
 
 
 def add_route(sock: rtnetlink.Socket, ifindex: int, wanted: config.Route) -> None:
-    """Add a route by this link. Raise OSError where the pod has another route of the same destination, table and metric."""
+    """Add a route by this link. Raises OSError where the pod has another route of the same destination, table and metric."""
     destination = ipaddress.ip_network(wanted.destination)
     try:
         sock.change(

@@ -60,12 +60,12 @@ class Socket:
 
     @classmethod
     def open(cls, namespace: str | int | None = None, after_effect: Callable[[], None] = _nothing) -> Self:
-        """Return a socket in a namespace, given as to ``namespaces.run_in``. Raise OSError."""
+        """Return a socket in a namespace, given as to ``namespaces.run_in``. Raises OSError."""
         return cls(listen(0, namespace), after_effect)
 
     @classmethod
     def scratch(cls) -> Self:
-        """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raise OSError."""
+        """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raises OSError."""
         return cls(namespaces.run_in_new(_open))
 
     def __enter__(self) -> Self:
@@ -78,11 +78,11 @@ class Socket:
 
     @property
     def cookie(self) -> int:
-        """Return the cookie of the socket's network namespace, which is never reused until reboot. Raise OSError before Linux 5.14."""
+        """Return the cookie of the socket's network namespace, which is never reused until reboot. Raises OSError before Linux 5.14."""
         return cookie_of(self._socket)
 
     def change(self, table: str, command: str, /, **fields: object) -> None:
-        """Change an entry of a table by pyroute2: ``change("link", "set", index=2, mtu=9000)``. Fields that are None are left out. Raise OSError.
+        """Change an entry of a table by pyroute2: ``change("link", "set", index=2, mtu=9000)``. Fields that are None are left out. Raises OSError.
 
         pyroute2 also leaves out a field whose name it does not know.
         """
@@ -92,14 +92,14 @@ class Socket:
         self._after_effect()
 
     def ask(self, kind: int, body: bytes, flags: int = 0) -> tuple[bytes, ...]:
-        """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raise OSError."""
+        """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raises OSError."""
         answers = tuple(body for _, body in self._exchange(kind, body, flags | ACK))
         if kind % _VERBS != _GET:
             self._after_effect()
         return answers
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
-        """Return the entries of a whole table, which is read again where it changed meanwhile. Raise OSError."""
+        """Return the entries of a whole table, which is read again where it changed meanwhile. Raises OSError."""
         for _ in range(_DUMP_TRIES):
             answers = tuple(self._exchange(kind, body, _DUMP))
             if not any(flags & _INTERRUPTED for flags, _ in answers):
@@ -123,7 +123,7 @@ class Socket:
 
 
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
-    """Return a plain socket in a namespace, given as to ``namespaces.run_in``, that receives events of these multicast groups. Raise OSError."""
+    """Return a plain socket in a namespace, given as to ``namespaces.run_in``, that receives events of these multicast groups. Raises OSError."""
     return namespaces.run_in(namespace, functools.partial(_open, groups))
 
 

@@ -33,7 +33,7 @@ def report(home: pathlib.Path | None, host_state: pod_interfaces.HostState, fail
 
 
 def write(home: pathlib.Path, interface: str, recorded: drakit.Record) -> None:
-    """Write the recorded values of the properties that an interface lacks. Raise OSError."""
+    """Write the recorded values of the properties that an interface lacks. Raises OSError."""
     folder = home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(dir=folder, prefix=".returned-")
@@ -43,7 +43,7 @@ def write(home: pathlib.Path, interface: str, recorded: drakit.Record) -> None:
 
 
 def read(home: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, drakit.Record]]:
-    """Yield each file with its interface and the recorded values. Raise OSError, and ValueError for a file that somebody edited."""
+    """Yield each file with its interface and the recorded values. Raises OSError, and ValueError for a file that somebody edited."""
     for file in sorted((home / FOLDER).glob(f"*{_SUFFIX}")):
         content = json.loads(file.read_text("utf-8"))
         if not isinstance(content, Mapping):
@@ -52,7 +52,7 @@ def read(home: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, drakit.Record]
 
 
 def present(namespace: str | None, interface: str, recorded: drakit.Record) -> tuple[str, ...]:
-    """Return the names of the properties that an interface lacks now, none where it is not there. Raise HardwareError."""
+    """Return the names of the properties that an interface lacks now, none where it is not there. Raises HardwareError."""
     with rtnetlink.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(namespace) as sock:
         link = link_requests.find(sock, interface)
         if link is None:

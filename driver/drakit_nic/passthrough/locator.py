@@ -36,7 +36,7 @@ def on_host(link: link_requests.Link) -> pod_interfaces.Identity:
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
-    """Return the interface on the host, whatever its name, None where the host does not have it."""
+    """Return the interface on the host, whatever its name, None if the host does not have it."""
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
@@ -45,7 +45,7 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
-    """Return the interface in the namespace of this number, None where it is not there."""
+    """Return the interface in the namespace of this number, None if it is not there."""
     links = link_requests.links(host.sock, nsid)
     own = namespace_numbers.nsid_of(host.sock, host.descriptor)
 
@@ -58,7 +58,7 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
-    """Return the interface in any namespace but the host's, None where no namespace has it."""
+    """Return the interface in any namespace but the host's, None if no namespace has it."""
     own = namespace_numbers.nsid_of(host.sock, host.descriptor)
     for nsid in namespace_numbers.nsids(host.sock):
         link = find(host, whole, nsid) if nsid != own else None

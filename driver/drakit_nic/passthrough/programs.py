@@ -33,7 +33,7 @@ class Kind(enum.Enum):
 
 
 def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> drakit.Record | None:
-    """Return the programs of a link in the open namespace, None where the kernel cannot say."""
+    """Return the programs of a link in the open namespace, None if the kernel cannot say."""
     del sock
     if kind is Kind.XDP:
         return _xdp(link)

@@ -36,7 +36,7 @@ class Interface:
     driver: ethtool.Ethtool
 
     def again(self) -> "Interface":
-        """Return the interface as it is now. Raise OSError where it is gone."""
+        """Return the interface as it is now. Raises OSError where it is gone."""
         link = link_requests.at(self.sock, self.link.ifindex)
         if link is None:
             raise OSError(f"{self.link.name} is gone")
@@ -45,7 +45,7 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Property:
-    """One property. ``read`` returns None where the interface has no such property. ``is_as`` compares an interface with a record."""
+    """One property. ``read`` returns None if the interface has no such property. ``is_as`` compares an interface with a record."""
 
     name: str
     read: Callable[[Interface], drakit.Json]
@@ -59,7 +59,7 @@ class Property:
 
 @contextlib.contextmanager
 def opened(sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> Iterator[Interface]:
-    """Yield a link of the socket's namespace, which is open as ``descriptor``, for reading and writing its properties. Raise OSError."""
+    """Yield a link of the socket's namespace, which is open as ``descriptor``, for reading and writing its properties. Raises OSError."""
     with ethtool.opened(descriptor) as generic:
         yield Interface(sock=sock, descriptor=descriptor, link=link, driver=ethtool.Ethtool(generic))
 
@@ -71,7 +71,7 @@ def read(interface: Interface) -> drakit.Record:
 
 
 def _read_optional(row: Property, interface: Interface) -> drakit.Json:
-    """Return a property's value, None where the kernel driver refuses to tell it, because the claim can be served without."""
+    """Return a property's value, None if the kernel driver refuses to tell it, because the claim can be served without."""
     try:
         return row.read(interface)
     except OSError as error:
@@ -107,7 +107,7 @@ def restore(interface: Interface, recorded: drakit.Record) -> Mapping[str, str]:
 
 
 def differing(interface: Interface, recorded: drakit.Record) -> tuple[str, ...]:
-    """Return the names of the recorded properties that the interface does not have now. Raise OSError."""
+    """Return the names of the recorded properties that the interface does not have now. Raises OSError."""
     return tuple(row.name for row in TABLE if row.name in recorded and not row.holds(interface, recorded[row.name]))
 
 

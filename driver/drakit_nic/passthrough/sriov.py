@@ -47,10 +47,10 @@ class Functions(Protocol):
     """The part of the port for physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """Return the settings of a virtual function, None where it does not exist. Raise HardwareError."""
+        """Return the settings of a virtual function, None if it does not exist. Raises HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        """Set all settings of a virtual function. The call is idempotent. Raise HardwareError, also where the driver supports no rates."""
+        """Set all settings of a virtual function. The call is idempotent. Raises HardwareError, also where the driver supports no rates."""
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:

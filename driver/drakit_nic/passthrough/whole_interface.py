@@ -44,7 +44,7 @@ Grant = drakit.Grant[Any]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """The plan for a whole interface. ``function`` and its settings are None where it is no virtual function."""
+    """The plan for a whole interface. ``function`` and its settings are None if it is no virtual function."""
 
     mark: str
     interface: port.Interface
@@ -92,7 +92,7 @@ class Whole:
         self._settings, self._runtime_moves = settings, settings.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
-        """Return the intent with the interface's present and wanted state. Raise ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
+        """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         chosen = config.of(grant)
         config.check(chosen, node=self._node)
         self._check_config(chosen, interface)
@@ -143,7 +143,7 @@ class Whole:
         )
 
     def unprepare(self, grant: Grant, placement: pod_interfaces.Placement | None = None) -> None:
-        """Return the interface to the host and restore its virtual function. Raise HardwareError while the interface cannot be reached."""
+        """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -160,7 +160,7 @@ class Whole:
         return ceil if limit is None else min(ceil, limit.value)
 
     def _function_of(self, interface: port.Interface) -> sriov.Function | None:
-        """Return the virtual function of an interface, None where it is none, or where its parent has no interface here."""
+        """Return the virtual function of an interface, None if it is none, or if its parent has no interface here."""
         pci = interface.pci
         if pci is None or not pci.physical_function or pci.function_number is None:
             return None
@@ -221,7 +221,7 @@ class WholeAttacher:
         self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """Move the interface of a prepared grant into the sandbox. Raise RefusedError, DrakitError."""
+        """Move the interface of a prepared grant into the sandbox. Raises RefusedError, DrakitError."""
         if self._kernel.is_host(descriptor):
             reason = "the pod uses the host's network (hostNetwork), where the interface is already"
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
@@ -242,7 +242,7 @@ class WholeAttacher:
     def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
 
-        Raise RefusedError, HardwareError.
+        Raises RefusedError, HardwareError.
         """
         sandbox_id = address_leases.SandboxId(cookie=opened.cookie, pod=request.pod)
         recorded = placement_of(self._context, grant)
@@ -319,7 +319,7 @@ class WholeAttacher:
         return ""
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
-        """Return the present grant of a request. Raise RefusedError where it is not prepared or the runtime no longer waits."""
+        """Return the present grant of a request. Raises RefusedError where it is not prepared or the runtime no longer waits."""
         current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
             raise server.RefusedError(
@@ -332,7 +332,7 @@ class WholeAttacher:
 
 
 def placement_of(context: drakit.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
-    """Return the recorded placement of a grant's interface, None where it was not moved or is on the host again."""
+    """Return the recorded placement of a grant's interface, None if it was not moved or is on the host again."""
     return pod_interfaces.placement_from_record(context.state(grant).get(_STATE_KEY))
 
 
@@ -379,7 +379,7 @@ def _check_routes(host_state: pod_interfaces.HostState) -> None:
 
 
 def _intent_of_grant(grant: Grant) -> Intent:
-    """Return the intent of a grant. Raise HardwareError for a grant of another form."""
+    """Return the intent of a grant. Raises HardwareError for a grant of another form."""
     planned = intent_of(grant.intent)
     if planned is None:
         raise drakit.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
@@ -387,7 +387,7 @@ def _intent_of_grant(grant: Grant) -> Intent:
 
 
 def passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
-    """Return the planned interface of a grant with its last recorded placement. Raise HardwareError."""
+    """Return the planned interface of a grant with its last recorded placement. Raises HardwareError."""
     planned = _intent_of_grant(grant)
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 

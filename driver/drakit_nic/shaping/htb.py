@@ -247,7 +247,7 @@ class NumberPool:
         self._range, self._taken, self._next = numbers, set(taken), numbers.start
 
     def lowest(self) -> int | None:
-        """Return the lowest number that is not taken, None where all are."""
+        """Return the lowest number that is not taken, None if all are."""
         while self._next in self._taken:
             self._next += 1
         return self._next if self._next in self._range else None
@@ -280,7 +280,7 @@ class ShareNumbers:
         """Return the number of a share to plan: the one it is installed with, else a free one.
 
         ``snapshot`` reads installed shares and intents. It is called the first time, and where no number seems to be free. ``at`` returns the share
-        that the kernel has with a number. Raise DeviceBusyError where no number is free, and the errors of the two.
+        that the kernel has with a number. Raises DeviceBusyError where no number is free, and the errors of the two.
         """
         with self._lock:
             if self._recorded is None:

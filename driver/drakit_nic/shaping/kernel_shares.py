@@ -165,7 +165,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _sock(self, call: str) -> Iterator[rtnetlink.Socket]:
-        """Yield a socket in the namespace, to one call at a time. Raise an error of the body as HardwareError of the call."""
+        """Yield a socket in the namespace, to one call at a time. Raises an error of the body as HardwareError of the call."""
         with _failing_as(call), self._lock, rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             yield sock
 
@@ -196,7 +196,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
-        """Yield one NIC to change. Raise HardwareError where another driver shares it."""
+        """Yield one NIC to change. Raises HardwareError where another driver shares it."""
         with self._nic(sock, ifindex, name) as nic:
             parts.refuse_other_owner(nic.present.link, self._owner, name)
             yield nic
@@ -216,7 +216,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _maps_of(self, sock: rtnetlink.Socket, ifindex: int) -> Iterator[maps.Maps | None]:
-        """Yield the maps of a NIC, None where it has none. The held maps are used while the classifiers are verified to use them."""
+        """Yield the maps of a NIC, None if it has none. The held maps are used while the classifiers are verified to use them."""
         held, ifb = self._held.get(ifindex), ifb_links.find(sock, ifindex)
         if held is None and (ifb is None or not ifb_links.is_ours(ifb)):
             yield None
@@ -227,7 +227,7 @@ class KernelShares:
                 yield nic.bpf_maps
 
     def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
-        """Return the interface index and class of a share, None where it is not installed."""
+        """Return the interface index and class of a share, None if it is not installed."""
         for ifindex, _, bpf_maps in self._all_maps(sock):
             for minor, share in bpf_maps.read_shares(ifindex, "").items():
                 if share.id == share_id and not parts.other_owner(ifb_links.find(sock, ifindex), self._owner):
@@ -287,7 +287,7 @@ def _try_classifier(classifier: port.Classifier) -> None:
 
 @contextlib.contextmanager
 def _scratch_ifb() -> Iterator[tuple[rtnetlink.Socket, link_requests.Link]]:
-    """Yield an ifb in a temporary network namespace. Raise OSError."""
+    """Yield an ifb in a temporary network namespace. Raises OSError."""
     with rtnetlink.Socket.scratch() as sock:
         ifb_links.create(sock, ifb_links.name_for(0))
         yield sock, link_requests.existing(sock, ifb_links.name_for(0))

@@ -277,7 +277,7 @@ def _uses_maps(installed: tc_messages.Filter | None, names: frozenset[str], bpf_
 
 
 def _ifb(context: NicContext) -> int:
-    """Return the index of the ifb, because another link may get its name. Raise OSError, HardwareError."""
+    """Return the index of the ifb, because another link may get its name. Raises OSError, HardwareError."""
     link = ifb_links.find(context.sock, context.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} was just deleted")

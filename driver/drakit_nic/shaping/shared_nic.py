@@ -79,7 +79,7 @@ class Nic:
         parts.release(self.context)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Add a member. The address of another member moves to this one. Raise HardwareError for the host's address."""
+        """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.bpf_maps.route(mac) == htb.HOST:
             raise drakit.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
         member = self.bpf_maps.member_at(mac)
@@ -97,7 +97,7 @@ class Nic:
         self._set_owners(member)
 
     def _free_member(self, share: int, members: Iterable[htb.ShareMember]) -> int:
-        """Return the lowest class number that is free in the maps and the kernel. Raise HardwareError where none is left.
+        """Return the lowest class number that is free in the maps and the kernel. Raises HardwareError where none is left.
 
         A class below the share without a member was left by a crash, and is reused.
         """
@@ -218,7 +218,7 @@ class Nic:
         return self.context.sock.cookie if self.context.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
 
     def _uplink(self) -> port.Uplink:
-        """Return the NIC with its present speed, the rate of its root class. Raise HardwareError where it has no classes."""
+        """Return the NIC with its present speed, the rate of its root class. Raises HardwareError where it has no classes."""
         root = tc_messages.class_at(self.context.sock, self.context.nic, htb.ROOT)
         if root is None:
             raise drakit.HardwareError("RTM_GETTCLASS", f"{self.context.name} has no HTB classes; the next check restores them")

@@ -148,7 +148,7 @@ def clear_pipe(folder: pathlib.Path) -> None:
 def control_listener(folder: pathlib.Path) -> int | None:
     """Return the pid of the process that listens on the folder's control socket, as the kernel recorded it.
 
-    None where no process listens, or where a file of that name is not a socket. Nothing is sent.
+    None if no process listens, or if a file of that name is not a socket. Nothing is sent.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder / CONTROL_SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
