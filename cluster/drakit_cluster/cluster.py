@@ -64,7 +64,7 @@ class LocalCluster:
     ``port`` 0 selects any free port. ``mode`` says whether containers run their command. Use it as a context manager, or call
     :meth:`start` and :meth:`stop`; a stopped cluster cannot start again.
 
-    Raise FolderError for a folder with too long a path, ValueError for an invalid node name, StateError for an unreadable state.
+    Raises FolderError for a folder with too long a path, ValueError for an invalid node name, StateError for an unreadable state.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class LocalCluster:
             watch.close()
 
     def wait_for(self, probe: Callable[[], _Result | None], *, timeout: float = 10.0, what: str = "the condition") -> _Result:
-        """Call ``probe`` until it returns something true, and return that. Raise TimeoutError, which names ``what``, after ``timeout`` seconds."""
+        """Call ``probe`` until it returns something true, and return that. Raises TimeoutError, which names ``what``, after ``timeout`` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             result = probe()

@@ -28,7 +28,7 @@ class FolderError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeFolder:
-    """The paths of one node. Raise FolderError if the paths of its sockets would be too long."""
+    """The paths of one node. Raises FolderError if the paths of its sockets would be too long."""
 
     root: pathlib.Path
 
@@ -106,7 +106,7 @@ class ClusterNode:
 
     @property
     def kubelet(self) -> Kubelet:
-        """The running kubelet. Raise RuntimeError if none runs."""
+        """The running kubelet. Raises RuntimeError if none runs."""
         if self._running is None:
             raise RuntimeError(f"no kubelet runs on {self.name}")
         return self._running[1]

@@ -110,7 +110,7 @@ class Intake:
 
 
 def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
-    """Return the objects in ``text``; of a List, its items. Raise ManifestError. With ``samples``, objects may be incomplete."""
+    """Return the objects in ``text``; of a List, its items. Raises ManifestError. With ``samples``, objects may be incomplete."""
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
     if samples and not file.endswith(".json"):
@@ -185,7 +185,7 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
 
 
 def _check_status(claim: Object, status: Object, registry: Registry) -> None:
-    """Let the server validate a claim's status as a write of the scheduler or driver. Raise ApiError."""
+    """Let the server validate a claim's status as a write of the scheduler or driver. Raises ApiError."""
     metadata = json_types.mapping(claim, "metadata")
     stored = registry.get(resources.CLAIM, json_types.text(metadata, "name"), json_types.text(metadata, "namespace"))
     registry.update(resources.CLAIM, stored | {"status": json_types.copy(status)}, subresource="status")

@@ -16,6 +16,13 @@ def require_local_cluster() -> None:
         )
 
 
+def require_tools() -> None:
+    """Raise SettingsError with the command to run where drakit-tools, or the local cluster that it uses, is not installed."""
+    require_local_cluster()
+    if importlib.util.find_spec("drakit_tools") is None:
+        raise errors.SettingsError("drakit-tools is not installed; run: pip install 'drakit[tools]'")
+
+
 def require_report() -> None:
     """Raise SettingsError with the command to run where the library that draws reports is not installed."""
     if importlib.util.find_spec("matplotlib") is None:

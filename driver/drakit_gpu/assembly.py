@@ -1,7 +1,7 @@
 """Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
+import drakit
 from drakit import machines
-from drakit.core import errors, ports
 from drakit_gpu import cdi, driver, driver_root, port, settings, share_policy
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
@@ -14,7 +14,7 @@ _MARKERS = "instances"
 
 
 def assemble(
-    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: ports.Intents
+    options: settings.GpuSettings, *, name: str | None, machine: machines.Choice | None, intents: drakit.Intents
 ) -> driver.GpuDriver:
     """Return the driver; raises SettingsError for contradicting settings. Real GPUs are opened by the first call that needs them.
 
@@ -55,5 +55,5 @@ def _real_gpus(options: settings.GpuSettings, root: driver_root.DriverRoot) -> p
         from drakit_gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
     except ImportError as error:
         fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
-        raise errors.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
+        raise drakit.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)

@@ -24,7 +24,7 @@ import pathlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import edits, errors
+import drakit
 from drakit_gpu import driver_root, port, toolkit
 
 _CHARACTER = "c"
@@ -33,7 +33,7 @@ _MODESET_MINOR = 254
 _READABLE = 0o444  # a capability is opened for reading; the kernel checks nothing else
 
 
-def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> edits.Edits:
+def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) -> drakit.Edits:
     """Return the edits of a whole GPU."""
     nodes = (
         _node(f"/dev/nvidia{gpu.minor}", majors.nvidia, gpu.minor),
@@ -43,12 +43,12 @@ def of_gpu(request: str, device: str, gpu: port.Gpu, majors: port.DeviceMajors) 
         _node("/dev/nvidia-uvm-tools", majors.uvm, 1),
     )
     # "void" keeps NVIDIA's legacy runtime hook from injecting devices of its own choice on top.
-    return edits.Edits(env={"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): gpu.uuid}, device_nodes=nodes)
+    return drakit.Edits(env={"NVIDIA_VISIBLE_DEVICES": "void", variable(request, device): gpu.uuid}, device_nodes=nodes)
 
 
 def of_mig(
     request: str, device: str, gpu: port.Gpu, mig_uuid: str, majors: port.DeviceMajors, minors: port.CapabilityMinors
-) -> edits.Edits:
+) -> drakit.Edits:
     """Return the edits of a MIG device; raises CallError where the kernel driver has no capabilities, which CUDA needs."""
     if majors.caps is None:
         raise port.CallError(
@@ -59,12 +59,12 @@ def of_mig(
         _node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, _READABLE)
         for minor in (minors.gpu_instance, minors.compute_instance)
     )
-    return edits.Edits(env={**parent.env, variable(request, device): mig_uuid}, device_nodes=(*parent.device_nodes, *capabilities))
+    return drakit.Edits(env={**parent.env, variable(request, device): mig_uuid}, device_nodes=(*parent.device_nodes, *capabilities))
 
 
-def merged(*parts: edits.Edits) -> edits.Edits:
+def merged(*parts: drakit.Edits) -> drakit.Edits:
     """Return several edits as one. If two variables have the same name, the later one wins."""
-    return edits.Edits(
+    return drakit.Edits(
         env={name: value for part in parts for name, value in part.env.items()},
         device_nodes=tuple(node for part in parts for node in part.device_nodes),
         mounts=tuple(mount for part in parts for mount in part.mounts),
@@ -81,8 +81,8 @@ def variable(request: str, device: str) -> str:
     return f"GPU_DEVICE_{request}_{device}".upper().replace("-", "_").replace("/", "_")
 
 
-def _node(path: str, major: int, minor: int, mode: int | None = None) -> edits.DeviceNode:
-    return edits.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor, file_mode=mode)
+def _node(path: str, major: int, minor: int, mode: int | None = None) -> drakit.DeviceNode:
+    return drakit.DeviceNode(path=path, type=_CHARACTER, major=major, minor=minor, file_mode=mode)
 
 
 HOOK = "nvidia-cdi-hook"
@@ -108,9 +108,9 @@ class DriverFiles:
         self._root = root
         self._use_toolkit = use_toolkit
         self._lock = threading.Lock()
-        self._cached: tuple[str, Mapping[str, int], edits.Edits] | None = None
+        self._cached: tuple[str, Mapping[str, int], drakit.Edits] | None = None
 
-    def of(self, version: str) -> edits.Edits:
+    def of(self, version: str) -> drakit.Edits:
         """Return the edits of a driver version; raises RetryError while files are missing, HardwareError where nvidia-ctk fails."""
         with self._lock:
             cached = self._cached
@@ -143,7 +143,7 @@ class _Library:
     links: Mapping[str, str]
 
 
-def enumerate_files(root: driver_root.DriverRoot, version: str) -> edits.Edits:
+def enumerate_files(root: driver_root.DriverRoot, version: str) -> drakit.Edits:
     """Return the files of a driver version below its root, as edits."""
     libraries = _libraries(root, version)
     mounts = [_mount(root, library.file, str(library.path)) for library in libraries]
@@ -160,7 +160,7 @@ def enumerate_files(root: driver_root.DriverRoot, version: str) -> edits.Edits:
         if images:
             mounts += [_mount(root, root.resolve(file) or file, f"/{place}/{version}/{file.name}") for file in images]
             break
-    return edits.Edits(mounts=tuple(mounts), hooks=tuple(_hooks(root, hook, libraries)) if hook is not None else ())
+    return drakit.Edits(mounts=tuple(mounts), hooks=tuple(_hooks(root, hook, libraries)) if hook is not None else ())
 
 
 def _libraries(root: driver_root.DriverRoot, version: str) -> Sequence[_Library]:
@@ -190,24 +190,24 @@ def _links(root: driver_root.DriverRoot, entry: pathlib.Path, file: pathlib.Path
     return links
 
 
-def _mount(root: driver_root.DriverRoot, file: pathlib.Path, container_path: str) -> edits.Mount:
-    return edits.Mount(host_path=root.host(file), container_path=container_path)
+def _mount(root: driver_root.DriverRoot, file: pathlib.Path, container_path: str) -> drakit.Mount:
+    return drakit.Mount(host_path=root.host(file), container_path=container_path)
 
 
-def _hooks(root: driver_root.DriverRoot, hook: pathlib.Path, libraries: Sequence[_Library]) -> Iterator[edits.Hook]:
+def _hooks(root: driver_root.DriverRoot, hook: pathlib.Path, libraries: Sequence[_Library]) -> Iterator[drakit.Hook]:
     links = [f"{target}::{library.path.with_name(link)}" for library in libraries for link, target in library.links.items()]
     folders = list(dict.fromkeys(str(library.path.parent) for library in libraries))
     for command, option, values in (("create-symlinks", "--link", links), ("update-ldcache", "--folder", folders)):
         if values:
             arguments = (part for value in values for part in (option, value))
-            yield edits.Hook(name=edits.HookName.CREATE_CONTAINER, path=root.host(hook), args=(HOOK, command, *arguments))
+            yield drakit.Hook(name=drakit.HookName.CREATE_CONTAINER, path=root.host(hook), args=(HOOK, command, *arguments))
 
 
-def _check_complete(listed: edits.Edits, version: str, root: driver_root.DriverRoot) -> None:
+def _check_complete(listed: drakit.Edits, version: str, root: driver_root.DriverRoot) -> None:
     names = {pathlib.PurePosixPath(mount.container_path).name for mount in listed.mounts}
     missing = [f"{name}.{version}" for name in _REQUIRED if f"{name}.{version}" not in names]
     if missing:
-        raise errors.RetryError(
+        raise drakit.RetryError(
             f"the driver's files are incomplete: {', '.join(missing)} not found below {root.path}; is it still being installed? "
             f"If it is elsewhere, set gpu.library_folders; {root.searched()}",
             after=_RETRY_SECONDS,

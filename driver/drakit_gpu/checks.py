@@ -4,8 +4,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from drakit.core import edits, errors
-from drakit.core.advanced import Finding
+import drakit
 from drakit_gpu.options import GpuOptions
 
 if TYPE_CHECKING:
@@ -22,36 +21,36 @@ _LINKS_FIX = (
 _LINKS_SHOWN = 5
 
 
-def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> Finding:
+def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> drakit.Finding:
     """Open a session with the library, check that all GPUs answer and report Xids, and close it."""
     try:
         gpus = begin()
     except ImportError:
-        return Finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
-    except errors.DrakitError as error:
-        return Finding.failed(TOPIC, "NVML", str(error), _FIX)
+        return drakit.Finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
+    except drakit.DrakitError as error:
+        return drakit.Finding.failed(TOPIC, "NVML", str(error), _FIX)
     try:
         versions, census = gpus.versions(), gpus.census()
         with gpus.events() as events:
             unmonitored = [f"gpu-{gpu.minor}" for gpu in census.gpus if gpu.uuid in events.unmonitored]
-    except errors.DrakitError as error:
-        return Finding.failed(TOPIC, "NVML", str(error), _FIX)
+    except drakit.DrakitError as error:
+        return drakit.Finding.failed(TOPIC, "NVML", str(error), _FIX)
     finally:
         gpus.close()
     answering, counted = len(census.gpus), len(census.gpus) + len(census.silent)
     summary = f"answers for {answering} of {_counted(counted, 'GPU')}, driver {versions.driver}, CUDA {versions.cuda}"
     if census.silent:
         named = "; ".join(f"index {gpu.index}: {gpu.error}" for gpu in census.silent)
-        return Finding.failed(
+        return drakit.Finding.failed(
             TOPIC, "NVML", f"{summary}; no answer from {named}", "run nvidia-smi -q for details; reset the GPU, or reboot the node"
         )
     if unmonitored:
         summary += f"; NVML reports no Xids of {', '.join(unmonitored)}, so the driver only polls these GPUs every few seconds"
-        return Finding.warning(TOPIC, "NVML", summary, "check the kernel log of the node for Xids of these GPUs")
-    return Finding.ok(TOPIC, "NVML", summary)
+        return drakit.Finding.warning(TOPIC, "NVML", summary, "check the kernel log of the node for Xids of these GPUs")
+    return drakit.Finding.ok(TOPIC, "NVML", summary)
 
 
-def of_links(handed_out: Iterable[edits.Edits], dev_root: pathlib.Path) -> Iterator[Finding]:
+def of_links(handed_out: Iterable[drakit.Edits], dev_root: pathlib.Path) -> Iterator[drakit.Finding]:
     """Check that dev/char has a link to each device node of the prepared claims. Without claims there is nothing to check."""
     from drakit_gpu import device_nodes  # noqa: PLC0415
 
@@ -63,9 +62,9 @@ def of_links(handed_out: Iterable[edits.Edits], dev_root: pathlib.Path) -> Itera
         message = (
             f"no link for {', '.join(missing[:_LINKS_SHOWN])}{more}: with the systemd cgroup driver, systemctl daemon-reload may take GPUs"
         )
-        yield Finding.warning("device links", subject, f"{message} from running containers", _LINKS_FIX)
+        yield drakit.Finding.warning("device links", subject, f"{message} from running containers", _LINKS_FIX)
     elif nodes:
-        yield Finding.ok("device links", subject, f"has the links of {_counted(len(nodes), 'device node')}")
+        yield drakit.Finding.ok("device links", subject, f"has the links of {_counted(len(nodes), 'device node')}")
 
 
 def opened(options: GpuOptions) -> "nvml.NvmlGpus":

@@ -11,13 +11,12 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from drakit.core import claim as claims
-from drakit.core import config, errors, quantity, records
+import drakit
 from drakit_gpu import port
 
 API_VERSION = "gpu.drakit.dev/v1"
 NVIDIA_API_VERSION = "resource.nvidia.com/v1beta1"
-LIMIT_MIN = quantity.Quantity.binary(1 << 20)
+LIMIT_MIN = drakit.Quantity.binary(1 << 20)
 _PERCENT = range(1, 101)
 
 
@@ -44,24 +43,24 @@ class Mps:
     """
 
     default_active_thread_percentage: int | None = None
-    default_pinned_device_memory_limit: quantity.Quantity | None = None
-    default_per_device_pinned_memory_limit: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
+    default_pinned_device_memory_limit: drakit.Quantity | None = None
+    default_per_device_pinned_memory_limit: Mapping[str, drakit.Quantity] = dataclasses.field(default_factory=dict)
     multi_user: bool = False
 
     def __post_init__(self) -> None:
         percentage = self.default_active_thread_percentage
         if percentage is not None and percentage not in _PERCENT:
-            raise errors.ConfigError(f"must be from 1 to 100, not {percentage}", field="defaultActiveThreadPercentage")
+            raise drakit.ConfigError(f"must be from 1 to 100, not {percentage}", field="defaultActiveThreadPercentage")
         _check_limit(self.default_pinned_device_memory_limit, "defaultPinnedDeviceMemoryLimit")
         for uuid, limit in self.default_per_device_pinned_memory_limit.items():
             field = f"defaultPerDevicePinnedMemoryLimit[{uuid}]"
             if not uuid.startswith(("GPU-", "MIG-")):
-                raise errors.ConfigError(
+                raise drakit.ConfigError(
                     "must be keyed by the device's UUID; an index is ambiguous where devices are allocated", field=field
                 )
             _check_limit(limit, field)
 
-    def limit(self, uuid: str) -> quantity.Quantity | None:
+    def limit(self, uuid: str) -> drakit.Quantity | None:
         """Return the memory limit of a device."""
         return self.default_per_device_pinned_memory_limit.get(uuid, self.default_pinned_device_memory_limit)
 
@@ -76,9 +75,9 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.strategy is not Strategy.TIME_SLICING and self.time_slicing_config is not None:
-            raise errors.ConfigError("is for strategy TimeSlicing", field="timeSlicingConfig")
+            raise drakit.ConfigError("is for strategy TimeSlicing", field="timeSlicingConfig")
         if self.strategy is not Strategy.MPS and self.mps_config is not None:
-            raise errors.ConfigError("is for strategy MPS", field="mpsConfig")
+            raise drakit.ConfigError("is for strategy MPS", field="mpsConfig")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,7 +87,7 @@ class MigSharing(Sharing):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.time_slicing_config is not None:
-            raise errors.ConfigError("is not for MIG devices: their time slice cannot be changed", field="timeSlicingConfig")
+            raise drakit.ConfigError("is not for MIG devices: their time slice cannot be changed", field="timeSlicingConfig")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,26 +137,26 @@ def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
         yield "sharing.timeSlicingConfig"
 
 
-def check_author(source: claims.ConfigSource | None, sharing: Sharing | None, *, shared: bool) -> None:
+def check_author(source: drakit.ConfigSource | None, sharing: Sharing | None, *, shared: bool) -> None:
     """Raise ConfigError for a claim that sets a field which only a class may set; ``shared`` is set for a share."""
-    if sharing is None or source is not claims.ConfigSource.CLAIM:
+    if sharing is None or source is not drakit.ConfigSource.CLAIM:
         return
     for field in class_only(sharing, shared=shared):
-        raise errors.ConfigError(
+        raise drakit.ConfigError(
             "affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
         )
 
 
-def rules() -> config.Rules:
+def rules() -> drakit.Rules:
     """Return the checks that need no device. They assume a GPU that is not shared, where a claim may set more."""
 
-    def check(source: claims.ConfigSource, _: records.Record, decoded: object) -> None:
+    def check(source: drakit.ConfigSource, _: drakit.Record, decoded: object) -> None:
         if isinstance(decoded, AnyConfig):
             check_author(source, decoded.sharing, shared=False)
 
-    return config.Rules(types=TYPES, check=check)
+    return drakit.Rules(types=TYPES, check=check)
 
 
-def _check_limit(limit: quantity.Quantity | None, field: str) -> None:
+def _check_limit(limit: drakit.Quantity | None, field: str) -> None:
     if limit is not None and limit < LIMIT_MIN:
-        raise errors.ConfigError(f"must be at least {LIMIT_MIN}", field=field)
+        raise drakit.ConfigError(f"must be at least {LIMIT_MIN}", field=field)

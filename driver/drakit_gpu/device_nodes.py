@@ -16,7 +16,7 @@ import stat
 import threading
 from collections.abc import Iterable
 
-from drakit.core import edits, errors
+import drakit
 
 _log = logging.getLogger(__name__)
 _MODE = 0o666
@@ -25,7 +25,7 @@ _LINKS = "dev/char"
 _FORBIDDEN = frozenset({errno.EPERM, errno.EACCES, errno.EROFS})
 
 
-def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -> None:
+def ensure_device_nodes(nodes: Iterable[drakit.DeviceNode], root: pathlib.Path) -> None:
     """Create missing device nodes below ``root`` and their links in dev/char; raises HardwareError for another file in a node's place."""
     for node in nodes:
         path, number = root / node.path.lstrip("/"), os.makedev(node.major or 0, node.minor or 0)
@@ -36,18 +36,18 @@ def ensure_device_nodes(nodes: Iterable[edits.DeviceNode], root: pathlib.Path) -
             _ensure_link(path, root, number)
         except OSError as error:
             if error.errno not in _FORBIDDEN:
-                raise errors.HardwareError("mknod", f"{path}: {error.strerror}") from error
+                raise drakit.HardwareError("mknod", f"{path}: {error.strerror}") from error
             _log.debug("device node creation forbidden", extra={"path": str(path), "error": error.strerror})
 
 
-def has_link(node: edits.DeviceNode, root: pathlib.Path) -> bool:
+def has_link(node: drakit.DeviceNode, root: pathlib.Path) -> bool:
     """Return whether dev/char below ``root`` leads to the node."""
     number = os.makedev(node.major or 0, node.minor or 0)
     return _leads_to(_link_of(root, number), root, number)
 
 
 def _ensure_node(path: pathlib.Path, number: int, mode: int) -> int | None:
-    """Create a missing node; return the number of the node that it replaces, None where there was none."""
+    """Create a missing node; return the number of the node that it replaces, None if there was none."""
     earlier: int | None = None
     try:
         status = path.lstat()
@@ -57,7 +57,7 @@ def _ensure_node(path: pathlib.Path, number: int, mode: int) -> int | None:
         if stat.S_ISCHR(status.st_mode) and status.st_rdev == number:
             return None
         if not stat.S_ISCHR(status.st_mode):
-            raise errors.HardwareError("mknod", f"{path} is in the way: it is not a character device")
+            raise drakit.HardwareError("mknod", f"{path} is in the way: it is not a character device")
         earlier = status.st_rdev
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     _create_node(path, number, mode)

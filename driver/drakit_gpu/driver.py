@@ -22,11 +22,7 @@ import pathlib
 import time
 from collections.abc import Iterator, Sequence
 
-from drakit.core import advanced, errors, inventory, ports, records
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.core import edits as cdi_edits
+import drakit
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, reclaiming
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery
@@ -36,7 +32,7 @@ from drakit_gpu.sharing.mps import pod_daemons
 
 NAME = "gpu.drakit.dev"
 
-Grant = drivers.Grant[config.AnyConfig]
+Grant = drakit.Grant[config.AnyConfig]
 
 _NO_DRIVER_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -56,7 +52,7 @@ class HostResources:
     made: markers.MarkerStore = dataclasses.field(default_factory=markers.MarkerStore)
 
 
-class GpuDriver(drivers.Driver[config.AnyConfig]):
+class GpuDriver(drakit.Driver[config.AnyConfig]):
     """The driver for the GPUs of one node.
 
     It is volatile: nothing it creates survives a reboot. That holds for GPU instances, for the MIG mode of the GPUs whose mode it changes (MIG user
@@ -74,7 +70,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         hardware: port.GpuPort,
         *,
         name: str = NAME,
-        intents: ports.Intents = ports.no_intents,
+        intents: drakit.Intents = drakit.no_intents,
         options: discovery.DiscoveryOptions | None = None,
         resources: HostResources | None = None,
         health: faults.HealthPolicy | None = None,
@@ -86,7 +82,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         self._options = options or discovery.DiscoveryOptions()
         self._resources = resources or HostResources()
         self._pause = pause
-        self._context: contexts.DriverContext | None = None
+        self._context: drakit.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None
         self._worker: restore.RestoreWorker | None = None
@@ -95,15 +91,15 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             hardware, intents, markers=self._resources.made, daemons=self._resources.daemons, pause=pause
         )
 
-    def unclaimed(self) -> Sequence[advanced.Leftover]:
+    def unclaimed(self) -> Sequence[drakit.Leftover]:
         """Return MIG instances and MPS daemons that no intent names. Raises HardwareError."""
         return self._unclaimed.find()
 
-    def reclaim(self, leftover: advanced.Leftover) -> None:
+    def reclaim(self, leftover: drakit.Leftover) -> None:
         """Delete an instance or end a daemon. Raises HardwareError, DeviceBusyError."""
         self._unclaimed.release(leftover)
 
-    def start(self, context: contexts.DriverContext) -> None:
+    def start(self, context: drakit.DriverContext) -> None:
         """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.
 
         A reset may have cleared the settings, and the daemons may have ended with the driver's container. What fails now, for example because another
@@ -127,11 +123,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             claimed=self._claimed(context),
         )
 
-    def _claimed(self, context: contexts.DriverContext) -> claimed.ClaimedHardware:
+    def _claimed(self, context: drakit.DriverContext) -> claimed.ClaimedHardware:
         free = self._options.whole_beside_partitions
         return claimed.ClaimedHardware(self._hardware, context, self._resources.made, whole_beside_partitions=free)
 
-    def watch(self, context: contexts.DriverContext) -> None:
+    def watch(self, context: drakit.DriverContext) -> None:
         """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait.
 
         While there is no NVIDIA driver, discover at intervals instead, because nothing reports that it is back.
@@ -150,7 +146,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             self._worker.stop()
         self._monitor = self._worker = self._context = None
 
-    def metrics(self) -> Sequence[advanced.Metric]:
+    def metrics(self) -> Sequence[drakit.Metric]:
         """Return counts of MIG instances, memory slices, shares and MPS daemons, and the health, of every discovered GPU. Raises CallError."""
         return metrics.collect(
             self._hardware,
@@ -161,14 +157,14 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             unmonitored=None if self._monitor is None else self._monitor.unmonitored,
         )
 
-    def discover(self) -> inventory.Inventory:
+    def discover(self) -> drakit.Inventory:
         """Return all GPUs that answer and their partitions, without what foreign instances occupy, with the taints of their faults.
 
         A monitored GPU that answered before stays offered while it is in the machine. If it answered only an earlier process, only the devices of
         prepared claims stay offered. Raises RetryError while there is no NVIDIA driver, HardwareError when no GPU answers.
         """
         if (missing := self._missing_driver()) is not None:
-            raise errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS) from missing
+            raise drakit.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS) from missing
         context = self._context
         if context is None:
             return discovery.discover(self._hardware, self._intents, self._options, self._cache, markers=self._resources.made)
@@ -180,14 +176,12 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             offered = claimed_devices.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
         return faults.with_taints(offered, taints, self.name)
 
-    def not_offered(self) -> Sequence[advanced.NotOffered]:
+    def not_offered(self) -> Sequence[drakit.NotOffered]:
         """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
         fix = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
-        return [
-            advanced.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
-        ]
+        return [drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered]
 
-    def plan(self, grant: Grant) -> records.Record:
+    def plan(self, grant: Grant) -> drakit.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
 
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
@@ -200,7 +194,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if not wanted.borrowed and not gpu.is_vgpu:
                 self._check_free(grant.device.name, wanted, grants)
             elif self._is_own(grant, wanted):
-                raise errors.DeviceBusyError(
+                raise drakit.DeviceBusyError(
                     f"{grant.device.name}: this driver created the MIG device for a claim that its journal lost; once no pod uses it, "
                     "release it with: drakit unprepare --unclaimed --yes"
                 )
@@ -210,7 +204,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
         return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
 
-    def recall(self, grant: Grant) -> records.Record:
+    def recall(self, grant: Grant) -> drakit.Record:
         """Return the intent that a device's attributes describe.
 
         An existing instance with its marker is this driver's. Any other one may be an admin's, so it counts as borrowed and is kept. Raises
@@ -233,7 +227,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return False
         return instances.is_marked(self._hardware, wanted.slot, self._resources.made.of_slot(wanted.slot, wanted.boot))
 
-    def prepare(self, grant: Grant) -> drivers.Prepared:
+    def prepare(self, grant: Grant) -> drakit.Prepared:
         """Create or find the MIG device; a whole GPU needs neither. Reconcile settings, device nodes and the MPS daemon in every case.
 
         The device of a grant that was prepared before is only verified. Where it is gone, the returned record is empty and the engine prepares again
@@ -243,25 +237,25 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         wanted = identity.Identity.from_record(grant.intent)
         if wanted.boot != self._hardware.boot_id():
             if grant.record:
-                return drivers.Prepared()
-            raise errors.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
+                return drakit.Prepared()
+            raise drakit.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         if not grant.record:
             self._warn_about_usage(grant, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             return self._prepare(grant, wanted, self._gpu(wanted))
 
-    def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drivers.Prepared:
+    def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drakit.Prepared:
         name, hardware, resources = grant.device.name, self._hardware, self._resources
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
-                return drivers.Prepared()
+                return drakit.Prepared()
             uuid: str = gpu.uuid
-            record: records.Record = {"uuid": uuid}
+            record: drakit.Record = {"uuid": uuid}
             edits = cdi.of_gpu(grant.request, name, gpu, hardware.device_majors())
         else:
             made = self._mig_device(grant, gpu, wanted, wanted.slot)
             if made is None:
-                return drivers.Prepared()
+                return drakit.Prepared()
             uuid, record = made.uuid, made.to_record()
             majors, minors = hardware.device_majors(), hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
             edits = cdi.of_mig(grant.request, name, gpu, uuid, majors, minors)
@@ -276,7 +270,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             resources.daemons.check(wanted.holder)
             parts.append(resources.daemons.access(wanted.holder))
-        return drivers.Prepared(edits=cdi.merged(*parts, cdi_edits.Edits(env=edits.env)), record=record)
+        return drakit.Prepared(edits=cdi.merged(*parts, drakit.Edits(env=edits.env)), record=record)
 
     def unprepare(self, grant: Grant) -> None:
         """Stop the MPS daemon, restore the settings and delete the MIG device. Admin access and a grant without an intent need none of it.
@@ -297,10 +291,10 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return
         try:
             self._release(grant, wanted, settings)
-        except errors.HardwareError as error:
+        except drakit.HardwareError as error:
             if (missing := self._missing_driver()) is None:
                 raise
-            raise errors.ReleaseDeferredError(f"{grant.device.name} is released when the NVIDIA driver works again: {missing}") from error
+            raise drakit.ReleaseDeferredError(f"{grant.device.name} is released when the NVIDIA driver works again: {missing}") from error
 
     def _release(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings) -> None:
         """Restore the settings and delete the MIG device."""
@@ -312,17 +306,17 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             marker.remove()
 
     def _missing_driver(self) -> port.CallError | None:
-        """Return the error of a machine without a working NVIDIA driver; None where calls are answered or fail for another reason."""
+        """Return the error of a machine without a working NVIDIA driver; None if calls are answered or fail for another reason."""
         error = self._hardware.session_error()
         return error if error is not None and error.code in port.NO_DRIVER else None
 
-    def _unreachable(self, gpu: port.GpuUuid, detail: str = "") -> errors.DrakitError:
+    def _unreachable(self, gpu: port.GpuUuid, detail: str = "") -> drakit.DrakitError:
         """Return the error for a GPU that does not answer: only where there is a working NVIDIA driver is the GPU gone."""
         if (missing := self._missing_driver()) is not None:
-            return errors.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS)
-        return errors.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer{detail}")
+            return drakit.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS)
+        return drakit.DeviceGoneError(f"{gpu} is not in this machine any more, or does not answer{detail}")
 
-    def overlaps(self, first: devices.Device, second: devices.Device) -> bool:
+    def overlaps(self, first: drakit.Device, second: drakit.Device) -> bool:
         """Return whether two devices have hardware in common: forms and partitions of one GPU, except partitions in different memory slices."""
         return identity.overlaps(first, second)
 
@@ -332,11 +326,11 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         files = "" if self._resources.files is None else self._resources.files.revision(version)
         return f"{version} {majors} {self._hardware.population()} {files}"
 
-    def accepts_config(self, device: devices.Device, config: object) -> bool:
+    def accepts_config(self, device: drakit.Device, config: object) -> bool:
         """Return whether a configuration fits a device: GpuConfig a whole GPU, MigConfig a partition, under either API name."""
         return isinstance(config, type(self.default_config(device)))
 
-    def default_config(self, device: devices.Device) -> config.AnyConfig:
+    def default_config(self, device: drakit.Device) -> config.AnyConfig:
         """Return the configuration of a device without parameters."""
         return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
 
@@ -349,7 +343,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if self._context is not None:
                 self._context.record_event(grant.claim, event)
 
-    def _grants_of(self, device: devices.Device, wanted: identity.Identity) -> Sequence[identity.Identity]:
+    def _grants_of(self, device: drakit.Device, wanted: identity.Identity) -> Sequence[identity.Identity]:
         """Return the identities of all grants of a shared device in this boot; none of any other device."""
         return identity.from_intents(self.planned(device), wanted.boot, gpu=wanted.gpu) if wanted.shared else ()
 
@@ -367,8 +361,8 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
         if instances.has_mode(self._hardware, gpu, enabled=False):
             return True
         if gpu.switches_mig_at_once:
-            raise errors.DeviceBusyError(f"{grant.device.name} was switched to MIG mode by another process")
-        raise errors.DeviceGoneError(
+            raise drakit.DeviceBusyError(f"{grant.device.name} was switched to MIG mode by another process")
+        raise drakit.DeviceGoneError(
             f"{grant.device.name} is in MIG mode, so it cannot be used whole; only its admin can change the mode, by a reset"
         )
 
@@ -411,13 +405,13 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             if slot == wanted.slot and not is_ours and self._is_unfinished(slot, wanted.boot, instance):
                 continue
             owner = "belongs to another claim" if is_ours else "was not made by this driver"
-            raise errors.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {owner}")
+            raise drakit.DeviceBusyError(f"{device}: GPU instance {instance.id} ({instances.describe(slot)}) is in the way and {owner}")
 
     def _is_unfinished(self, slot: identity.Slot, boot: str, instance: port.GpuInstance) -> bool:
         return instances.is_unfinished(self._hardware, slot, instance, self._resources.made.of_slot(slot, boot))
 
     def _same_mig_device(self, grant: Grant, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice | None:
-        """Return the MIG device of a prepared grant; None where it is gone, or where another grant of the shared device created it again."""
+        """Return the MIG device of a prepared grant; None if it is gone, or if another grant of the shared device created it again."""
         made = instances.find(self._hardware, slot)
         if made is None:
             return None
@@ -427,7 +421,7 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             return made
         if is_marked and not wanted.borrowed and _is_held(wanted, self._grants_of(grant.device, wanted)):
             return None
-        raise errors.DeviceBusyError(
+        raise drakit.DeviceBusyError(
             f"{grant.device.name}: the claim's MIG device {grant.record.get('uuid')} was replaced by {made.uuid}, which this driver did not create"
         )
 
@@ -440,18 +434,18 @@ class GpuDriver(drivers.Driver[config.AnyConfig]):
             marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in _holders(wanted, grants))
             try:
                 return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared, is_trusted=is_trusted)
-            except errors.DeviceBusyError:
+            except drakit.DeviceBusyError:
                 overlapping = [instance for instance in instances.blocking(self._hardware, wanted) if not slot.is_instance(instance)]
                 self._check_unblocked(grant.device.name, wanted, grants, overlapping)
                 raise
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
         if published is not None and (made is None or made.uuid != published):
-            raise errors.DeviceGoneError(f"{grant.device.name}: the MIG device {published} is gone, and drakit makes none in its place")
+            raise drakit.DeviceGoneError(f"{grant.device.name}: the MIG device {published} is gone, and drakit makes none in its place")
         if made is None:
             why = "adminAccess creates no MIG device, and no claim has created this one"
             fix = "leave adminAccess out, or select a GPU without MIG; Kubernetes 1.36 allocates no MIG device in use to an admin claim"
-            raise errors.DeviceGoneError(f"{grant.device.name}: {why}; {fix}")
+            raise drakit.DeviceGoneError(f"{grant.device.name}: {why}; {fix}")
         return made
 
 

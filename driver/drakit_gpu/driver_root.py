@@ -51,11 +51,11 @@ class DriverRoot:
     folders: tuple[str, ...] = ()
 
     def program(self, name: str) -> pathlib.Path | None:
-        """Return the real path of a program of the driver, as this process sees it; None where it is not installed."""
+        """Return the real path of a program of the driver, as this process sees it; None if it is not installed."""
         return self._first(f"{folder}/{name}" for folder in PROGRAM_FOLDERS)
 
     def library(self, name: str) -> pathlib.Path | None:
-        """Return the real path of a library of the driver, as this process sees it; None where it is not installed.
+        """Return the real path of a library of the driver, as this process sees it; None if it is not installed.
 
         Where the link ``libnvidia-ml.so.1`` is missing, the only file of that library is returned.
         """
@@ -84,7 +84,7 @@ class DriverRoot:
         return f"searched below {self.path}: {', '.join([*self.folders, *usual]) or 'none of the usual folders exists'}"
 
     def resolve(self, file: pathlib.Path) -> pathlib.Path | None:
-        """Return the path of a file below the root with every link followed below the root; None where there is no file, or its links loop."""
+        """Return the path of a file below the root with every link followed below the root; None if there is no file, or its links loop."""
         waiting = list(reversed(file.relative_to(self.path).parts))
         current, links = self.path, 0
         while waiting:

@@ -4,9 +4,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from drakit import families
-from drakit.core import advanced, config, edits
-from drakit.core import driver as drivers
+import drakit
 from drakit_gpu.options import GpuOptions
 
 LABELS: Mapping[str, str | None] = {
@@ -23,7 +21,7 @@ LABELS: Mapping[str, str | None] = {
 """The node labels of which the manifests need one to place the GPU driver, with their values; None stands for any value."""
 
 
-class GpuFamily(families.Family[GpuOptions]):
+class GpuFamily(drakit.Family[GpuOptions]):
     """NVIDIA GPUs: whole, as MIG partitions, and shared."""
 
     name = "gpu"
@@ -33,7 +31,7 @@ class GpuFamily(families.Family[GpuOptions]):
     def driver_name(self, options: GpuOptions) -> str:
         return options.driver_name
 
-    def build(self, options: GpuOptions, site: families.Site) -> drivers.Driver[Any]:
+    def build(self, options: GpuOptions, site: drakit.Site) -> drakit.Driver[Any]:
         from drakit_gpu import assembly, settings  # noqa: PLC0415 - commands that open no GPU need none of it
 
         chosen = settings.GpuSettings(
@@ -63,29 +61,29 @@ class GpuFamily(families.Family[GpuOptions]):
         file = options.kernel_root / "proc/driver/nvidia/version"
         return f"GPUs are not served: {file} is missing, so NVIDIA's kernel driver is not loaded; to use mock hardware, add --mock MACHINE"
 
-    def rules(self, options: GpuOptions) -> config.Rules:  # noqa: ARG002
+    def rules(self, options: GpuOptions) -> drakit.Rules:  # noqa: ARG002
         from drakit_gpu import config as parameters  # noqa: PLC0415
 
         return parameters.rules()
 
-    def check_node(self, options: GpuOptions, site: families.Site) -> Iterator[advanced.Finding]:  # noqa: ARG002
+    def check_node(self, options: GpuOptions, site: drakit.Site) -> Iterator[drakit.Finding]:  # noqa: ARG002
         from drakit_gpu import checks  # noqa: PLC0415
 
         yield checks.of_library(lambda: checks.opened(options))
 
-    def check_claims(self, options: GpuOptions, handed_out: Sequence[edits.Edits]) -> Iterable[advanced.Finding]:
+    def check_claims(self, options: GpuOptions, handed_out: Sequence[drakit.Edits]) -> Iterable[drakit.Finding]:
         from drakit_gpu import checks  # noqa: PLC0415
 
         return checks.of_links(handed_out, options.dev_root)
 
-    def rights(self, options: GpuOptions) -> Sequence[families.Right]:
+    def rights(self, options: GpuOptions) -> Sequence[drakit.Right]:
         if options.mps_template is None:
             return ()
         namespace, _, name = options.mps_template.partition("/")
         why, verbs = "to run MPS daemons in pods", ("create", "get", "list", "delete")
         return (
-            families.Right(group="", resource="pods", verbs=verbs, needed=False, why=why, namespace=namespace),
-            families.Right(group="", resource="podtemplates", verbs=("get",), needed=False, why=why, name=name, namespace=namespace),
+            drakit.Right(group="", resource="pods", verbs=verbs, needed=False, why=why, namespace=namespace),
+            drakit.Right(group="", resource="podtemplates", verbs=("get",), needed=False, why=why, name=name, namespace=namespace),
         )
 
     def placing_labels(self) -> Mapping[str, str | None]:

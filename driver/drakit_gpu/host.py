@@ -57,7 +57,7 @@ class Host:
         return None
 
     def numa_node(self, pci_bus_id: str) -> int | None:
-        """Return the NUMA node of a PCI device; None where sysfs has none."""
+        """Return the NUMA node of a PCI device; None if sysfs has none."""
         with contextlib.suppress(OSError, ValueError):
             node = int((self._pci / pci_bus_id / "numa_node").read_text("ascii"))
             return node if node >= 0 else None

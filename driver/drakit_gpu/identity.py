@@ -8,9 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Self, TypeVar
 
-from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.core import errors, records
+import drakit
 from drakit_gpu import port
 from drakit_gpu.inventory import attributes
 
@@ -47,10 +45,10 @@ class Identity:
     holder: str = ""
     shared: bool = False
     marked: bool = False
-    settings: records.Record = dataclasses.field(default_factory=records.empty)
+    settings: drakit.Record = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
 
     @classmethod
-    def of(cls, grant: drivers.Grant[Config], *, boot: str) -> Self:
+    def of(cls, grant: drakit.Grant[Config], *, boot: str) -> Self:
         """Return the identity of a grant, from the attributes of its device. Its holder is claim, device, and share or, for admin access, request."""
         values, slot = grant.device.attributes, None
         gpu = port.GpuUuid(_text(values, attributes.UUID if is_whole(grant.device) else attributes.PARENT_UUID))
@@ -66,7 +64,7 @@ class Identity:
         )
 
     @classmethod
-    def from_record(cls, record: records.Record) -> Self:
+    def from_record(cls, record: drakit.Record) -> Self:
         """Return the identity of an intent; raises JournalError for an intent that this driver did not write."""
         gpu = port.GpuUuid(_text(record, "gpu"))
         slot = None
@@ -82,10 +80,10 @@ class Identity:
             holder=holder if isinstance(holder, str) else "",
             shared=record.get("shared") is True,
             marked=record.get("marked") is True,
-            settings=settings if isinstance(settings, Mapping) else records.EMPTY,
+            settings=settings if isinstance(settings, Mapping) else drakit.EMPTY_RECORD,
         )
 
-    def to_record(self) -> records.Record:
+    def to_record(self) -> drakit.Record:
         """Return the identity as an intent."""
         record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
         if self.slot is not None:
@@ -97,7 +95,7 @@ class Identity:
             "marked": self.marked,
             "settings": self.settings,
         }
-        return records.freeze_record(record | {name: value for name, value in optional.items() if value})
+        return drakit.freeze_record(record | {name: value for name, value in optional.items() if value})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,21 +107,21 @@ class MigDevice:
     compute_id: int
 
     @classmethod
-    def from_record(cls, record: records.Record) -> Self:
+    def from_record(cls, record: drakit.Record) -> Self:
         """Return the MIG device of a record; raises JournalError for a record that this driver did not write."""
         return cls(uuid=_text(record, "uuid"), instance_id=_integer(record, "gi"), compute_id=_integer(record, "ci"))
 
-    def to_record(self) -> records.Record:
+    def to_record(self) -> drakit.Record:
         """Return the MIG device as a record."""
         return {"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id}
 
 
-def is_whole(device: devices.Device) -> bool:
+def is_whole(device: drakit.Device) -> bool:
     """Return whether an offered device is a whole GPU, in either form."""
     return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
 
 
-def from_intents(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
+def from_intents(intents: Iterable[drakit.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
     """Return the identities of this boot's intents, of one GPU where given. Unreadable intents are left out.
 
     Intents of another GPU or boot are not decoded, because a node may have many claims.
@@ -132,12 +130,12 @@ def from_intents(intents: Iterable[records.Record], boot: str, *, gpu: port.GpuU
     return tuple(grant for intent in relevant if (grant := _readable(intent)) is not None)
 
 
-def holders(intents: Iterable[records.Record]) -> frozenset[str]:
+def holders(intents: Iterable[drakit.Record]) -> frozenset[str]:
     """Return the holders of these intents, of any boot."""
     return frozenset(str(intent.get("holder", "")) for intent in intents)
 
 
-def owned_slots(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]:
+def owned_slots(intents: Iterable[drakit.Record], boot: str) -> frozenset[Slot]:
     """Return the slots that the intents of this boot may have filled.
 
     An unreadable intent owns nothing: its instance is then kept, and devices that overlap it are withheld.
@@ -145,7 +143,7 @@ def owned_slots(intents: Iterable[records.Record], boot: str) -> frozenset[Slot]
     return frozenset(grant.slot for grant in from_intents(intents, boot) if grant.slot is not None and not grant.borrowed)
 
 
-def overlaps(first: devices.Device, second: devices.Device) -> bool:
+def overlaps(first: drakit.Device, second: drakit.Device) -> bool:
     """Return whether two devices have hardware in common: forms and partitions of one GPU, except partitions in different memory slices."""
     if _gpu_of(first) != _gpu_of(second):
         return False
@@ -155,7 +153,7 @@ def overlaps(first: devices.Device, second: devices.Device) -> bool:
     return one.overlaps(other)
 
 
-def _gpu_of(device: devices.Device) -> devices.AttributeValue | None:
+def _gpu_of(device: drakit.Device) -> drakit.AttributeValue | None:
     """Return the UUID of a device's GPU. Names are no proof: a GPU may come back with another minor number, or another GPU with its number."""
     return device.attributes.get(attributes.UUID if is_whole(device) else attributes.PARENT_UUID)
 
@@ -164,22 +162,22 @@ def _placement(values: attributes.Attributes) -> port.Placement:
     return port.Placement(start=_integer(values, attributes.PLACEMENT_START), size=_integer(values, attributes.PLACEMENT_SIZE))
 
 
-def _readable(intent: records.Record) -> Identity | None:
+def _readable(intent: drakit.Record) -> Identity | None:
     try:
         return Identity.from_record(intent)
-    except errors.JournalError:
+    except drakit.JournalError:
         return None
 
 
-def _text(record: records.Record | attributes.Attributes, key: str) -> str:
+def _text(record: drakit.Record | attributes.Attributes, key: str) -> str:
     value = record.get(key)
     if isinstance(value, str) and value:
         return value
-    raise errors.JournalError(f"the journal's record of the device lacks {key!r}")
+    raise drakit.JournalError(f"the journal's record of the device lacks {key!r}")
 
 
-def _integer(record: records.Record | attributes.Attributes, key: str) -> int:
+def _integer(record: drakit.Record | attributes.Attributes, key: str) -> int:
     value = record.get(key)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise errors.JournalError(f"the journal's record of the device lacks {key!r}")
+    raise drakit.JournalError(f"the journal's record of the device lacks {key!r}")

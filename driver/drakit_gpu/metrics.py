@@ -8,7 +8,7 @@ import dataclasses
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import advanced, ports
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import gpu_devices
@@ -39,12 +39,12 @@ class GpuCounts:
 def collect(
     hardware: port.GpuPort,
     views: Sequence[gpu_devices.GpuView],
-    intents: ports.Intents,
+    intents: drakit.Intents,
     daemons: pod_daemons.PodDaemons,
     *,
     health: faults.TaintsByDevice | None,
     unmonitored: Collection[str] | None,
-) -> tuple[advanced.Metric, ...]:
+) -> tuple[drakit.Metric, ...]:
     """Return the metrics of these GPUs. Raises CallError where the boot id cannot be read.
 
     ``health`` has the taints of the health monitor, ``unmonitored`` the UUIDs of GPUs that send no Xids. None without a monitor.
@@ -54,7 +54,7 @@ def collect(
     present = {view.gpu.uuid: _present(hardware, view) for view in views}
     after = tuple(intents())
     ours, grants = before | identity.owned_slots(after, boot), identity.from_intents(after, boot)
-    metrics: list[advanced.Metric] = []
+    metrics: list[drakit.Metric] = []
     for view in views:
         count = _counted(view, present[view.gpu.uuid], ours, grants, daemons)
         anchor = faults.gpu_anchor(view.gpu.minor)
@@ -64,7 +64,7 @@ def collect(
     return tuple(metrics)
 
 
-def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
+def of_gpu(count: GpuCounts) -> Iterator[drakit.Metric]:
     """Return the metrics of one GPU."""
     for owner, number in (count.owners or {}).items():
         yield _metric(count, "gpu_mig_instances", "MIG instances on a GPU, by owner.", number, owner=owner)
@@ -80,12 +80,12 @@ def of_gpu(count: GpuCounts) -> Iterator[advanced.Metric]:
             yield _metric(count, name, documentation, value)
 
 
-def _metric(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> advanced.Metric:
-    return advanced.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
+def _metric(count: GpuCounts, name: str, documentation: str, value: float, **labels: str) -> drakit.Metric:
+    return drakit.Metric(name=name, documentation=documentation, value=float(value), labels={"gpu": count.gpu, **labels})
 
 
 def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port.GpuInstance] | None:
-    """Return the instances of a GPU; None where it has no MIG or does not answer."""
+    """Return the instances of a GPU; None if it has no MIG or does not answer."""
     if view.mig_mode is None:
         return None
     try:

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import pydantic
 
+import drakit
 from drakit import settings
-from drakit.core import names
 
 
 def _namespaced_name(value: str | None) -> str | None:
     namespace, slash, name = (value or "").partition("/")
-    if value is not None and not (slash and names.is_label(namespace) and names.is_subdomain(name)):
+    if value is not None and not (slash and drakit.is_label(namespace) and drakit.is_subdomain(name)):
         raise ValueError(f"{value!r} is not NAMESPACE/NAME")
     return value
 

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NewType, Protocol
 
-from drakit.core import errors
+import drakit
 from drakit_gpu.health import signals
 
 GpuUuid = NewType("GpuUuid", str)
@@ -104,7 +104,7 @@ SESSION_ERRORS = NO_DRIVER | {
 FAILED_GPU = frozenset({Code.GPU_IS_LOST, Code.RESET_REQUIRED})
 
 
-class CallError(errors.HardwareError):
+class CallError(drakit.HardwareError):
     """A failed NVML call, with its return code."""
 
     def __init__(self, call: str, code: Code, detail: str = "") -> None:
@@ -126,7 +126,7 @@ def ignoring(codes: Collection[Code]) -> Iterator[None]:
 class Versions:
     """Versions of the GPU driver (``580.95.05``) and of the CUDA driver API (``13.0``), and the machine's confidential computing mode.
 
-    ``cc_mode`` is ``on``, ``off`` or ``devtools``, the words of NVIDIA's node labels; None where the driver does not report it.
+    ``cc_mode`` is ``on``, ``off`` or ``devtools``, the words of NVIDIA's node labels; None if the driver does not report it.
     """
 
     driver: str
@@ -284,7 +284,7 @@ class ComputeInstance:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceMajors:
-    """Major numbers of the character devices (/proc/devices). ``caps`` is None where the kernel driver has no MIG."""
+    """Major numbers of the character devices (/proc/devices). ``caps`` is None if the kernel driver has no MIG."""
 
     nvidia: int
     uvm: int
@@ -306,7 +306,7 @@ class GpuPort(Protocol):
         """Return the id of the machine's current boot; no instance survives a boot."""
 
     def session_error(self) -> CallError | None:
-        """Return why no GPU can be reached, None where calls are answered."""
+        """Return why no GPU can be reached, None if calls are answered."""
         return None
 
     def versions(self) -> Versions:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from drakit.core import errors
+import drakit
 
 OUTPUT_MAX = 4 << 20
 _SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -15,8 +15,8 @@ _MESSAGE_MAX = 300
 _KILL_SECONDS = 2.0
 
 
-class ProgramError(errors.HardwareError):
-    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None where it has none."""
+class ProgramError(drakit.HardwareError):
+    """A program that failed, was too slow or printed too much; ``status`` is its exit status, None if it has none."""
 
     def __init__(self, program: str, message: str, *, status: int | None = None) -> None:
         super().__init__(program, message)

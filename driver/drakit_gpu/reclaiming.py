@@ -7,7 +7,7 @@ the driver's folder and is lost with it. Any other instance without a claim may 
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from drakit.core import advanced, ports
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
@@ -22,7 +22,7 @@ class Unclaimed:
     def __init__(
         self,
         hardware: port.GpuPort,
-        intents: ports.Intents,
+        intents: drakit.Intents,
         *,
         markers: markers.MarkerStore,
         daemons: pod_daemons.PodDaemons,
@@ -31,8 +31,8 @@ class Unclaimed:
         self._hardware, self._intents = hardware, intents
         self._markers, self._daemons, self._pause = markers, daemons, pause
 
-    def find(self) -> Sequence[advanced.Leftover]:
-        """Return all leftovers. A GPU that does not answer has none. Raise HardwareError."""
+    def find(self) -> Sequence[drakit.Leftover]:
+        """Return all leftovers. A GPU that does not answer has none. Raises HardwareError."""
         boot = self._hardware.boot_id()
         before = tuple(self._intents())
         present = [(gpu, instance) for gpu in self._hardware.census().gpus for instance in self._instances(gpu)]
@@ -43,10 +43,10 @@ class Unclaimed:
         unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
         found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
         kept = {daemon_folder.name_of(holder) for holder in identity.holders(known)}
-        return [*found, *(advanced.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
+        return [*found, *(drakit.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
 
-    def release(self, leftover: advanced.Leftover) -> None:
-        """Release a leftover; one that is gone is ignored. Raise HardwareError, DeviceBusyError while processes use it."""
+    def release(self, leftover: drakit.Leftover) -> None:
+        """Release a leftover; one that is gone is ignored. Raises HardwareError, DeviceBusyError while processes use it."""
         if leftover.kind == DAEMON:
             self._daemons.end_folder(leftover.name)
             return
@@ -67,8 +67,8 @@ class Unclaimed:
     def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> markers.Marker:
         return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
 
-    def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> advanced.Leftover | None:
-        """Return an instance as a leftover; None where it is gone by now. What else cannot be read is left out, and never counts as unused."""
+    def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> drakit.Leftover | None:
+        """Return an instance as a leftover; None if it is gone by now. What else cannot be read is left out, and never counts as unused."""
         marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
         devices, pids = "", ""
         try:
@@ -78,7 +78,7 @@ class Unclaimed:
             if error.code is port.Code.NOT_FOUND:
                 return None
             pids = f"that could not be listed ({error})"
-        return advanced.Leftover(
+        return drakit.Leftover(
             kind=INSTANCE,
             name=f"gpu-{gpu.minor}/gi-{instance.id}",
             detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",

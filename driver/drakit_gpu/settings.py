@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from drakit.core import ports
+import drakit
 
 _ROOT = pathlib.Path("/")
 
@@ -36,7 +36,7 @@ class GpuSettings:
     dev_root: pathlib.Path = _ROOT
     toolkit: bool = True
     home: pathlib.Path | None = None
-    daemon_pods: ports.PodStore | None = None
+    daemon_pods: drakit.PodStore | None = None
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False

@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from drakit.core import capacity as capacities
-from drakit.core import errors, quantity
+import drakit
 
 MEMORY = "memory"
 SHARES = "shares"
@@ -33,9 +32,9 @@ class SharePolicy:
 
     def __post_init__(self) -> None:
         if not 0 <= self.number <= SHARES_MAX:
-            raise errors.SettingsError(f"must be from 0 to {SHARES_MAX}", key="gpu.shares")
+            raise drakit.SettingsError(f"must be from 0 to {SHARES_MAX}", key="gpu.shares")
         if self.partitions and not self.whole:
-            raise errors.SettingsError("needs gpu.share_memory or gpu.shares, which say how", key="gpu.share_mig")
+            raise drakit.SettingsError("needs gpu.share_memory or gpu.shares, which say how", key="gpu.share_mig")
 
     @property
     def whole(self) -> bool:
@@ -47,24 +46,24 @@ class SharePolicy:
         """Whether MIG devices are shared."""
         return self.whole and self.partitions
 
-    def capacity(self, memory: quantity.Quantity | None) -> Mapping[str, capacities.Capacity]:
+    def capacity(self, memory: drakit.Quantity | None) -> Mapping[str, drakit.Capacity]:
         """Return the capacities of a shared device with this memory (None: unknown)."""
         amounts = {} if memory is None or memory.value < _MIB else {MEMORY: self._memory(memory.value // _MIB)}
         if self.number:
-            most = quantity.Quantity.of(self.number)
-            span = capacities.ValidRange(min=quantity.ONE, step=quantity.ONE, max=most)
-            amounts[SHARES] = capacities.Capacity(value=most, policy=capacities.RequestPolicy(default=quantity.ONE, valid_range=span))
+            most = drakit.Quantity.of(self.number)
+            span = drakit.ValidRange(min=drakit.ONE, step=drakit.ONE, max=most)
+            amounts[SHARES] = drakit.Capacity(value=most, policy=drakit.RequestPolicy(default=drakit.ONE, valid_range=span))
         return amounts
 
-    def _memory(self, steps: int) -> capacities.Capacity:
+    def _memory(self, steps: int) -> drakit.Capacity:
         least = 1 if self.memory else 0
         default = max(steps // (self.number or 1), least) if self.memory else 0
-        span = capacities.ValidRange(min=_mebibytes(least), step=_mebibytes(1), max=_mebibytes(steps))
-        return capacities.Capacity(value=_mebibytes(steps), policy=capacities.RequestPolicy(default=_mebibytes(default), valid_range=span))
+        span = drakit.ValidRange(min=_mebibytes(least), step=_mebibytes(1), max=_mebibytes(steps))
+        return drakit.Capacity(value=_mebibytes(steps), policy=drakit.RequestPolicy(default=_mebibytes(default), valid_range=span))
 
 
 NOT_SHARED = SharePolicy()
 
 
-def _mebibytes(number: int) -> quantity.Quantity:
-    return quantity.Quantity.binary(number * _MIB)
+def _mebibytes(number: int) -> drakit.Quantity:
+    return drakit.Quantity.binary(number * _MIB)

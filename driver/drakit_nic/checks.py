@@ -9,8 +9,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterator
 
-from drakit.core import errors, records
-from drakit.core.advanced import Finding
+import drakit
 from drakit_nic import port
 from drakit_nic.attach import service
 from drakit_nic.passthrough import differences
@@ -23,7 +22,7 @@ _CLASSIFIERS = {
 }
 
 
-def of_node(home: pathlib.Path, netns: str | None) -> Iterator[Finding]:
+def of_node(home: pathlib.Path, netns: str | None) -> Iterator[drakit.Finding]:
     """Check the kernel, the attach hook and the driver's folder."""
     yield of_kernel(lambda: _shaping(netns))
     yield of_program(service.program)
@@ -31,26 +30,26 @@ def of_node(home: pathlib.Path, netns: str | None) -> Iterator[Finding]:
     yield from of_returned(home, functools.partial(differences.present, netns))
 
 
-def of_kernel(ask: Callable[[], port.Shaping]) -> Finding:
+def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
     """Check that the kernel can enforce the rates of shares."""
     try:
         shaping = ask()
-    except errors.HardwareError as error:
-        return Finding.failed(KERNEL, "traffic control", str(error), "run: pip install 'drakit[nic]'; run the driver as root")
+    except drakit.HardwareError as error:
+        return drakit.Finding.failed(KERNEL, "traffic control", str(error), "run: pip install 'drakit[nic]'; run the driver as root")
     if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
-        return Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
-    return Finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
+        return drakit.Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
+    return drakit.Finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
 
 
-def of_program(bring: Callable[[], bytes]) -> Finding:
+def of_program(bring: Callable[[], bytes]) -> drakit.Finding:
     """Check that this installation has the hook's program, or can build it."""
     try:
         content = bring()
-    except errors.HardwareError as error:
+    except drakit.HardwareError as error:
         fix = "use the driver's image, or run: driver/attach/build driver/drakit_nic/attach/client, then pip wheel"
-        return Finding.failed(HOOK, "program", f"{error}; no interface can be shared without it", fix)
-    return Finding.ok(HOOK, "program", f"is installed, {len(content)} bytes")
+        return drakit.Finding.failed(HOOK, "program", f"{error}; no interface can be shared without it", fix)
+    return drakit.Finding.ok(HOOK, "program", f"is installed, {len(content)} bytes")
 
 
 def flags_of(path: pathlib.Path) -> int:
@@ -58,39 +57,41 @@ def flags_of(path: pathlib.Path) -> int:
     return os.statvfs(path).f_flag
 
 
-def of_folder(folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Callable[[pathlib.Path], int] = flags_of) -> Iterator[Finding]:
+def of_folder(
+    folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Callable[[pathlib.Path], int] = flags_of
+) -> Iterator[drakit.Finding]:
     """Check that programs can run from the folder, or from its nearest parent that exists."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if flags(existing) & os.ST_NOEXEC:
         fix = "mount it without noexec, or move node.plugins_dir"
-        yield Finding.failed(
+        yield drakit.Finding.failed(
             HOOK, str(folder), f"{existing} is on a file system mounted noexec, so the container runtime cannot run the hook", fix
         )
     else:
-        yield Finding.ok(HOOK, str(folder), "programs can run from its file system")
+        yield drakit.Finding.ok(HOOK, str(folder), "programs can run from its file system")
     if not _is_enforcing(enforce):
-        yield Finding.ok(HOOK, "SELinux", "is not enforcing")
+        yield drakit.Finding.ok(HOOK, "SELinux", "is not enforcing")
         return
     fix = (
         "if the hook fails with 'Permission denied', run ausearch -m avc to see why, then give the folder a type that the runtime may execute: "
         f"semanage fcontext and restorecon on {folder}"
     )
     message = f"is enforcing, and {existing} has the label {_label(existing)}; the container runtime needs permission to execute files of that type"
-    yield Finding.warning(HOOK, "SELinux", message, fix)
+    yield drakit.Finding.warning(HOOK, "SELinux", message, fix)
 
 
-def of_returned(home: pathlib.Path, differing: Callable[[str, records.Record], tuple[str, ...]]) -> Iterator[Finding]:
+def of_returned(home: pathlib.Path, differing: Callable[[str, drakit.Record], tuple[str, ...]]) -> Iterator[drakit.Finding]:
     """Report the interfaces that came back from a pod without some property of theirs, as long as they lack it."""
     try:
         for file, interface, recorded in differences.read(home):
             names = differing(interface, recorded)
             if names:
-                values = "; ".join(f"{name} was {json.dumps(records.thaw(recorded[name]))}" for name in names)
+                values = "; ".join(f"{name} was {json.dumps(drakit.thaw_record(recorded[name]))}" for name in names)
                 fix = f"set it again, or remove {file} to keep the present value"
-                yield Finding.warning(RETURNED, interface, f"came back from a pod with other properties: {values}", fix)
-    except (OSError, ValueError, TypeError, errors.HardwareError) as error:
+                yield drakit.Finding.warning(RETURNED, interface, f"came back from a pod with other properties: {values}", fix)
+    except (OSError, ValueError, TypeError, drakit.HardwareError) as error:
         fix = f"run as root; remove a damaged file from {home / differences.FOLDER}"
-        yield Finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
+        yield drakit.Finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
 
 
 def _shaping(netns: str | None) -> port.Shaping:

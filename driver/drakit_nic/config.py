@@ -15,10 +15,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from drakit.core import claim as claims
-from drakit.core import config as core_config
-from drakit.core import driver as drivers
-from drakit.core import errors, quantity, records
+import drakit
 from drakit_nic import sysctls as sysctl_table
 from drakit_nic.addresses import ip_pools
 
@@ -47,7 +44,7 @@ class Mode(enum.Enum):
 class Route:
     """A route by the share's interface, without a ``gateway`` onto the link. ``metric`` 0 is the kernel's default.
 
-    With ``override`` it wins over the pod's routes of the same destination and table, whatever their metric. Raise ConfigError.
+    With ``override`` it wins over the pod's routes of the same destination and table, whatever their metric. Raises ConfigError.
     """
 
     destination: str
@@ -64,10 +61,10 @@ class Route:
         _check_table(self.table)
         _check_range(self.metric, range(2**32), "metric")
         if self.override and self.metric:
-            raise errors.ConfigError("a route with override wins whatever its metric; remove metric", field="metric")
+            raise drakit.ConfigError("a route with override wins whatever its metric; remove metric", field="metric")
         if self.override and destination.prefixlen == destination.max_prefixlen:
             reason = f"{destination} is one address; only a route to several addresses can override another; set a metric instead"
-            raise errors.ConfigError(reason, field="override")
+            raise drakit.ConfigError(reason, field="override")
 
     @property
     def parts(self) -> tuple[Self, ...]:
@@ -84,7 +81,7 @@ class Route:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A rule that looks up ``table`` for packets from ``source``, to ``destination``, or both. Raise ConfigError."""
+    """A rule that looks up ``table`` for packets from ``source``, to ``destination``, or both. Raises ConfigError."""
 
     priority: int
     table: int
@@ -96,11 +93,11 @@ class Rule:
         _check_table(self.table)
         ends = [ip_pools.network(getattr(self, field), field) for field in ("source", "destination") if getattr(self, field)]
         if not ends:
-            raise errors.ConfigError(
+            raise drakit.ConfigError(
                 "is required where no destination is given: a rule for every packet is not the share's", field="source"
             )
         if len({end.version for end in ends}) > 1:
-            raise errors.ConfigError("is of another address family than source", field="destination")
+            raise drakit.ConfigError("is of another address family than source", field="destination")
 
     @property
     def version(self) -> int:
@@ -110,7 +107,7 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """A permanent entry of the neighbour table. Raise ConfigError."""
+    """A permanent entry of the neighbour table. Raises ConfigError."""
 
     address: str
     mac: str
@@ -127,7 +124,7 @@ class NicConfig:
     ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
     ``vlan`` of a virtual function; ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others.
-    Raise ConfigError.
+    Raises ConfigError.
     """
 
     api_version: ClassVar[str] = "nic.drakit.dev/v1"
@@ -139,7 +136,7 @@ class NicConfig:
     routes: tuple[Route, ...] = ()
     rules: tuple[Rule, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
-    ceil: quantity.Quantity | None = None
+    ceil: drakit.Quantity | None = None
     mode: Mode = Mode.PRIVATE
     mac: str = ""
     vlan: int | None = None
@@ -151,7 +148,7 @@ class NicConfig:
         object.__setattr__(self, "sysctls", types.MappingProxyType(dict(self.sysctls)))
         for name, limit in _MAX_ENTRIES.items():
             if len(getattr(self, name)) > limit:
-                raise errors.ConfigError(f"has {len(getattr(self, name))} entries, over the limit of {limit}", field=_wire(name))
+                raise drakit.ConfigError(f"has {len(getattr(self, name))} entries, over the limit of {limit}", field=_wire(name))
         _check_name(self.interface_name)
         if self.mtu is not None:
             _check_range(self.mtu, range(MTU_MIN, MTU_MAX + 1), "mtu")
@@ -160,8 +157,8 @@ class NicConfig:
             _check_mac(self.mac)
         if self.vlan is not None:
             _check_range(self.vlan, _VLANS, "vlan")
-        if self.ceil is not None and (self.ceil <= quantity.ZERO or self.ceil != quantity.Quantity.of(self.ceil.value)):
-            raise errors.ConfigError(f"{self.ceil} is not a whole number of bits per second above 0", field="ceil")
+        if self.ceil is not None and (self.ceil <= drakit.ZERO or self.ceil != drakit.Quantity.of(self.ceil.value)):
+            raise drakit.ConfigError(f"{self.ceil} is not a whole number of bits per second above 0", field="ceil")
         _check_sysctls(self.sysctls)
         self._check_once()
 
@@ -170,17 +167,17 @@ class NicConfig:
         for index, text in enumerate(self.addresses):
             address = ip_pools.interface(text, f"addresses[{index}]")
             if str(address.ip) in seen:
-                raise errors.ConfigError(f"{address.ip} is listed twice", field=f"addresses[{index}]")
+                raise drakit.ConfigError(f"{address.ip} is listed twice", field=f"addresses[{index}]")
             seen.add(str(address.ip))
             if address.version == ip_pools.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
-                raise errors.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
+                raise drakit.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
 
     def _check_once(self) -> None:
         installed: set[tuple[str, int, int]] = set()
         for index, route in enumerate(self.routes):
             parts = {(part.destination, part.table, part.metric) for part in route.parts}
             if parts & installed:
-                raise errors.ConfigError("repeats an earlier entry", field=f"routes[{index}]")
+                raise drakit.ConfigError("repeats an earlier entry", field=f"routes[{index}]")
             installed |= parts
         keyed: Sequence[tuple[str, Sequence[object]]] = (
             ("rules", [(rule.priority, rule.version) for rule in self.rules]),
@@ -189,52 +186,52 @@ class NicConfig:
         for field, keys in keyed:
             for index, key in enumerate(keys):
                 if key in keys[:index]:
-                    raise errors.ConfigError("repeats an earlier entry", field=f"{field}[{index}]")
+                    raise drakit.ConfigError("repeats an earlier entry", field=f"{field}[{index}]")
 
 
-def rules() -> core_config.Rules:
+def rules() -> drakit.Rules:
     """Return the checks of a configuration that need no class, device or node."""
 
-    def check(source: claims.ConfigSource, parameters: records.Record, _: object) -> None:
+    def check(source: drakit.ConfigSource, parameters: drakit.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    return core_config.Rules(types=(NicConfig,), check=check, warn=_warnings)
+    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings)
 
 
-def _warnings(decoded: object) -> Sequence[errors.ConfigError]:
+def _warnings(decoded: object) -> Sequence[drakit.ConfigError]:
     """Return the default routes that the attachment refuses in a pod with a default route of its CNI, as nearly every pod has."""
     reason = (
         "is refused at every start of a container in a pod that has a default route of its CNI; "
         "set override: true, so that this route wins, or give it a table and a rule"
     )
     return [
-        errors.ConfigError(f"{route.destination} {reason}", field=f"routes[{number}]")
+        drakit.ConfigError(f"{route.destination} {reason}", field=f"routes[{number}]")
         for number, route in enumerate(decoded.routes if isinstance(decoded, NicConfig) else ())
         if not (route.override or route.metric or ip_pools.network(route.destination, "destination").prefixlen)
         and route.table == MAIN_TABLE
     ]
 
 
-def settle(configs: Sequence[claims.OpaqueConfig]) -> records.Record:
-    """Return the merged parameters of configurations in order of precedence. Raise ConfigError for a class-only field in a claim."""
-    class_only: records.Record = {}
+def settle(configs: Sequence[drakit.OpaqueConfig]) -> drakit.Record:
+    """Return the merged parameters of configurations in order of precedence. Raises ConfigError for a class-only field in a claim."""
+    class_only: drakit.Record = {}
     for entry in configs:
         class_only = _check_author(entry.source, entry.parameters) or class_only
     return {**configs[-1].parameters, **class_only}
 
 
-def _check_author(source: claims.ConfigSource, parameters: records.Record) -> records.Record:
-    """Return the class-only fields. Raise ConfigError where a claim has any."""
+def _check_author(source: drakit.ConfigSource, parameters: drakit.Record) -> drakit.Record:
+    """Return the class-only fields. Raises ConfigError where a claim has any."""
     class_only = {key: value for key, value in parameters.items() if key in CLASS_ONLY}
-    if class_only and source is claims.ConfigSource.CLAIM:
-        raise errors.ConfigError(
+    if class_only and source is drakit.ConfigSource.CLAIM:
+        raise drakit.ConfigError(
             "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim",
             field=f"parameters.{min(class_only)}",
         )
     return class_only
 
 
-def of(grant: drivers.Grant[Any]) -> NicConfig:
+def of(grant: drakit.Grant[Any]) -> NicConfig:
     """Return the configuration of a grant, the default one where it has no ``NicConfig``."""
     return grant.config if isinstance(grant.config, NicConfig) else NicConfig()
 
@@ -243,11 +240,11 @@ def check(config: NicConfig, *, node: str) -> None:
     """Raise ConfigError where the fields conflict with each other or with the node."""
     pools = ip_pools.pools_of(config.address_pools, node)
     if config.address_pools and not pools:
-        raise errors.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
+        raise drakit.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
     for index, text in enumerate(config.addresses):
         address = ipaddress.ip_interface(text).ip
         if any(pool.holds(address) for pool in pools):
-            raise errors.ConfigError(
+            raise drakit.ConfigError(
                 f"{address} is in an address pool; only the driver assigns addresses of a pool", field=f"parameters.addresses[{index}]"
             )
     linked = [ipaddress.ip_interface(text).network for text in config.addresses]
@@ -263,15 +260,15 @@ def _check_route(config: NicConfig, route: Route, linked: Sequence[ip_pools.Netw
     if route.gateway:
         _check_reached(route.gateway, linked, f"{field}.gateway")
     if route.source and route.source not in {str(ipaddress.ip_interface(text).ip) for text in config.addresses}:
-        raise errors.ConfigError(f"{route.source} is none of the addresses", field=f"{field}.source")
+        raise drakit.ConfigError(f"{route.source} is none of the addresses", field=f"{field}.source")
     if ipaddress.ip_network(route.destination).version not in {network.version for network in linked}:
-        raise errors.ConfigError("is of an address family of which the interface has no address", field=f"{field}.destination")
+        raise drakit.ConfigError("is of an address family of which the interface has no address", field=f"{field}.destination")
 
 
 def _check_reached(text: str, linked: Sequence[ip_pools.Network], field: str) -> None:
     address = ipaddress.ip_address(text)
     if not address.is_link_local and not any(address in network for network in linked if network.version == address.version):
-        raise errors.ConfigError(f"{text} is not on the link: no address and no route without a gateway covers it", field=field)
+        raise drakit.ConfigError(f"{text} is not on the link: no address and no route without a gateway covers it", field=field)
 
 
 def _has_static(config: NicConfig, pool: ip_pools.AddressPool) -> bool:
@@ -281,33 +278,33 @@ def _has_static(config: NicConfig, pool: ip_pools.AddressPool) -> bool:
 
 def _check_name(name: str) -> None:
     if name and not _IF_NAME.fullmatch(name):
-        raise errors.ConfigError(
+        raise drakit.ConfigError(
             f"{name[:64]!r} is not an interface name (1 to 15 letters, digits, '-', '_' and '.', first no '.')", field="interfaceName"
         )
     if name in {"lo", "all", "default"}:
-        raise errors.ConfigError(f"{name!r} is a name the kernel uses itself", field="interfaceName")
+        raise drakit.ConfigError(f"{name!r} is a name the kernel uses itself", field="interfaceName")
 
 
 def _check_mac(mac: str) -> None:
     if not _MAC.fullmatch(mac):
-        raise errors.ConfigError(f"{mac[:64]!r} is not a MAC address in lower case with colons", field="mac")
+        raise drakit.ConfigError(f"{mac[:64]!r} is not a MAC address in lower case with colons", field="mac")
     if int(mac[:2], 16) & 1 or mac == _NULL_MAC:
-        raise errors.ConfigError(f"{mac} is not the address of one interface (group or null)", field="mac")
+        raise drakit.ConfigError(f"{mac} is not the address of one interface (group or null)", field="mac")
 
 
 def _check_hop(text: str, version: int, field: str) -> None:
     if text and ip_pools.host(text, field).version != version:
-        raise errors.ConfigError(f"{text} is of another address family than destination", field=field)
+        raise drakit.ConfigError(f"{text} is of another address family than destination", field=field)
 
 
 def _check_table(table: int) -> None:
     if table == _LOCAL_TABLE or not 0 < table <= _TABLE_MAX:
-        raise errors.ConfigError(f"{table} is not a routing table (1 to {_TABLE_MAX}, not {_LOCAL_TABLE}, the local one)", field="table")
+        raise drakit.ConfigError(f"{table} is not a routing table (1 to {_TABLE_MAX}, not {_LOCAL_TABLE}, the local one)", field="table")
 
 
 def _check_range(value: int, allowed: range, field: str) -> None:
     if value not in allowed:
-        raise errors.ConfigError(f"{value} is not between {allowed.start} and {allowed.stop - 1}", field=field)
+        raise drakit.ConfigError(f"{value} is not between {allowed.start} and {allowed.stop - 1}", field=field)
 
 
 def _wire(name: str) -> str:
@@ -319,9 +316,9 @@ def _check_sysctls(wanted: Mapping[str, int]) -> None:
     """Raise ConfigError for a sysctl that is not in the list, or a value the kernel does not accept."""
     for name, value in wanted.items():
         if name not in sysctl_table.TABLE:
-            raise errors.ConfigError(
+            raise drakit.ConfigError(
                 f"is not allowed; allowed are {', '.join(sorted(sysctl_table.TABLE))}", field=f"sysctls[{name[:64]!r}]"
             )
         if value not in sysctl_table.TABLE[name].values:
             accepted = ", ".join(map(str, sorted(sysctl_table.TABLE[name].values)))
-            raise errors.ConfigError(f"{value} is not one of {accepted}", field=f"sysctls[{name!r}]")
+            raise drakit.ConfigError(f"{value} is not one of {accepted}", field=f"sysctls[{name!r}]")

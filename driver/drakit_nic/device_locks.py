@@ -8,9 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit.core import errors
+import drakit
 
 ROUND_SECONDS = 0.5
 WARN_SECONDS = 30.0
@@ -22,7 +20,7 @@ _log = logging.getLogger(__name__)
 class RoundLocks:
     """The device locks of one check, which one thread runs in rounds."""
 
-    def __init__(self, context: contexts.DriverContext, check: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: drakit.DriverContext, check: str, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._context, self._check, self._monotonic = context, check, monotonic
         self._deadline = float("-inf")
         self._skipped: dict[str, float] = {}
@@ -41,12 +39,12 @@ class RoundLocks:
         return frozenset(self._skipped).__contains__
 
     @contextlib.contextmanager
-    def hold(self, device: devices.Device) -> Iterator[bool]:
-        """Hold the locks of a device, and yield True; yield False where they are held elsewhere. Raise JournalError."""
+    def hold(self, device: drakit.Device) -> Iterator[bool]:
+        """Hold the locks of a device, and yield True; yield False where they are held elsewhere. Raises JournalError."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self._context.hold(device.lock_names, lambda: self._monotonic() < self._deadline))
-            except errors.CallerGoneError:
+            except drakit.CallerGoneError:
                 self._skip(device.name)
                 yield False
                 return

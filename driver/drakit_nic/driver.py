@@ -11,15 +11,12 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from drakit.core import advanced, driver, errors, inventory, records
-from drakit.core import claim as claims
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit_nic import background, config, port, reclaiming, reporting
+import drakit
+from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import attacher, sandboxes, service
+from drakit_nic.attach import attachment_records, collector, service
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 from drakit_nic.shaping import htb
@@ -27,7 +24,7 @@ from drakit_nic.shaping import htb
 NAME = "nic.drakit.dev"
 
 
-class NicDriver(driver.Driver[config.NicConfig]):
+class NicDriver(drakit.Driver[config.NicConfig]):
     """The driver that shares the interfaces of ``machine`` by ``settings``. ``node`` makes the addresses of shares distinct between nodes.
 
     ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
@@ -50,7 +47,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         node: str,
         settings: nic_settings.NicSettings | None = None,
         name: str = NAME,
-        intents: Callable[[], Iterable[records.Record]] = tuple,
+        intents: Callable[[], Iterable[drakit.Record]] = tuple,
         attachment: service.Service | None = None,
     ) -> None:
         self.name = name
@@ -59,7 +56,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._settings = settings or nic_settings.NicSettings()
         self._intents = intents
         self._attachment = attachment
-        self._link_monitor: background.LinkMonitor | None = None
+        self._link_monitor: link_monitor.LinkMonitor | None = None
         self._checks: background.Checks | None = None
         self._speeds = offers.LastSpeeds()
         self._counters = reporting.ShareCounters()
@@ -71,33 +68,31 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
 
     def survey(self) -> offers.Survey:
-        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raise HardwareError."""
+        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
         surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
-    def not_offered(self) -> Sequence[advanced.NotOffered]:
+    def not_offered(self) -> Sequence[drakit.NotOffered]:
         surveyed = self.survey()
         kind = "interface"
         return [
             *(
-                advanced.NotOffered(
+                drakit.NotOffered(
                     kind=kind, name=one.name, reason=one.refusal.reason, change=one.refusal.change, is_expected=one.refusal.expected
                 )
                 for one in surveyed.withheld
             ),
             *(
-                advanced.NotOffered(
-                    kind=kind, name=nic.interface.name, reason=nic.caution.reason, change=nic.caution.change, is_caution=True
-                )
+                drakit.NotOffered(kind=kind, name=nic.interface.name, reason=nic.caution.reason, change=nic.caution.change, is_caution=True)
                 for nic in surveyed.nics
                 if nic.caution
             ),
         ]
 
-    def discover(self) -> inventory.Inventory:
+    def discover(self) -> drakit.Inventory:
         surveyed = self.survey()
         self._withheld = surveyed.withheld_devices()
         return surveyed.to_inventory()
@@ -105,7 +100,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
     def withheld_devices(self) -> Mapping[str, str]:
         return self._withheld
 
-    def plan(self, grant: driver.Grant[config.NicConfig]) -> records.Record:
+    def plan(self, grant: drakit.Grant[config.NicConfig]) -> drakit.Record:
         """Return the record of the planned share or whole interface, complete before anything is installed."""
         if grant.admin_access:
             return types.MappingProxyType({})
@@ -116,16 +111,16 @@ class NicDriver(driver.Driver[config.NicConfig]):
         shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
 
-    def prepare(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
+    def prepare(self, grant: drakit.Grant[config.NicConfig]) -> drakit.Prepared:
         """Install the share and return the container's edits. Admin access installs nothing and gets no bandwidth."""
         self._claim_conflicts.clear()
         if grant.admin_access:
-            return driver.Prepared()
+            return drakit.Prepared()
         if offers.is_whole(grant.device):
             return self._prepare_whole(grant)
         missing = self._shaping().missing
         if missing:
-            raise errors.HardwareError("prepare", missing)
+            raise drakit.HardwareError("prepare", missing)
         interface = self._interface(grant.device)
         share = self._share(grant, interface)
         uplink = self.uplink(interface, self._speed_of(grant.device, share))
@@ -135,21 +130,21 @@ class NicDriver(driver.Driver[config.NicConfig]):
         if self._attachment is None:
             if self._checks is not None:
                 self._checks.wake()  # Elsewhere an attach does this.
-            return driver.Prepared(edits=edits_with(interface_name=grant.config.interface_name), record=shares.to_record(share))
+            return drakit.Prepared(edits=edits_with(interface_name=grant.config.interface_name), record=shares.to_record(share))
         client = self._attachment.client_for(grant.record)
         container_edits = edits_with(
-            interface_name=sandboxes.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
+            interface_name=attachment_records.interface_name(grant.config, share.id), hook=self._attachment.hook(client, grant)
         )
-        return driver.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
+        return drakit.Prepared(edits=container_edits, record={**shares.to_record(share), service.RECORDED: client})
 
-    def _prepare_whole(self, grant: driver.Grant[config.NicConfig]) -> driver.Prepared:
+    def _prepare_whole(self, grant: drakit.Grant[config.NicConfig]) -> drakit.Prepared:
         if self._attachment is None:
             return self._whole.prepare(grant, None)
         client = self._attachment.client_for(grant.record)
         prepared = self._whole.prepare(grant, self._attachment.hook(client, grant))
         return dataclasses.replace(prepared, record={**prepared.record, service.RECORDED: client})
 
-    def unprepare(self, grant: driver.Grant[config.NicConfig]) -> None:
+    def unprepare(self, grant: drakit.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
             return
         if offers.is_whole(grant.device):
@@ -163,7 +158,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
         self._numbers.release(identity)
 
-    def start(self, context: contexts.DriverContext) -> None:
+    def start(self, context: drakit.DriverContext) -> None:
         """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
         if self._attachment is not None:
             self._attachment.start(context, self._intents)
@@ -171,7 +166,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         survey = functools.partial(background.survey_and_narrow, self.survey, events)
         health = reporting.DeviceHealth(context)
         reporter = reporting.StatusReporter(self._machine, context, attaches=self._attachment is not None)
-        reconciler = background.TcReconciler(
+        reconciler = tc_reconciler.TcReconciler(
             self._machine,
             context,
             survey=survey,
@@ -180,10 +175,10 @@ class NicDriver(driver.Driver[config.NicConfig]):
             health=health,
             on_read=self._numbers.load,
         )
-        self._link_monitor = background.LinkMonitor(
+        self._link_monitor = link_monitor.LinkMonitor(
             context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
         )
-        links = background.Check(self._link_monitor.check, lambda: background.LINK_INTERVAL)
+        links = background.Check(self._link_monitor.check, lambda: link_monitor.LINK_INTERVAL)
 
         def reconcile() -> None:
             reconciler.reconcile()
@@ -193,18 +188,18 @@ class NicDriver(driver.Driver[config.NicConfig]):
 
         checks = [background.Check(reconcile, reconciler.interval), links]
         if self._attachment is not None:
-            checks.insert(0, background.Check(self._attachment.collect, lambda: attacher.COLLECT_INTERVAL, on_events=False))
+            checks.insert(0, background.Check(self._attachment.collect, lambda: collector.COLLECT_INTERVAL, on_events=False))
         self._checks = background.Checks(events, checks)
         if self._attachment is not None:
             self._attachment.callbacks = service.Callbacks(attached=reporter.attached, failed=reporter.failed, finished=self._checks.wake)
 
-    def watch(self, context: contexts.DriverContext) -> None:
-        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raise DrakitError."""
+    def watch(self, context: drakit.DriverContext) -> None:
+        """Run the checks that are due, and wait for the next one or for an event of the kernel. Raises DrakitError."""
         if self._checks is not None:
             self._checks.watch(context.stopping)
 
-    def metrics(self) -> Sequence[advanced.Metric]:
-        """Return the metrics of all shares and attachments. Raise HardwareError."""
+    def metrics(self) -> Sequence[drakit.Metric]:
+        """Return the metrics of all shares and attachments. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
         return (*self._counters.readings(self._machine), *attachments)
 
@@ -217,23 +212,23 @@ class NicDriver(driver.Driver[config.NicConfig]):
             self._checks = self._link_monitor = None
 
     def leftovers(self) -> Sequence[str]:
-        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raise HardwareError."""
+        """Return descriptions of this driver's traffic control and of its interfaces in pods. Raises HardwareError."""
         shaped = [f"traffic control on {interface.name}" for interface in self._own() if self._machine.check(self.uplink(interface, 0), ())]
         return [*shaped, *(() if self._attachment is None else self._attachment.leftovers())]
 
     def remove_leftovers(self) -> None:
-        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raise HardwareError."""
+        """Remove queues, filters and ifbs from every interface, and this driver's interfaces from pods. Raises HardwareError."""
         for interface in self._own():
             self._machine.repair(self.uplink(interface, 0), ())
         if self._attachment is not None:
             self._attachment.remove_leftovers()
 
-    def unclaimed(self) -> Sequence[advanced.Leftover]:
-        """Return shares, interfaces in pods and traffic control that no intent names. Raise HardwareError."""
+    def unclaimed(self) -> Sequence[drakit.Leftover]:
+        """Return shares, interfaces in pods and traffic control that no intent names. Raises HardwareError."""
         return self._unclaimed().find()
 
-    def reclaim(self, leftover: advanced.Leftover) -> None:
-        """Release one of them. Raise HardwareError."""
+    def reclaim(self, leftover: drakit.Leftover) -> None:
+        """Release one of them. Raises HardwareError."""
         self._unclaimed().release(leftover)
 
     def _unclaimed(self) -> reclaiming.Unclaimed:
@@ -256,7 +251,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             ceil=None if rule.ceil is None else rule.ceil.value,
         )
 
-    def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+    def merge_configs(self, configs: Sequence[drakit.OpaqueConfig]) -> drakit.Record:
         return config.settle(configs)
 
     def _shaping(self) -> port.Shaping:
@@ -265,7 +260,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
         missing = shaping.missing or (self._attachment.missing() if self._attachment is not None else "")
         return dataclasses.replace(shaping, missing=missing)
 
-    def _share(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
+    def _share(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
         shares.check_id(grant.device, grant.share_id)
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
         bandwidth = shares.bandwidth(grant.device, grant.consumed_capacity, self.name)
@@ -280,14 +275,14 @@ class NicDriver(driver.Driver[config.NicConfig]):
             minor=self._minor(identity, grant.intent, interface),
         )
 
-    def _speed_of(self, device: devices.Device, share: port.Share) -> int:
+    def _speed_of(self, device: drakit.Device, share: port.Share) -> int:
         """Return the NIC's speed of the last survey, else the published speed of the device."""
         published = device.attributes[offers.SPEED]
         return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
-    def _wanted(self, grant: driver.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
+    def _wanted(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        default_name = interface.name if offers.is_whole(grant.device) else sandboxes.interface_name(grant.config, identity)
+        default_name = interface.name if offers.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
         return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
@@ -295,7 +290,7 @@ class NicDriver(driver.Driver[config.NicConfig]):
             hosts=address_leases.hosts_of(grant.config),
         )
 
-    def _minor(self, identity: str, intent: records.Record, interface: port.Interface) -> int:
+    def _minor(self, identity: str, intent: drakit.Record, interface: port.Interface) -> int:
         """Return the share's class number: the planned one, else the installed one, else a free one."""
         planned = intent.get("minor")
         if isinstance(planned, int):
@@ -303,13 +298,13 @@ class NicDriver(driver.Driver[config.NicConfig]):
         at = functools.partial(self._machine.share, interface.ifindex)
         return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
-    def _interface(self, device: devices.Device) -> port.Interface:
-        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raise DeviceGoneError."""
+    def _interface(self, device: drakit.Device) -> port.Interface:
+        """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""
         interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
         name = offers.base_name(device)
         if interface is not None and name in offers.device_names([interface]):
             return interface
         present = offers.device_names(self._machine.interfaces())
         if name not in present:
-            raise errors.DeviceGoneError(f"{device.name}: the interface is no longer there")
+            raise drakit.DeviceGoneError(f"{device.name}: the interface is no longer there")
         return present[name]

@@ -4,14 +4,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from drakit import families
-from drakit.core import advanced, config, errors, quantity
-from drakit.core import driver as drivers
+import drakit
 from drakit_nic.options import NicOptions, NicRule
 from drakit_nic.settings import CarrierLoss, InterfaceRule, NicSettings
 
 
-class NicFamily(families.Family[NicOptions]):
+class NicFamily(drakit.Family[NicOptions]):
     """Network interfaces: shared with a bandwidth for each claim, or whole."""
 
     name = "nic"
@@ -22,7 +20,7 @@ class NicFamily(families.Family[NicOptions]):
     def driver_name(self, options: NicOptions) -> str:
         return options.driver_name
 
-    def build(self, options: NicOptions, site: families.Site) -> drivers.Driver[Any]:
+    def build(self, options: NicOptions, site: drakit.Site) -> drakit.Driver[Any]:
         from drakit_nic import driver, kernel_port, mock_port, port  # noqa: PLC0415 - commands that open no interface need none of it
         from drakit_nic.attach import sandboxes, service  # noqa: PLC0415
 
@@ -40,18 +38,18 @@ class NicFamily(families.Family[NicOptions]):
             attachment=None if site.machine is not None else service.Service(site.home, hardware, kernel, node=site.node),
         )
 
-    def rules(self, options: NicOptions) -> config.Rules:  # noqa: ARG002
+    def rules(self, options: NicOptions) -> drakit.Rules:  # noqa: ARG002
         from drakit_nic import config as parameters  # noqa: PLC0415
 
         return parameters.rules()
 
-    def check_node(self, options: NicOptions, site: families.Site) -> Iterator[advanced.Finding]:
+    def check_node(self, options: NicOptions, site: drakit.Site) -> Iterator[drakit.Finding]:
         from drakit_nic import checks  # noqa: PLC0415
 
         yield from checks.of_node(site.home, options.netns)
 
 
-def _settings(options: NicOptions, site: families.Site) -> NicSettings:
+def _settings(options: NicOptions, site: drakit.Site) -> NicSettings:
     return NicSettings(
         include=options.include,
         exclude=options.exclude,
@@ -68,19 +66,19 @@ def _settings(options: NicOptions, site: families.Site) -> NicSettings:
     )
 
 
-def _rate(text: str, key: str) -> quantity.Quantity:
+def _rate(text: str, key: str) -> drakit.Quantity:
     try:
-        return quantity.Quantity.parse(text)
-    except errors.QuantityError as error:
-        raise errors.SettingsError(error.reason, key=key) from error
+        return drakit.Quantity.parse(text)
+    except drakit.QuantityError as error:
+        raise drakit.SettingsError(error.reason, key=key) from error
 
 
 def _rule(index: int, rule: NicRule) -> InterfaceRule:
     figures = {name: figure for name, figure in dataclasses.asdict(rule).items() if name != "match"}
     try:
         return InterfaceRule.parse(rule.match, figures)
-    except errors.SettingsError as error:
-        raise errors.SettingsError(str(error), key=f"nic.rules[{index}]") from error
+    except drakit.SettingsError as error:
+        raise drakit.SettingsError(str(error), key=f"nic.rules[{index}]") from error
 
 
 FAMILY = NicFamily()

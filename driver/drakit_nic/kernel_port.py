@@ -1,20 +1,18 @@
 """The adapter of ``port.Port`` for Linux: the network interfaces of one network namespace.
 
 Every plan and prepare reads one interface by its name, which is O(1) in the number of interfaces: addresses and routes are requested by its index
-(NETLINK_GET_STRICT_CHK; an older kernel returns all, and the others are skipped). Discovery reads all interfaces with
-pyroute2 (``discovery.listing``). Constants and layouts: linux/if_link.h, linux/if_addr.h, linux/rtnetlink.h.
+(NETLINK_GET_STRICT_CHK; an older kernel returns all, and the others are skipped). Constants: linux/if_link.h.
 """
 
 import functools
 import socket
-import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from drakit_nic import pod_interfaces, port
-from drakit_nic.attach import sandboxes
-from drakit_nic.discovery import hardware, host_use, listing
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.attach import attachment_records
+from drakit_nic.discovery import hardware, host_use
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import kernel_pods, locator, sriov
 from drakit_nic.shaping import ifb_links, kernel_shares, parts, tc_messages
 
@@ -22,18 +20,13 @@ Answer = TypeVar("Answer")
 
 _LOOPBACK = 0x8
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
-_GETADDR = 22
-_IFADDR = struct.Struct("=BBBBI")
-_MASTER, _STATE, _CARRIER, _XDP = 10, 16, 33, 43
-_XDP_ATTACHED = 2
-_STATES = ("unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 
 
 class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.KernelFunctions):
     """The interfaces of one network namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor."""
 
     def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
-        with rtnetlink.failing_as("open"), rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
+        with rtnetlink.failing_as("open"), namespaces.opened(self._namespace or namespaces.OWN) as descriptor:
             return self._inside(functools.partial(_read_all, owner=self._owner, descriptor=descriptor, own_namespaces=own_namespaces))
 
     def interface(self, name: str) -> port.Interface | None:
@@ -42,7 +35,7 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
         return self._inside(functools.partial(_read, name=name, owner=self._owner))
 
     def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
-        """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raise HardwareError."""
+        """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raises HardwareError."""
 
         def work() -> Answer:
             with (
@@ -54,8 +47,8 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
         if self._namespace is None:
             return work()
-        with rtnetlink.failing_as("open"), rtnetlink.opened(self._namespace) as descriptor, rtnetlink.failing_as("setns"):
-            return rtnetlink.run_in(descriptor, work)
+        with rtnetlink.failing_as("open"), namespaces.opened(self._namespace) as descriptor, rtnetlink.failing_as("setns"):
+            return namespaces.run_in(descriptor, work)
 
 
 class _Tables(NamedTuple):
@@ -69,15 +62,15 @@ class _Tables(NamedTuple):
 
 
 def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, owner: str) -> port.Interface | None:
-    """Return the interface of this name, None where no interface has it or only as an alternative name."""
+    """Return the interface of this name, None if no interface has it or only as an alternative name."""
     link = link_requests.find(route, name)
     if link is None:
         return None
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if owner else {}
-    tables = _Tables(_addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={})
-    return _interface(_link_facts(link), ethtool_socket, tables, owner)
+    tables = _Tables(link_requests.addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={})
+    return _interface(link, ethtool_socket, tables, owner)
 
 
 def _read_all(
@@ -88,19 +81,19 @@ def _read_all(
     descriptor: int,
     own_namespaces: Callable[[], Collection[int]],
 ) -> tuple[port.Interface, ...]:
-    links = listing.read()
+    links = sorted(link_requests.links(route), key=lambda link: link.ifindex)
     host = locator.Host(sock=route, descriptor=descriptor)
     tables = _Tables(
-        addressed=links.addressed,
+        addressed=link_requests.addressed(route),
         uplinks=host_use.default_interfaces(route),
         roots=tc_messages.roots(route),
         ifbs=ifb_links.ours(route) if owner else {},
-        uses=host_use.read(host, links.links, is_own=_has_mark, own_namespaces=own_namespaces),
+        uses=host_use.read(host, links, is_own=_has_mark, own_namespaces=own_namespaces),
     )
-    return tuple(_interface(link, ethtool_socket, tables, owner) for link in links.links)
+    return tuple(_interface(link, ethtool_socket, tables, owner) for link in links)
 
 
-def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _Tables, owner: str) -> port.Interface:
+def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: _Tables, owner: str) -> port.Interface:
     report = hardware.ethtool(ethtool_socket, link.name)
     return port.Interface(
         ifindex=link.ifindex,
@@ -116,7 +109,7 @@ def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _
         driver=report.driver,
         pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
         master=link.master,
-        lower=None if link.kind in pod_interfaces.PAIRS or link.is_other_elsewhere else link.other or None,
+        lower=None if link.kind in pod_interfaces.PAIRS or link.other_nsid is not None else link.lower or None,
         default_route=link.ifindex in tables.uplinks,
         addressed=link.ifindex in tables.addressed,
         used=tables.uses.get(link.ifindex, ""),
@@ -125,35 +118,6 @@ def _interface(link: listing.LinkFacts, ethtool_socket: socket.socket, tables: _
     )
 
 
-def _link_facts(link: link_requests.Link) -> listing.LinkFacts:
-    return listing.LinkFacts(
-        ifindex=link.ifindex,
-        name=link.name,
-        altnames=link.altnames,
-        mac=link.mac,
-        mtu=link.mtu,
-        kind=link.kind,
-        layer=link.layer,
-        flags=link.flags,
-        carrier=bool(link.attributes.get(_CARRIER, b"\0")[0]),
-        state=_state(link.attributes.get(_STATE, b"\0")[0]),
-        master=rtnetlink.as_number(link.attributes[_MASTER]) or None if _MASTER in link.attributes else None,
-        other=link.lower,
-        is_other_elsewhere=link.other_nsid is not None,
-        has_xdp=_XDP in link.attributes and bool(rtnetlink.attributes(link.attributes[_XDP]).get(_XDP_ATTACHED, b"\0")[0]),
-    )
-
-
-def _state(number: int) -> str:
-    return _STATES[number] if number < len(_STATES) else "unknown"
-
-
-def _addressed(route: rtnetlink.Socket, ifindex: int) -> Collection[int]:
-    """Return the interfaces with an address of global scope. Other interfaces than ``ifindex`` may be missing."""
-    addresses = (_IFADDR.unpack_from(answer) for answer in route.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex)))
-    return {index for _, _, _, scope, index in addresses if scope < listing.SCOPE_LINK}
-
-
 def _has_mark(link: link_requests.Link) -> bool:
     """Return whether a link has the mark of a share of a driver."""
-    return bool(sandboxes.share_of(link.alias))
+    return bool(attachment_records.share_of(link.alias))

@@ -12,10 +12,8 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from drakit import machines, tables
-from drakit.core import errors
-from drakit.core.encoding import wire
-from drakit.inputs import files
+import drakit
+from drakit import machines, tables, wire
 from drakit_nic import pod_interfaces, port
 from drakit_nic.passthrough import sriov
 
@@ -125,14 +123,14 @@ class MockHostInterfaces:
     def _existing(self, name: str, call: str) -> pod_interfaces.HostState:
         state = self.host_state(name)
         if state is None:
-            raise errors.HardwareError(call, f"there is no interface {name}")
+            raise drakit.HardwareError(call, f"there is no interface {name}")
         return state
 
 
 class MockPort(MockHostInterfaces):
     """The NICs of a mock machine in a directory of its own.
 
-    ``after_effect`` is called with the name of a call between its effect and its answer, where tests let the process die. Raise SettingsError
+    ``after_effect`` is called with the name of a call between its effect and its answer, where tests let the process die. Raises SettingsError
     for an unknown machine or a malformed file, and HardwareError when the state cannot be read or written.
     """
 
@@ -155,7 +153,7 @@ class MockPort(MockHostInterfaces):
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if self.interface(uplink.interface) is None:
-            raise errors.HardwareError("install", f"no interface {uplink.interface!r}")
+            raise drakit.HardwareError("install", f"no interface {uplink.interface!r}")
         self._change("install", lambda held: held.with_share(share))
 
     def remove(self, share_id: str, hint: port.Share | None = None) -> None:
@@ -171,7 +169,7 @@ class MockPort(MockHostInterfaces):
     def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
         def admitted(held: _State) -> _State:
             if share.id not in {other.id for other in held.shares}:
-                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+                raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
             return held.with_member(port.Member(share_id=share.id, cookie=cookie, mac=mac.lower()))
 
         self._change("admit", admitted)
@@ -216,7 +214,7 @@ class MockPort(MockHostInterfaces):
 
     def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
         if self._function_interface(of) is None:
-            raise errors.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
+            raise drakit.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
         self._change("set_function", lambda held: dataclasses.replace(held, functions={**held.functions, _function_key(of): wanted}))
 
     def watch(self) -> port.Watch:
@@ -236,19 +234,19 @@ class MockPort(MockHostInterfaces):
 
     @contextlib.contextmanager
     def _locked(self, call: str) -> Iterator[None]:
-        """Hold the machine's lock. Raise an error of its files as a HardwareError of the call."""
+        """Hold the machine's lock. Raises an error of its files as a HardwareError of the call."""
         try:
             with machines.locked(self._directory, _LOCK):
                 yield
-        except (OSError, ValueError, errors.ConfigError, errors.SettingsError) as error:
-            raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
+        except (OSError, ValueError, drakit.ConfigError, drakit.SettingsError) as error:
+            raise drakit.HardwareError(call, f"the mock machine's state: {error}") from error
 
     def _read(self) -> _State:
         file, boot_id = self._directory / _STATE, machines.boot_id(self._directory)
         empty = _State(machine=self._machine, boot_id=boot_id, shares=())
         if not file.exists():
             return empty
-        state = _FORMAT.decode(_State, json.loads(files.read_bytes(file, limit=machines.SIZE_MAX)))
+        state = _FORMAT.decode(_State, json.loads(machines.read_bytes(file)))
         if state.machine != self._machine:
             raise ValueError(f"{file.name}: machine: {state.machine!r} is not one of {self._machine}")
         return state if state.boot_id == boot_id else empty
@@ -261,7 +259,7 @@ class MockPort(MockHostInterfaces):
 
 
 def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
-    """Return the interfaces in a machine's file, numbered from 2, because 1 is the index of lo. Raise SettingsError."""
+    """Return the interfaces in a machine's file, numbered from 2, because 1 is the index of lo. Raises SettingsError."""
     part = machine.family(_KEY)
     rows = part.optional(_KEY, part.rows) or ()
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))

@@ -15,15 +15,15 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Annotated, Protocol
 
-from drakit.core import records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic import config
 from drakit_nic import sysctls as sysctl_table
 from drakit_nic.passthrough import host_routes
 
 PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _FORMAT = wire.Format(ignore_unknown=True)
-PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else records.EMPTY, lambda value: value)
+PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
 COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
 """The cookie of a network namespace is text in records, because not every JSON reader supports 64-bit numbers."""
 Cookie = Annotated[int, COOKIE]
@@ -98,7 +98,7 @@ def identity_from_record(record: object) -> Identity:
     return _FORMAT.decode_or_none(Identity, record) or Identity()
 
 
-def placement_to_record(placement: Placement) -> records.Record:
+def placement_to_record(placement: Placement) -> drakit.Record:
     """Return a placement as the journal stores it."""
     return {
         "cookie": COOKIE.encode(placement.cookie),
@@ -172,7 +172,7 @@ class HostState:
     identity: Identity = dataclasses.field(default_factory=Identity)
     routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
     routes_left_out: int = 0
-    properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=records.empty)
+    properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
 
 
 class Location(enum.Enum):
@@ -217,17 +217,17 @@ class HostInterfaces(Protocol):
     def apply(self, child: InterfaceRef, wanted: InterfaceConfig) -> None:
         """Configure the interface of the wanted name and set it up. Settings that it has already stay.
 
-        Raise HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
+        Raises HardwareError. Settings applied before the error are deleted with the interface, except rules, which ``remove_config`` removes.
         """
 
     def host_state(self, name: str) -> HostState | None:
-        """Return the state of an interface of the host, to record before it is moved, None where there is none. Raise HardwareError."""
+        """Return the state of an interface of the host, to record before it is moved, None if there is none. Raises HardwareError."""
 
     def alias(self, name: str) -> str:
-        """Return the ifalias of an interface of the host, empty where there is none. Raise HardwareError."""
+        """Return the ifalias of an interface of the host, empty where there is none. Raises HardwareError."""
 
     def mark(self, host_state: HostState, mark: str) -> None:
-        """Write the mark of its claim into the ifalias of an interface of the host. Raise HardwareError."""
+        """Write the mark of its claim into the ifalias of an interface of the host. Raises HardwareError."""
 
     def return_to_host(self, whole: Passthrough, sandbox: InterfaceRef | None = None, on_failed: OnFailed = ignore) -> bool:
         """Return the interface to the host and restore its state. ``sandbox`` is an open namespace that may have it.
@@ -237,7 +237,7 @@ class HostInterfaces(Protocol):
         Return False, without a change, when the interface is gone (a virtual one is deleted with its pod), or no interface in a pod is proved to be
         it. Routes are restored where it was away. A route that fails is logged and skipped.
 
-        Raise HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
+        Raises HardwareError, for example when the host has another interface of its name, or the namespace that has it cannot be entered.
         """
 
 
@@ -276,13 +276,13 @@ def returning_mark(mark: str) -> str:
     return f"{mark} coming back"
 
 
-def properties_of(host_state: HostState, *, was_away: bool) -> records.Record:
+def properties_of(host_state: HostState, *, was_away: bool) -> drakit.Record:
     """Return the recorded properties of an interface, by the names of ``passthrough.properties``. Most are of one that was away only."""
     always = {"mac": host_state.mac, "mtu": host_state.mtu, "up": host_state.up, "addresses": host_state.addresses}
-    return records.freeze_record({**(host_state.properties if was_away else {}), **always})
+    return drakit.freeze_record({**(host_state.properties if was_away else {}), **always})
 
 
-def to_record(host_state: HostState) -> records.Record:
+def to_record(host_state: HostState) -> drakit.Record:
     """Return a host state as the journal stores it."""
     record = dataclasses.asdict(dataclasses.replace(host_state, properties={}))
     del record["routes_left_out"]
@@ -290,7 +290,7 @@ def to_record(host_state: HostState) -> records.Record:
 
 
 def from_record(record: object) -> HostState:
-    """Return the host state in a record. Raise ConfigError for anything else."""
+    """Return the host state in a record. Raises ConfigError for anything else."""
     host_state = _FORMAT.decode(HostState, record)
     if host_state.identity != Identity():
         return host_state

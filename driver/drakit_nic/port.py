@@ -21,7 +21,7 @@ ETHERNET = "ether"
 class PciFunction:
     """The PCI function behind an interface.
 
-    ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_node`` is None where the firmware
+    ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_node`` is None if the firmware
     reports none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty, and ``function_number`` its number
     there; ``virtual_functions`` is the maximum number of a physical function (sriov_totalvfs). ``vendor`` is four hexadecimal digits. ``rdma_device``
     is the function's RDMA device (``mlx5_0``), empty where there is none.
@@ -43,7 +43,7 @@ class Interface:
 
     ``mac`` is lower-case hexadecimal with colons, empty where the link layer has none. ``mtu`` is in bytes. ``kind`` is the kernel's link kind
     (``veth``, ``bond``, ``macvlan``), ``physical`` for hardware, ``loopback`` for lo. ``encapsulation`` is the link layer, ``ether`` for Ethernet.
-    ``speed`` is the speed that the kernel driver reports in bits per second, also an invented one, as of a veth; None where it reports none.
+    ``speed`` is the speed that the kernel driver reports in bits per second, also an invented one, as of a veth; None if it reports none.
     ``state`` is the operational state of RFC 2863 in lower case. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
     interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
     scope. ``used`` is another use of it that no other field shows, to be read after the interface's name (``has a route of the host (10.0.0.0/8)``);
@@ -180,7 +180,7 @@ class Watch(Protocol):
     def narrow(self, interest: Interest) -> bool:
         """Receive only events of these interfaces from now on. Before the first call, the watch receives all events.
 
-        Return whether events may have been missed since the last call, so that the caller must read the interfaces again. Raise HardwareError.
+        Return whether events may have been missed since the last call, so that the caller must read the interfaces again. Raises HardwareError.
         """
 
     def wait(self, seconds: float) -> bool:
@@ -200,14 +200,14 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     """The machine's network hardware."""
 
     def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[Interface, ...]:
-        """Return all interfaces in the order of their indices. Raise HardwareError.
+        """Return all interfaces in the order of their indices. Raises HardwareError.
 
         ``own_namespaces`` returns the numbers of the namespaces to which this driver attached shares. It is called only where an interface there
         has no mark of a driver, as after a pod removed it.
         """
 
     def interface(self, name: str) -> Interface | None:
-        """Return the interface of this name, None where there is none. O(1) in the number of interfaces. Raise HardwareError."""
+        """Return the interface of this name, None if there is none. O(1) in the number of interfaces. Raises HardwareError."""
 
     def shaping(self) -> Shaping:
         """Return what this machine can enforce. It is detected once."""
@@ -215,50 +215,50 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     def install(self, uplink: Uplink, share: Share) -> None:
         """Install the share in both directions. An earlier version of it is replaced, and its members stay.
 
-        Raise HardwareError, for example where another program has the root qdisc.
+        Raises HardwareError, for example where another program has the root qdisc.
         """
 
     def remove(self, share_id: str, hint: Share | None = None) -> None:
         """Remove the share with its members. A share that is gone is ignored. Removing the last one restores the NIC's former state.
 
-        ``hint`` is the planned share. Without it the share is searched for on all NICs. Raise HardwareError.
+        ``hint`` is the planned share. Without it the share is searched for on all NICs. Raises HardwareError.
         """
 
     def shares(self) -> tuple[Share, ...]:
-        """Return the installed shares in the order of their ids. Raise HardwareError."""
+        """Return the installed shares in the order of their ids. Raises HardwareError."""
 
     def share(self, ifindex: int, minor: int) -> Share | None:
-        """Return the share of this class of an interface, None where there is none. O(1) in the number of shares. Raise HardwareError."""
+        """Return the share of this class of an interface, None if there is none. O(1) in the number of shares. Raises HardwareError."""
 
     def admit(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Direct the frames of a sandbox to the share, which must be installed. Raise HardwareError."""
+        """Direct the frames of a sandbox to the share, which must be installed. Raises HardwareError."""
 
     def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Undo ``admit``. A sandbox or share that does not exist is ignored. Raise HardwareError."""
+        """Undo ``admit``. A sandbox or share that does not exist is ignored. Raises HardwareError."""
 
     def members(self, of: Share | None = None) -> tuple[Member, ...]:
-        """Return the members of all shares, or of one share, in the order of share and address. Raise HardwareError.
+        """Return the members of all shares, or of one share, in the order of share and address. Raises HardwareError.
 
         Reading one share is O(1) in the number of others. A share that is not installed as in ``of`` has no members.
         """
 
     def members_at(self, mac: str) -> tuple[Member, ...]:
-        """Return the members with this address, at most one for each NIC. Raise HardwareError.
+        """Return the members with this address, at most one for each NIC. Raises HardwareError.
 
         The call is O(1) in the number of members.
         """
 
     def check(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
-        """Return how this NIC differs from exactly these shares, as texts for the operator. Raise HardwareError."""
+        """Return how this NIC differs from exactly these shares, as texts for the operator. Raises HardwareError."""
 
     def repair(self, uplink: Uplink, shares: Sequence[Share]) -> tuple[str, ...]:
         """Fix every difference of this NIC from exactly these shares, and return what was fixed. Correct shares keep working.
 
-        Raise HardwareError.
+        Raises HardwareError.
         """
 
     def traffic(self) -> tuple[Traffic, ...]:
-        """Return the counters of all installed shares in the order of their ids. Raise HardwareError."""
+        """Return the counters of all installed shares in the order of their ids. Raises HardwareError."""
 
     def watch(self) -> Watch:
-        """Return a watch of this machine. Raise HardwareError."""
+        """Return a watch of this machine. Raises HardwareError."""

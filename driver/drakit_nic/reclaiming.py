@@ -7,10 +7,9 @@ outlive the journal. A share that has an interface in a pod is in use: releasing
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import quantity, records
-from drakit.core.advanced import Leftover
+import drakit
 from drakit_nic import pod_interfaces, port
-from drakit_nic.attach import sandboxes
+from drakit_nic.attach import attachment_records, sandboxes
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 
@@ -26,7 +25,7 @@ class _Known:
     nics: frozenset[int]
 
     @classmethod
-    def of(cls, intents: Iterable[records.Record]) -> "_Known":
+    def of(cls, intents: Iterable[drakit.Record]) -> "_Known":
         every = tuple(intents)
         whole = (whole_interface.intent_of(record) for record in every)
         return cls(
@@ -40,22 +39,22 @@ class _Known:
 
 
 class Unclaimed:
-    """Finds and releases what no intent names. ``kernel`` is None where no pod has an interface, as on a mock machine."""
+    """Finds and releases what no intent names. ``kernel`` is None if no pod has an interface, as on a mock machine."""
 
     def __init__(
         self,
         machine: port.Port,
         kernel: sandboxes.KernelSandboxes | None,
         *,
-        intents: Callable[[], Iterable[records.Record]],
+        intents: Callable[[], Iterable[drakit.Record]],
         survey: Callable[[], offers.Survey],
         uplink: Callable[[port.Interface, int], port.Uplink],
     ) -> None:
         self._machine, self._kernel = machine, kernel
         self._intents, self._survey, self._uplink = intents, survey, uplink
 
-    def find(self) -> Sequence[Leftover]:
-        """Return all leftovers. Raise HardwareError."""
+    def find(self) -> Sequence[drakit.Leftover]:
+        """Return all leftovers. Raises HardwareError."""
         before = _Known.of(self._intents())
         survey = self._survey()
         offered = {nic.interface.ifindex: nic.to_device().lock_names for nic in survey.nics}
@@ -71,27 +70,27 @@ class Unclaimed:
         share_ids = {share.id for share in installed}
         shares = [_share(share, locks[share.ifindex], in_pods.get(share.id, ())) for share in installed if share.id not in known.ids]
         strays = [
-            Leftover(kind=POD_INTERFACE, name=share_id, detail=f"{', '.join(names)} of a share that is not installed")
+            drakit.Leftover(kind=POD_INTERFACE, name=share_id, detail=f"{', '.join(names)} of a share that is not installed")
             for share_id, names in in_pods.items()
             if share_id not in known.ids | share_ids
         ]
         wholes = [
-            Leftover(kind=WHOLE, name=interface.name, detail=mark, locks=locks[interface.ifindex])
+            drakit.Leftover(kind=WHOLE, name=interface.name, detail=mark, locks=locks[interface.ifindex])
             for interface, mark in marks
             if mark not in known.marks
         ]
         shaping = [
-            Leftover(kind=SHAPING, name=interface.name, detail="; ".join(found), locks=locks[interface.ifindex])
+            drakit.Leftover(kind=SHAPING, name=interface.name, detail="; ".join(found), locks=locks[interface.ifindex])
             for interface, found in parts
             if interface.ifindex not in known.nics
         ]
         return [*shares, *strays, *wholes, *shaping]
 
-    def release(self, leftover: Leftover) -> None:
-        """Release a leftover; one that is gone is ignored. Raise HardwareError."""
+    def release(self, leftover: drakit.Leftover) -> None:
+        """Release a leftover; one that is gone is ignored. Raises HardwareError."""
         if leftover.kind in {SHARE, POD_INTERFACE} and self._kernel is not None:
             for nsid, link in self._kernel.marked():
-                if sandboxes.share_of(link.alias) == leftover.name:
+                if attachment_records.share_of(link.alias) == leftover.name:
                     self._kernel.delete(nsid, link)
         if leftover.kind == SHARE:
             self._machine.remove(leftover.name)
@@ -119,14 +118,14 @@ def _by_share(kernel: sandboxes.KernelSandboxes | None) -> Mapping[str, tuple[st
     """Return the names of the interfaces in pods by the share that their marks name."""
     names: dict[str, tuple[str, ...]] = {}
     for _, link in () if kernel is None else kernel.marked():
-        share_id = sandboxes.share_of(link.alias)
+        share_id = attachment_records.share_of(link.alias)
         names[share_id] = (*names.get(share_id, ()), link.name)
     return names
 
 
-def _share(share: port.Share, locks: tuple[str, ...], in_pods: Sequence[str]) -> Leftover:
-    rate = quantity.Quantity.of(share.bandwidth)
+def _share(share: port.Share, locks: tuple[str, ...], in_pods: Sequence[str]) -> drakit.Leftover:
+    rate = drakit.Quantity.of(share.bandwidth)
     user = f"{', '.join(in_pods)} in a pod" if in_pods else ""
-    return Leftover(
+    return drakit.Leftover(
         kind=SHARE, name=share.id, detail=f"HTB class 1:{share.minor:x} of {share.interface}, {rate}bit/s", locks=locks, user=user
     )

@@ -9,15 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from drakit import texts
-from drakit.core import advanced, claim_status, records
-from drakit.core import claim as claims
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
+import drakit
 from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import sandboxes, service
+from drakit_nic.attach import attachment_records, service
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import sriov, whole_interface
 
@@ -28,13 +24,13 @@ FAILURE_SECONDS = 660.0
 _ADDRESSES_MAX = 16
 _MESSAGE_MAX = 1024
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 
 
 class DeviceHealth:
     """The health of devices by the reports of several sources. A device is healthy when no source reports a problem. Safe between threads."""
 
-    def __init__(self, context: contexts.DriverContext) -> None:
+    def __init__(self, context: drakit.DriverContext) -> None:
         self._context = context
         self._guard = threading.Lock()
         self._problems: dict[str, dict[str, str]] = {}
@@ -47,8 +43,8 @@ class DeviceHealth:
                 return
             problems[source] = message
             message = "; ".join(text for _, text in sorted(problems.items()) if text)
-            health = contexts.Health.UNHEALTHY if message else contexts.Health.HEALTHY
-            self._context.report_health(contexts.HealthReport(device=device, health=health, message=message))
+            health = drakit.Health.UNHEALTHY if message else drakit.Health.HEALTHY
+            self._context.report_health(drakit.HealthReport(device=device, health=health, message=message))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,19 +64,19 @@ class StatusReporter:
     def __init__(
         self,
         machine: port.Port,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         attaches: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._context, self._attaches = machine, context, attaches
-        self._written: dict[tuple[str, str, str], claim_status.DeviceStatus] = {}
+        self._written: dict[tuple[str, str, str], drakit.DeviceStatus] = {}
         self._failures: dict[tuple[str, str, str], dict[str, _Failure]] = {}
         self._monotonic = monotonic
         self._guard = threading.Lock()
 
     def report(self) -> None:
-        """Write the changed statuses. Raise HardwareError."""
+        """Write the changed statuses. Raises HardwareError."""
         traffic = {entry.share_id: entry for entry in self._machine.traffic()}
         present = set()
         for grant in self._context.grants():
@@ -105,7 +101,7 @@ class StatusReporter:
         with self._guard:
             self._failures.get(_key_of(grant), {}).pop(pod, None)
 
-    def _with_failure(self, grant: Grant, status: claim_status.DeviceStatus | None) -> claim_status.DeviceStatus | None:
+    def _with_failure(self, grant: Grant, status: drakit.DeviceStatus | None) -> drakit.DeviceStatus | None:
         """Return the status, with the last unexpired failure as its condition."""
         with self._guard:
             now = self._monotonic()
@@ -118,7 +114,7 @@ class StatusReporter:
         conditions = (_condition("AttachFailed", reasons[-1], holds=False),)
         return _status(grant, conditions) if status is None else dataclasses.replace(status, conditions=conditions)
 
-    def _write(self, claim: claims.ClaimRef, status: claim_status.DeviceStatus) -> None:
+    def _write(self, claim: drakit.ClaimRef, status: drakit.DeviceStatus) -> None:
         key = _key(claim, status.device, status.share_id)
         with self._guard:
             if self._written.get(key) == status:
@@ -126,10 +122,10 @@ class StatusReporter:
             self._written[key] = status
         self._context.set_status(claim, status)
 
-    def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> claim_status.DeviceStatus | None:
+    def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> drakit.DeviceStatus | None:
         if offers.is_whole(grant.device):
             return self._of_whole(grant)
-        attached = sorted(sandboxes.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
+        attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
         share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
@@ -139,25 +135,25 @@ class StatusReporter:
             return None
         leases = address_leases.leases_of(self._context, grant)
         pod_addresses = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
-        network = claim_status.NetworkStatus(
+        network = drakit.NetworkStatus(
             interface=attached[0].name, addresses=pod_addresses, hardware_address=attached[0].mac if len(attached) == 1 else ""
         )
         message = f"{share_traffic.egress.rate} bit/s out, {share_traffic.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
         return _status(grant, (_condition("Attached", message),), values=_rates(share_traffic), network=network)
 
-    def _of_prepared(self, grant: Grant, traffic: port.Traffic) -> claim_status.DeviceStatus:
+    def _of_prepared(self, grant: Grant, traffic: port.Traffic) -> drakit.DeviceStatus:
         """Return the status of a share without attachment, with the interface that its container's variables name."""
         chosen = config.of(grant)
         prepared = shares.from_record(grant.record)
-        network = claim_status.NetworkStatus(
-            interface=sandboxes.interface_name(chosen, traffic.share_id),
+        network = drakit.NetworkStatus(
+            interface=attachment_records.interface_name(chosen, traffic.share_id),
             addresses=chosen.addresses[:_ADDRESSES_MAX],
             hardware_address=chosen.mac or (prepared.mac if prepared is not None else ""),
         )
         message = f"{traffic.egress.rate} bit/s out, {traffic.ingress.rate} bit/s in; no interface is made in pods here"
         return _status(grant, (_condition("Prepared", message),), values=_rates(traffic), network=network)
 
-    def _of_whole(self, grant: Grant) -> claim_status.DeviceStatus | None:
+    def _of_whole(self, grant: Grant) -> drakit.DeviceStatus | None:
         """Return the status of a whole interface; none while a container has yet to get it by the hook."""
         planned, placement = whole_interface.intent_of(grant.intent), whole_interface.placement_of(self._context, grant)
         is_attached = placement is not None and placement.is_attached
@@ -166,13 +162,13 @@ class StatusReporter:
         chosen = config.of(grant)
         leases = address_leases.leases_of(self._context, grant)
         pod_addresses = leases[0].addresses if leases else chosen.addresses
-        network = claim_status.NetworkStatus(
+        network = drakit.NetworkStatus(
             interface=chosen.interface_name or planned.host_state.name,
             addresses=pod_addresses,
             hardware_address=chosen.mac or planned.host_state.mac,
         )
         function = None if planned.function is None else self._machine.function(planned.function)
-        values: records.Record = {} if function is None else {"function": sriov.to_record(function)}
+        values: drakit.Record = {} if function is None else {"function": sriov.to_record(function)}
         if function is not None and function != planned.function_is:
             message = "the physical function does not hold the virtual one to what the claim has"
             return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)
@@ -191,8 +187,8 @@ class ShareCounters:
         self._guard = threading.Lock()
         self._drops: dict[tuple[str, str], tuple[int, int]] = {}
 
-    def readings(self, machine: port.Port) -> Sequence[advanced.Metric]:
-        """Return the metrics of all shares. Raise HardwareError."""
+    def readings(self, machine: port.Port) -> Sequence[drakit.Metric]:
+        """Return the metrics of all shares. Raises HardwareError."""
         with self._guard:
             nics = {share.id: share.interface for share in machine.shares()}
             traffic = machine.traffic()
@@ -218,7 +214,7 @@ class ShareCounters:
         return of_former + now
 
 
-def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
+def _readings(traffic: port.Traffic, nic: str) -> Iterator[drakit.Metric]:
     for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress)):
         labels = {"nic": nic, "share": traffic.share_id, "direction": direction}
         for name, documentation, value, total in (
@@ -228,10 +224,10 @@ def _readings(traffic: port.Traffic, nic: str) -> Iterator[advanced.Metric]:
             ("nic_share_backlog_bytes", "Bytes in the queue of a share.", counters.backlog, False),
             ("nic_share_rate_bits_per_second", "Bandwidth of a share, as the kernel enforces it.", counters.rate, False),
         ):
-            yield advanced.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
+            yield drakit.Metric(name=name, documentation=documentation, value=float(value), labels=labels, total=total)
 
 
-def _rates(traffic: port.Traffic) -> records.Record:
+def _rates(traffic: port.Traffic) -> drakit.Record:
     """Return the rates read back from the kernel, in bits per second."""
     directions = (("egress", traffic.egress), ("ingress", traffic.ingress))
     return {direction: {"rate": counters.rate, "ceil": counters.ceil} for direction, counters in directions}
@@ -239,12 +235,12 @@ def _rates(traffic: port.Traffic) -> records.Record:
 
 def _status(
     grant: Grant,
-    conditions: tuple[claim_status.Condition, ...],
+    conditions: tuple[drakit.Condition, ...],
     *,
-    values: records.Record = records.EMPTY,
-    network: claim_status.NetworkStatus | None = None,
-) -> claim_status.DeviceStatus:
-    return claim_status.DeviceStatus(
+    values: drakit.Record = drakit.EMPTY_RECORD,
+    network: drakit.NetworkStatus | None = None,
+) -> drakit.DeviceStatus:
+    return drakit.DeviceStatus(
         device=grant.device.name,
         pool=grant.pool,
         share_id=grant.share_id,
@@ -254,13 +250,13 @@ def _status(
     )
 
 
-def _condition(reason: str, message: str, *, holds: bool = True) -> claim_status.Condition:
-    return claim_status.Condition(type=READY, status=holds, reason=reason, message=texts.cut(message, _MESSAGE_MAX))
+def _condition(reason: str, message: str, *, holds: bool = True) -> drakit.Condition:
+    return drakit.Condition(type=READY, status=holds, reason=reason, message=drakit.cut_text(message, _MESSAGE_MAX))
 
 
 def _key_of(grant: Grant) -> tuple[str, str, str]:
     return _key(grant.claim, grant.device.name, grant.share_id)
 
 
-def _key(claim: claims.ClaimRef, device: str, share_id: str | None) -> tuple[str, str, str]:
+def _key(claim: drakit.ClaimRef, device: str, share_id: str | None) -> tuple[str, str, str]:
     return claim.uid, device, share_id or ""

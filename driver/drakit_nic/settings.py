@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Self
 
-from drakit.core import capacity, errors, quantity
+import drakit
 from drakit_nic import port
 
 _NANO = 10**9
@@ -22,9 +22,9 @@ SHARES_MAX = 10**4
 _PREFIXES = ("pci", "driver", "vendor")
 _OWN_FIGURES = ("speed", "reserve", "ceil")
 _POLICY_FIGURES = ("default", "min", "step", "max")
-_DEFAULT = quantity.Quantity.of("100M")
-_MIN = quantity.Quantity.of("10M")
-_STEP = quantity.Quantity.of("10M")
+_DEFAULT = drakit.Quantity.of("100M")
+_MIN = drakit.Quantity.of("10M")
+_STEP = drakit.Quantity.of("10M")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,10 @@ class BandwidthPolicy:
     amount.
     """
 
-    default: quantity.Quantity = _DEFAULT
-    min: quantity.Quantity = _MIN
-    step: quantity.Quantity = _STEP
-    max: quantity.Quantity | None = None
+    default: drakit.Quantity = _DEFAULT
+    min: drakit.Quantity = _MIN
+    step: drakit.Quantity = _STEP
+    max: drakit.Quantity | None = None
 
     def __post_init__(self) -> None:
         for key in _POLICY_FIGURES:
@@ -50,23 +50,23 @@ class BandwidthPolicy:
             return
         self._check_on_step(self.max, "policy.max")
         if self.max < self.default:
-            raise errors.SettingsError(f"{self.max} is below default {self.default}", key="policy.max")
+            raise drakit.SettingsError(f"{self.max} is below default {self.default}", key="policy.max")
 
     @classmethod
-    def of(cls, figures: Mapping[str, quantity.Quantity]) -> Self:
+    def of(cls, figures: Mapping[str, drakit.Quantity]) -> Self:
         """Return a policy from some of its values by name. The default of ``default`` is 100M, rounded up to a valid amount."""
         least = figures.get("min", _MIN)
         rates = cls(**{"default": least, "min": least, **figures})
         if "default" in figures:
             return rates
-        span = capacity.ValidRange(min=rates.min, max=rates.max, step=rates.step)
+        span = drakit.ValidRange(min=rates.min, max=rates.max, step=rates.step)
         return dataclasses.replace(rates, default=span.round_up(_DEFAULT) or rates.max or rates.default)
 
-    def _check_on_step(self, amount: quantity.Quantity, key: str) -> None:
+    def _check_on_step(self, amount: drakit.Quantity, key: str) -> None:
         if amount < self.min:
-            raise errors.SettingsError(f"{amount} is below min {self.min}", key=key)
+            raise drakit.SettingsError(f"{amount} is below min {self.min}", key=key)
         if self.floor(amount.value) != amount.value:
-            raise errors.SettingsError(f"{amount} is not min {self.min} plus a multiple of step {self.step}", key=key)
+            raise drakit.SettingsError(f"{amount} is not min {self.min} plus a multiple of step {self.step}", key=key)
 
     def floor(self, amount: int) -> int:
         """Return the largest min + n * step up to ``amount`` bits per second, less than min for a smaller amount."""
@@ -83,9 +83,9 @@ class InterfaceRule:
     """
 
     match: str
-    speed: quantity.Quantity | None = None
-    reserve: quantity.Quantity | None = None
-    ceil: quantity.Quantity | None = None
+    speed: drakit.Quantity | None = None
+    reserve: drakit.Quantity | None = None
+    ceil: drakit.Quantity | None = None
     policy: BandwidthPolicy | None = None
 
     def __post_init__(self) -> None:
@@ -100,17 +100,17 @@ class InterfaceRule:
     def parse(cls, match: str, figures: Mapping[str, str | None]) -> Self:
         """Return a rule from texts: ``speed``, ``reserve`` and ``ceil``, and the policy's ``default``, ``min``, ``step`` and ``max``.
 
-        Raise SettingsError whose key is ``interfaces[<match>].<figure>``.
+        Raises SettingsError whose key is ``interfaces[<match>].<figure>``.
         """
         root = f"interfaces[{match}]"
         amounts = {name: _parse(text, f"{root}.{name}") for name, text in figures.items() if text is not None}
         for name in amounts.keys() - {*_OWN_FIGURES, *_POLICY_FIGURES}:
-            raise errors.SettingsError("is not a figure of an interface", key=f"{root}.{name}")
+            raise drakit.SettingsError("is not a figure of an interface", key=f"{root}.{name}")
         rates = {name: amounts[name] for name in _POLICY_FIGURES if name in amounts}
         try:
             policy = BandwidthPolicy.of(rates) if rates else None
-        except errors.SettingsError as error:
-            raise errors.SettingsError(str(error), key=root) from error
+        except drakit.SettingsError as error:
+            raise drakit.SettingsError(str(error), key=root) from error
         return cls(match=match, policy=policy, **{name: amounts[name] for name in _OWN_FIGURES if name in amounts})
 
 
@@ -130,7 +130,7 @@ class NicSettings:
     that are in use, for example with an address of the host, but not those of its default route. ``take_over`` lists interfaces that are offered
     although the host uses them.
     The first matching rule of ``interfaces`` counts. ``home`` is the driver's folder, by the same path here and on the host, with the socket that the
-    attach hook calls; None where containers get no interface.
+    attach hook calls; None if containers get no interface.
 
     ``whole`` lists the interfaces that are also offered whole. ``net_devices`` is set where the container runtime moves those itself (CDI 1.1
     netDevices). ``shares`` limits the number of shares of one interface; with 0 only the bandwidth and ``SHARES_MAX`` limit it. ``ceil`` limits the
@@ -142,8 +142,8 @@ class NicSettings:
     exclude: tuple[str, ...] = ()
     take_over: tuple[str, ...] = ()
     offer_addressed: bool = False
-    reserve: quantity.Quantity = quantity.ZERO
-    ceil: quantity.Quantity | None = None
+    reserve: drakit.Quantity = drakit.ZERO
+    ceil: drakit.Quantity | None = None
     policy: BandwidthPolicy = dataclasses.field(default_factory=BandwidthPolicy)
     interfaces: tuple[InterfaceRule, ...] = ()
     home: pathlib.Path | None = None
@@ -157,7 +157,7 @@ class NicSettings:
         if self.ceil is not None:
             _check_rate(self.ceil, "ceil", least=0)
         if not 0 <= self.shares <= SHARES_MAX:
-            raise errors.SettingsError(f"{self.shares} is not between 0 and {SHARES_MAX}", key="shares")
+            raise drakit.SettingsError(f"{self.shares} is not between 0 and {SHARES_MAX}", key="shares")
         for key in ("include", "exclude", "take_over", "whole"):
             for glob in getattr(self, key):
                 _check_glob(glob, key)
@@ -203,18 +203,18 @@ def _matches(subject: str | port.Interface, glob: str) -> bool:
 def _check_glob(glob: str, key: str) -> None:
     prefix, colon, _ = glob.partition(":")
     if colon and prefix not in _PREFIXES:
-        raise errors.SettingsError(f"{glob!r} begins with none of {', '.join(f'{known_prefix}:' for known_prefix in _PREFIXES)}", key=key)
+        raise drakit.SettingsError(f"{glob!r} begins with none of {', '.join(f'{known_prefix}:' for known_prefix in _PREFIXES)}", key=key)
 
 
-def _parse(text: str, key: str) -> quantity.Quantity:
+def _parse(text: str, key: str) -> drakit.Quantity:
     try:
-        return quantity.Quantity.parse(text)
-    except errors.QuantityError as error:
-        raise errors.SettingsError(error.reason, key=key) from error
+        return drakit.Quantity.parse(text)
+    except drakit.QuantityError as error:
+        raise drakit.SettingsError(error.reason, key=key) from error
 
 
-def _check_rate(amount: quantity.Quantity, key: str, *, least: int) -> None:
+def _check_rate(amount: drakit.Quantity, key: str, *, least: int) -> None:
     if amount.nanos % _NANO:
-        raise errors.SettingsError(f"{amount} is not a whole number of bits per second", key=key)
+        raise drakit.SettingsError(f"{amount} is not a whole number of bits per second", key=key)
     if not least <= amount.value <= _RATE_MAX:
-        raise errors.SettingsError(f"{amount} is not between {least} and {_RATE_MAX} bits per second", key=key)
+        raise drakit.SettingsError(f"{amount} is not between {least} and {_RATE_MAX} bits per second", key=key)

@@ -22,11 +22,8 @@ import re
 import threading
 from collections.abc import Mapping
 
-from drakit.core import claim as claims
-from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.core import edits, errors, names, quantity, records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic import config, port
 from drakit_nic.discovery import offers
 
@@ -50,8 +47,8 @@ class ClaimConflicts:
     def __init__(self) -> None:
         self._local = threading.local()
 
-    def add(self, claim: claims.ClaimRef, wanted: Wanted) -> None:
-        """Add a grant of the claim. Raise ConfigError where it conflicts with an earlier one."""
+    def add(self, claim: drakit.ClaimRef, wanted: Wanted) -> None:
+        """Add a grant of the claim. Raises ConfigError where it conflicts with an earlier one."""
         planned, earlier = getattr(self._local, "planned", (None, ()))
         is_same_plan = planned == claim.uid and wanted.key not in {other.key for other in earlier}
         others: tuple[Wanted, ...] = earlier if is_same_plan else ()
@@ -65,7 +62,7 @@ class ClaimConflicts:
         self._local.planned = (None, ())
 
 
-def check_apart(claim: claims.ClaimRef, first: Wanted, second: Wanted) -> None:
+def check_apart(claim: drakit.ClaimRef, first: Wanted, second: Wanted) -> None:
     """Raise ConfigError where two grants of a claim request the same name or address."""
     requests = (
         f"by the requests {first.request} and {second.request}"
@@ -73,9 +70,9 @@ def check_apart(claim: claims.ClaimRef, first: Wanted, second: Wanted) -> None:
         else f"twice by the request {first.request}"
     )
     if first.name and first.name == second.name:
-        raise errors.ConfigError(f"{first.name!r} is requested {requests} of claim {claim}", field="parameters.interfaceName")
+        raise drakit.ConfigError(f"{first.name!r} is requested {requests} of claim {claim}", field="parameters.interfaceName")
     for address in sorted(first.hosts & second.hosts):
-        raise errors.ConfigError(f"{address} is requested {requests} of claim {claim}", field="parameters.addresses")
+        raise drakit.ConfigError(f"{address} is requested {requests} of claim {claim}", field="parameters.addresses")
 
 
 _VARIABLE_PREFIX = "DRAKIT_NIC"
@@ -84,18 +81,18 @@ _LOCAL = 0b10
 _GROUP = 0b01
 _FORMAT = wire.Format(ignore_unknown=True, fields={(port.Share, "ifindex"): wire.Field(name="ifIndex")})
 
-Grant = drivers.Grant[config.NicConfig]
+Grant = drakit.Grant[config.NicConfig]
 
 
-def identity(claim: claims.ClaimRef, device: devices.Device, share_id: names.ShareId | None) -> str:
+def identity(claim: drakit.ClaimRef, device: drakit.Device, share_id: drakit.ShareId | None) -> str:
     """Return the share's id on this node: the grant's share id, or claim and device for a whole device."""
     return share_id or f"{claim.uid}-{device.name}"
 
 
-def check_id(device: devices.Device, share_id: names.ShareId | None) -> None:
+def check_id(device: drakit.Device, share_id: drakit.ShareId | None) -> None:
     """Raise ClaimError for a share of a shared device that has no id."""
     if share_id is None and device.allow_multiple_allocations:
-        raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"a share of {device.name} needs an id", field="shareID")
+        raise drakit.ClaimError(drakit.ClaimFault.MALFORMED, f"a share of {device.name} needs an id", field="shareID")
 
 
 def mac_address(node: str, share: str) -> str:
@@ -105,10 +102,10 @@ def mac_address(node: str, share: str) -> str:
     return octets.hex(":")
 
 
-def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity], driver: str) -> int:
+def bandwidth(device: drakit.Device, consumed: Mapping[str, drakit.Quantity], driver: str) -> int:
     """Return the share's rate in bits per second: the consumed capacity that the scheduler recorded, or all of a whole device.
 
-    Raise ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
+    Raises ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
     """
     field = f"consumedCapacity[{offers.BANDWIDTH}]"
     whole = device.capacity[offers.BANDWIDTH].value
@@ -116,20 +113,20 @@ def bandwidth(device: devices.Device, consumed: Mapping[str, quantity.Quantity],
     if amount is None and not device.allow_multiple_allocations:
         amount = whole
     if amount is None:
-        raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"the share of {device.name} has no bandwidth", field=field)
-    if not quantity.ZERO < amount <= whole or amount != quantity.Quantity.of(amount.value):
-        raise errors.ClaimError(
-            errors.ClaimFault.MALFORMED, f"{amount} is not a whole rate above 0 and up to the {whole} of {device.name}", field=field
+        raise drakit.ClaimError(drakit.ClaimFault.MALFORMED, f"the share of {device.name} has no bandwidth", field=field)
+    if not drakit.ZERO < amount <= whole or amount != drakit.Quantity.of(amount.value):
+        raise drakit.ClaimError(
+            drakit.ClaimFault.MALFORMED, f"{amount} is not a whole rate above 0 and up to the {whole} of {device.name}", field=field
         )
     return amount.value
 
 
-def to_record(share: port.Share) -> records.Record:
+def to_record(share: port.Share) -> drakit.Record:
     """Return the record of a share for the journal."""
     return _FORMAT.encode(share)
 
 
-def from_record(record: records.Record) -> port.Share | None:
+def from_record(record: drakit.Record) -> port.Share | None:
     """Return the share in a record, None for another record, such as the empty one of a grant without a share."""
     return _FORMAT.decode_or_none(port.Share, record)
 
@@ -139,16 +136,16 @@ def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
     chosen = grant.config
     config.check(chosen, node=node)
     if chosen.mtu is not None and chosen.mtu > interface.mtu:
-        raise errors.ConfigError(
+        raise drakit.ConfigError(
             f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
         )
     if chosen.vlan is not None:
-        raise errors.ConfigError("is for a whole virtual function; a share has no VLAN of its own", field="parameters.vlan")
+        raise drakit.ConfigError("is for a whole virtual function; a share has no VLAN of its own", field="parameters.vlan")
     if chosen.mac == interface.mac:
-        raise errors.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
+        raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
 
 
-def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: edits.Hook | None = None) -> edits.Edits:
+def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: drakit.Hook | None = None) -> drakit.Edits:
     """Return the container edits of one share, with the hook that creates the interface."""
     facts = {
         "DEVICE": device,
@@ -157,7 +154,7 @@ def container_edits(share: port.Share, *, request: str, device: str, interface_n
         "MAC": share.mac if hook is None else "",
         "INTERFACE": interface_name,
     }
-    return edits.Edits(env=variables(request, share.id, facts), hooks=() if hook is None else (hook,))
+    return drakit.Edits(env=variables(request, share.id, facts), hooks=() if hook is None else (hook,))
 
 
 def variables(request: str, share_id: str, facts: Mapping[str, str]) -> Mapping[str, str]:

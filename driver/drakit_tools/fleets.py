@@ -74,11 +74,11 @@ def slices_of(machine: str) -> "list[Object]":
     """Return the slices that drakit's drivers publish on a node like this machine."""
     with tempfile.TemporaryDirectory(prefix="drakit-") as folder:
         settings = options.read(mock=machine, folder=pathlib.Path(folder), node=PROTOTYPE, local=True)
-        sheaves = [
-            publishing.sheaf(family, offered, resource_slice.Form.FLAT)
+        slice_sets = [
+            publishing.slices_of(family, offered, resource_slice.Form.FLAT)
             for family, offered in publishing.inventories(composition.families(settings))
         ]
-    return [item for sheaf in sheaves for item in sheaf.objects if isinstance(item, dict)]
+    return [item for slice_set in slice_sets for item in slice_set.objects if isinstance(item, dict)]
 
 
 def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":

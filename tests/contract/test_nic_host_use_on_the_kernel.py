@@ -13,7 +13,7 @@ import pytest
 from drakit_nic import kernel_port
 from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import offers
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.shaping import bpf
 from fakes import netns, nic_attach
 
@@ -101,7 +101,7 @@ def test_a_nic_with_an_xdp_program_is_withheld(node: netns.Namespace) -> None:
         with rtnetlink.Socket.open(node.name) as sock:
             flags = rtnetlink.number(IFLA_XDP_FLAGS, XDP_FLAGS_SKB_MODE)
             xdp = rtnetlink.pack(IFLA_XDP, rtnetlink.number(IFLA_XDP_FD, program) + flags)
-            link_requests.alter(sock, link_requests.existing(sock, "nic0").ifindex, more=xdp)
+            link_requests.set_attributes(sock, link_requests.existing(sock, "nic0").ifindex, xdp)
         assert why_withheld(node) == "has an XDP program of another program"
     finally:
         os.close(program)
@@ -110,7 +110,7 @@ def test_a_nic_with_an_xdp_program_is_withheld(node: netns.Namespace) -> None:
 def test_a_nic_with_a_tcx_program_is_withheld(node: netns.Namespace) -> None:
     program = loaded(PROGRAM_SCHED_CLS, returns=TCX_NEXT)
     try:
-        attached = rtnetlink.run_in(node.name, lambda: attach_tcx(program, socket.if_nametoindex("nic0")))
+        attached = namespaces.run_in(node.name, lambda: attach_tcx(program, socket.if_nametoindex("nic0")))
         try:
             assert why_withheld(node) == "has tcx programs of another program"
         finally:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from drakit_nic import pod_interfaces
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import properties
 from fakes import bpf_programs, netns, nic_attach, nic_network, nic_pods
 
@@ -50,7 +50,7 @@ def number(attribute: int, value: int) -> Change:
 
     def change(pod: netns.Namespace) -> None:
         with rtnetlink.Socket.open(pod.name) as sock:
-            link_requests.alter(sock, link_requests.existing(sock, NAME).ifindex, more=rtnetlink.number(attribute, value))
+            link_requests.set_attributes(sock, link_requests.existing(sock, NAME).ifindex, rtnetlink.number(attribute, value))
 
     return change
 
@@ -63,7 +63,7 @@ def attach_xdp(pod: netns.Namespace) -> None:
     program = bpf_programs.load(bpf_programs.XDP)
     with rtnetlink.Socket.open(pod.name) as sock:
         content = rtnetlink.pack(1, struct.pack("=i", program)) + rtnetlink.number(3, 2)
-        link_requests.alter(sock, index_of(pod), more=rtnetlink.pack(43 | 0x8000, content))
+        link_requests.set_attributes(sock, index_of(pod), rtnetlink.pack(43 | 0x8000, content))
     os.close(program)
 
 
@@ -208,7 +208,7 @@ def test_a_program_of_the_host_that_the_pod_removed_is_attached_again(bench: nic
     program = bpf_programs.load(bpf_programs.XDP)
     content = rtnetlink.pack(1, struct.pack("=i", program)) + rtnetlink.number(3, 2)
     with rtnetlink.Socket.open(bench.node.name) as sock:
-        link_requests.alter(sock, link_requests.existing(sock, "nic0").ifindex, more=rtnetlink.pack(43 | 0x8000, content))
+        link_requests.set_attributes(sock, link_requests.existing(sock, "nic0").ifindex, rtnetlink.pack(43 | 0x8000, content))
     before = state(bench)
     assert before.properties["xdpPrograms"]
     whole = move_in(bench, before)
@@ -336,7 +336,7 @@ def test_properties_of_other_kinds_of_interfaces_are_restored() -> None:
         for name, (row, change) in changes.items():
             with (
                 rtnetlink.Socket.open(node.name) as sock,
-                rtnetlink.opened(node.name) as descriptor,
+                namespaces.opened(node.name) as descriptor,
                 properties.opened(sock, descriptor, link_requests.existing(sock, name)) as interface,
             ):
                 before = properties.read(interface)

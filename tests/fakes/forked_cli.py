@@ -38,7 +38,6 @@ _LATE = (
     "drakit.cli.composition",
     "drakit.testing.__main__",
     "drakit_tools.demo.story",
-    "drakit_tools.demo.nic.story",
     "drakit_gpu.assembly",
     "drakit_nic.kernel_port",
 )

@@ -19,8 +19,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import names, ports, quantity, records
 from drakit.node import engine, local_node
-from drakit_nic import background, kernel_port, port, reporting
 from drakit_nic import driver as nic_driver
+from drakit_nic import kernel_port, port, reporting, tc_reconciler
 from drakit_nic import settings as nic_settings
 from drakit_nic.attach import sandboxes, service
 from fakes import claim_source, netns, waits, watched_driver
@@ -192,7 +192,7 @@ def author_of(driver: Running) -> nic_driver.NicDriver:
 def look(driver: Running) -> dict[str, tuple[str, ...]]:
     """Run one check of a reconciler of its own; return what it restored."""
     author, local = author_of(driver), driver.local
-    made = background.TcReconciler(
+    made = tc_reconciler.TcReconciler(
         driver.machine,
         local.context,
         survey=author.survey,

@@ -16,7 +16,7 @@ from fakes import waits
 
 Answer = TypeVar("Answer")
 
-_SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket.ask, rtnetlink.Socket.dump))
+_SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket.ask, rtnetlink.Socket.change, rtnetlink.Socket.dump))
 
 
 class PausedCall(Generic[Answer]):

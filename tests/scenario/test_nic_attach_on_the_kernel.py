@@ -19,7 +19,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import records
 from drakit.testing import fake_context
-from drakit_nic.attach import attacher, sandboxes, server
+from drakit_nic.attach import attacher, attachment_records, collector, sandboxes, server
 from fakes import netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -172,7 +172,7 @@ def test_a_sandbox_that_ends_before_unprepare_takes_its_interface_along(driver: 
     assert not driver.members()
 
 
-def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attacher.AttachmentCollector, fake_context.FakeContext]:
+def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[collector.AttachmentCollector, fake_context.FakeContext]:
     """A minder of this driver's world that tells its notices to a fake."""
     world = driver.world
     recorded = fake_context.FakeContext(world.home)
@@ -180,7 +180,7 @@ def minding(driver: nic_attach.Running, *, now: list[float]) -> tuple[attacher.A
     context = driver.local.context
     context.sinks = type(context.sinks)(event=recorded.record_event)
     attaching = attacher.Attacher(driver.machine, kernel, context, node=nic_attach.NODE)
-    return attacher.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), recorded
+    return collector.AttachmentCollector(driver.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0]), recorded
 
 
 def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_served(driver: nic_attach.Running, pod: nic_attach.Pod) -> None:
@@ -195,7 +195,7 @@ def test_a_sandbox_that_is_gone_is_forgotten_and_the_next_one_of_the_claim_serve
 
     nic_attach.until(is_forgotten, "the kernel takes a namespace down a moment later")
     (grant,) = driver.local.context.grants()
-    assert not sandboxes.attachments_of(driver.local.context.state(grant))
+    assert not attachment_records.attachments_of(driver.local.context.state(grant))
     assert driver.world.call(ref, pod).code == 0
     assert len(driver.members()) == 1
     driver.unprepare(ref)
@@ -217,7 +217,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
     now = [1000.0]
     minding(driver, now=now)[0].collect()
     for _ in range(3):
-        now[0] += attacher.GRACE / 3
+        now[0] += collector.GRACE / 3
         minds, recorded = minding(driver, now=now)
         minds.collect()
     ((claim, event),) = recorded.events
@@ -228,7 +228,7 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
 def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_claim(
     driver: nic_attach.Running, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="drakit")
+    caplog.set_level(logging.INFO, logger="drakit_nic")
     ref, other = (driver.prepare(nic_attach.claim(number, parameters={"interfaceName": "net1"})) for number in (1, 2))
     author = nic_attach.author_of(driver)
 
@@ -262,7 +262,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     minds.collect()
     assert not recorded.events
     for _ in range(3):
-        now[0] += attacher.GRACE
+        now[0] += collector.GRACE
         minds.collect()
     ((claim, event),) = recorded.events
     assert (claim.uid, event.reason, event.type) == (unused.uid, "ShareNotAttached", contexts.EventType.WARNING)
@@ -270,7 +270,7 @@ def test_a_claim_that_no_container_lists_is_warned_of_once(driver: nic_attach.Ru
     now[0] = 0.0
     again, _ = minding(driver, now=now)
     for _ in range(3):
-        now[0] += attacher.GRACE
+        now[0] += collector.GRACE
         again.collect()
     assert len(recorded.events) == 1, "not even by the next process"
     for ref in (used, unused):

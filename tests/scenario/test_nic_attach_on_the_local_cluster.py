@@ -26,7 +26,7 @@ from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port
-from drakit_nic.attach import attacher, sandboxes, service
+from drakit_nic.attach import attacher, collector, sandboxes, service
 from fakes import installed_drivers, netns, nic_attach, waits
 from unit.cluster_kubelet import quick_cluster as quick
 
@@ -277,8 +277,8 @@ def test_a_claim_that_no_container_lists_is_reported_to_its_pod_by_an_event(nic_
         assert nic_cluster.links("p") == {}
         kernel, now = sandboxes.KernelSandboxes(nic_cluster.space.name), [0.0]
         attaching = attacher.Attacher(nic_cluster.machine, kernel, context, node=NODE)
-        minds = attacher.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
-        for now[0] in (0.0, attacher.GRACE):
+        minds = collector.AttachmentCollector(nic_cluster.machine, kernel, context, attaching, intents=tuple, monotonic=lambda: now[0])
+        for now[0] in (0.0, collector.GRACE):
             minds.collect()
         assert "list the claim in the resources.claims" in nic_cluster.event_message("ShareNotAttached", "no container has attached")
         event: Any

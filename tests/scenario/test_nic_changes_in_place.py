@@ -14,7 +14,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.testing import fake_context
-from drakit_nic import background, port, reporting
+from drakit_nic import port, reporting, tc_reconciler
 from drakit_nic import settings as nic_settings
 from fakes import nic_attach
 
@@ -52,7 +52,7 @@ def complaints(driver: nic_attach.Running) -> list[contexts.HealthReport]:
     """What two reconciler at the NIC say of its health now."""
     author: Any = driver.local.author
     result = fake_context.FakeContext(driver.world.home)
-    reconciler = background.TcReconciler(
+    reconciler = tc_reconciler.TcReconciler(
         driver.machine,
         driver.local.context,
         survey=author.survey,

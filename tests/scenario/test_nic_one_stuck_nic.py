@@ -14,7 +14,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit_nic import settings as nic_settings
-from drakit_nic.attach import attacher, sandboxes
+from drakit_nic.attach import attacher, collector, sandboxes
 from fakes import netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -69,16 +69,16 @@ def waiting(world: nic_attach.World, ref: claims.ClaimRef, pod: nic_attach.Pod) 
         thread.join()
 
 
-def collector(driver: nic_attach.Running) -> attacher.AttachmentCollector:
+def collecting(driver: nic_attach.Running) -> collector.AttachmentCollector:
     kernel = sandboxes.KernelSandboxes(driver.world.namespace)
     context: contexts.DriverContext = driver.local.context
     own = attacher.Attacher(driver.machine, kernel, context, node=nic_attach.NODE)
-    return attacher.AttachmentCollector(driver.machine, kernel, context, own, intents=tuple)
+    return collector.AttachmentCollector(driver.machine, kernel, context, own, intents=tuple)
 
 
 def left_after_a_collection(driver: nic_attach.Running) -> int:
     """The number of members that a collection leaves. The driver's own checks may have a lock meanwhile, so one collection may skip a NIC."""
-    collector(driver).collect()
+    collecting(driver).collect()
     return len(driver.members())
 
 

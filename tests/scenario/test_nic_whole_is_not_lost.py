@@ -17,7 +17,7 @@ from crash import contained_nic_driver, killable_nic_driver
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
 from drakit.node import driver_context
-from drakit_nic import background, kernel_port, pod_interfaces
+from drakit_nic import kernel_port, link_monitor, pod_interfaces
 from fakes import netns, nic_attach, watched_driver
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -403,7 +403,7 @@ def test_the_status_says_attach_failed_until_an_attach_succeeds(world: nic_attac
             assert (status, reason) == (False, "AttachFailed")
             assert f"the pod has a route to {ROUTE}" in message
         author = nic_attach.author_of(driver)
-        assert isinstance(author._link_monitor, background.LinkMonitor)
+        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
         author._link_monitor.check()
         assert (said() or (True, ""))[:2] == (False, "AttachFailed"), "a later report does not overwrite it"
         pod.space.ip("route", "delete", ROUTE, "dev", "eth0")
@@ -422,7 +422,7 @@ def test_the_status_says_why_a_second_pod_has_no_address_until_it_has(world: nic
         nic_attach.until(lambda: (said() or (True, ""))[:2] == (False, "AttachFailed"), "the refusal was not said")
         assert world.call(ref, pod, "again").code == 0
         author = nic_attach.author_of(driver)
-        assert isinstance(author._link_monitor, background.LinkMonitor)
+        assert isinstance(author._link_monitor, link_monitor.LinkMonitor)
         author._link_monitor.check()
         _, reason, message = said() or (True, "", "")
         assert reason == "AttachFailed", "the first pod's success is not the second's"

@@ -10,12 +10,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import resources
-from fakes import channels, driver_process, forked_cli, waits
+from fakes import driver_process, forked_cli, waits
 
 
 def free_port() -> int:
@@ -41,41 +40,37 @@ def cluster() -> Iterator[clusters.LocalCluster]:
 
 
 @pytest.fixture
-def ports() -> tuple[int, int]:
-    return free_port(), free_port()
+def port() -> int:
+    return free_port()
 
 
-def command(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> list[str]:
+def command(cluster: clusters.LocalCluster, port: int) -> list[str]:
     folder = cluster.node("node-1").folder.root
     result = driver_process.drakit("run", "--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(folder))
     result += ["--family", "gpu", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))]
-    return [*result, "--set", f"serve.address=127.0.0.1:{ports[0]}", "--set", f"serve.grpc_health=127.0.0.1:{ports[1]}"]
+    return [*result, "--set", f"serve.address=127.0.0.1:{port}"]
 
 
 @pytest.fixture
-def driver(cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands) -> Iterator[driver_process.Process]:
-    with serving(cluster, ports, commands=commands) as started:
+def driver(cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands) -> Iterator[driver_process.Process]:
+    with serving(cluster, port, commands=commands) as started:
         yield started
 
 
 def serving(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], *words: str, commands: forked_cli.Commands | None = None
+    cluster: clusters.LocalCluster, port: int, *words: str, commands: forked_cli.Commands | None = None
 ) -> contextlib.AbstractContextManager[driver_process.Process]:
     """A driver that runs."""
     log = cluster.node("node-1").folder.root / "log"
-    return driver_process.running([*command(cluster, ports), *words], log, commands=commands)
+    return driver_process.running([*command(cluster, port), *words], log, commands=commands)
 
 
 def test_the_driver_is_ready_once_registered_and_published_with_metrics(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], driver: driver_process.Process
+    cluster: clusters.LocalCluster, port: int, driver: driver_process.Process
 ) -> None:
-    port, health = ports
     assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
     assert cluster.api.list(resources.SLICE).items
     assert page(port, "/healthz") == (200, "ok\n")
-    with channels.insecure(f"127.0.0.1:{health}") as channel:
-        asked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"), timeout=waits.SECONDS)
-    assert asked.status == health_pb2.HealthCheckResponse.SERVING
     for item in (
         testing.device_class("gpu", driver="gpu.drakit.dev"),
         testing.claim("mine", device_class="gpu"),
@@ -109,41 +104,36 @@ def kubelet_away(cluster: clusters.LocalCluster) -> Callable[[], None]:
 
 @pytest.mark.usefixtures("kubelet_away", "driver")
 def test_the_driver_is_alive_and_not_ready_before_registration(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], kubelet_away: Callable[[], None]
+    cluster: clusters.LocalCluster, port: int, kubelet_away: Callable[[], None]
 ) -> None:
-    assert waits.eventually(lambda: 'drakit_published{driver="gpu.drakit.dev"} 1.0' in page(ports[0], "/metrics")[1])
-    assert page(ports[0], "/readyz") == (503, "gpu.drakit.dev registered: the kubelet has not registered the driver\n")
-    assert page(ports[0], "/healthz") == (200, "ok\n")
-    with channels.insecure(f"127.0.0.1:{ports[1]}") as channel:
-        asked = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="readiness"), timeout=waits.SECONDS)
-    assert asked.status == health_pb2.HealthCheckResponse.NOT_SERVING
-    assert 'drakit_registered{driver="gpu.drakit.dev"} 0.0' in page(ports[0], "/metrics")[1]
+    assert waits.eventually(lambda: 'drakit_published{driver="gpu.drakit.dev"} 1.0' in page(port, "/metrics")[1])
+    assert page(port, "/readyz") == (503, "gpu.drakit.dev registered: the kubelet has not registered the driver\n")
+    assert page(port, "/healthz") == (200, "ok\n")
+    assert 'drakit_registered{driver="gpu.drakit.dev"} 0.0' in page(port, "/metrics")[1]
     kubelet_away()
-    assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+    assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
 
 
 @pytest.mark.usefixtures("driver")
-def test_the_driver_is_ready_again_after_its_registration_was_deleted(cluster: clusters.LocalCluster, ports: tuple[int, int]) -> None:
-    assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+def test_the_driver_is_ready_again_after_its_registration_was_deleted(cluster: clusters.LocalCluster, port: int) -> None:
+    assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
     (socket_path,) = cluster.node("node-1").folder.registry.glob("*.sock")
     socket_path.unlink()
     # How long it is not ready meanwhile is up to the kubelet, and may be too short to be seen from here.
     assert waits.eventually(lambda: any(cluster.node("node-1").folder.registry.glob("*.sock")))
-    assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+    assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
 
 
-def test_a_taken_metrics_address_does_not_stop_the_driver(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands
-) -> None:
+def test_a_taken_metrics_address_does_not_stop_the_driver(cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands) -> None:
     probes = cluster.node("node-1").folder.root / "health.sock"
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", ports[0]))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        with serving(cluster, ports, "--set", f"serve.socket={probes}", commands=commands) as started:
+        with serving(cluster, port, "--set", f"serve.socket={probes}", commands=commands) as started:
             assert waits.eventually(lambda: answer(probes, "/readyz").startswith(b"HTTP/1.0 200"))
-            assert f'drakit_listening{{address="127.0.0.1:{ports[0]}"}} 0.0'.encode() in answer(probes, "/metrics")
+            assert f'drakit_listening{{address="127.0.0.1:{port}"}} 0.0'.encode() in answer(probes, "/metrics")
             taken.close()
-            assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+            assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
             assert started.stop() == 0
     assert sum("address held by another process" in line for line in started.said().splitlines()) == 1
 
@@ -157,23 +147,23 @@ def answer(path: pathlib.Path, page: str) -> bytes:
 
 
 def test_readiness_names_a_foreign_folder_at_the_socket_until_it_is_gone(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands
+    cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands
 ) -> None:
     service = cluster.node("node-1").folder.plugins / "gpu.drakit.dev" / "dra.sock"
-    with serving(cluster, ports, commands=commands):
-        assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+    with serving(cluster, port, commands=commands):
+        assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
         service.unlink()
         service.mkdir()
-        assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 503 and str(service) in page(ports[0], "/readyz")[1])
+        assert waits.eventually(lambda: page(port, "/readyz")[0] == 503 and str(service) in page(port, "/readyz")[1])
         service.rmdir()
-        assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+        assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_driver_without_warnings(
-    cluster: clusters.LocalCluster, ports: tuple[int, int], commands: forked_cli.Commands, number: signal.Signals
+    cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands, number: signal.Signals
 ) -> None:
-    with serving(cluster, ports, commands=None if number == signal.SIGTERM else commands) as started:
-        assert waits.eventually(lambda: page(ports[0], "/readyz")[0] == 200)
+    with serving(cluster, port, commands=None if number == signal.SIGTERM else commands) as started:
+        assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
         assert started.stop(number) == 0
     assert not any(word in started.said() for word in ("Traceback", "Exception", "Warning", "error"))

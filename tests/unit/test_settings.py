@@ -6,9 +6,8 @@ import pytest
 
 from drakit import settings
 from drakit.core import errors
+from drakit.settings import schema
 from drakit_nic import options
-
-SETTINGS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 
 def load(flags: dict[str, object] | None = None, file: pathlib.Path | None = None, **environ: str) -> settings.Settings:
@@ -22,7 +21,7 @@ def write(tmp_path: pathlib.Path, text: str) -> pathlib.Path:
 
 
 def test_defaults_hold_without_any_source() -> None:
-    assert load() == settings.Settings()
+    assert load() == schema.current().model()
 
 
 def test_the_file_beats_the_default_the_environment_the_file_and_flags_all(tmp_path: pathlib.Path) -> None:
@@ -44,6 +43,7 @@ def test_lists_and_rules_can_come_from_the_environment() -> None:
 WRONG = {
     "unknown group": ("nodes: {name: x}", "nodes: is not a setting"),
     "unknown key": ("node: {nam: x}", "node.nam: is not a setting; did you mean node.name?"),
+    "a removed setting": ("serve: {grpc_health: '127.0.0.1:1'}", "serve.grpc_health: was removed; probe serve.socket with drakit-probe"),
     "a number as a key": ("node: {0: x}", "node.0: is not a setting; did you mean node.name?"),
     "wrong type": ("publish: {rescan: soon}", "publish.rescan:"),
     "unknown choice": ("log: {level: loud}", "log.level:"),
@@ -78,14 +78,13 @@ def test_an_unknown_variable_is_refused(name: str) -> None:
         settings.load({}, environ={name: "x"})
 
 
+def test_a_variable_of_a_removed_setting_names_what_replaced_it() -> None:
+    with pytest.raises(errors.SettingsError, match=r"^DRAKIT_SERVE__GRPC_HEALTH: was removed; probe serve\.socket with drakit-probe"):
+        settings.load({}, environ={"DRAKIT_SERVE__GRPC_HEALTH": "127.0.0.1:1"})
+
+
 def test_variables_of_others_are_not_ours() -> None:
-    assert load(PATH="/bin", DRAKITX="1") == settings.Settings()
-
-
-def test_every_key_is_documented() -> None:
-    table = [line.split(" | ") for line in SETTINGS_PAGE.read_text("utf-8").splitlines()]
-    documented = {row[0].strip("| `") for row in table if len(row) > 2 and row[-1].endswith(". |")}
-    assert {key for key, _ in settings.known_keys()} <= documented
+    assert load(PATH="/bin", DRAKITX="1") == schema.current().model()
 
 
 def test_settings_cannot_be_changed_once_read() -> None:

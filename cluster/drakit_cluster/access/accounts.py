@@ -29,7 +29,7 @@ class Accounts:
     tokens: Tokens
 
     def issue(self, namespace: str, name: str, request: Object, requester: User) -> Object:
-        """Return a decoded TokenRequest with its status. Raise ApiError."""
+        """Return a decoded TokenRequest with its status. Raises ApiError."""
         account = self._stored_object(resources.SERVICEACCOUNT, namespace, name)
         seconds = _lifetime_seconds(request)
         reference = json_types.mapping(request, "spec", "boundObjectRef")

@@ -94,7 +94,7 @@ def _evaluate(policy: Object, scope: dict[str, Json]) -> Iterator[Denial]:
 def applies(conditions: list[Object], scope: dict[str, Json]) -> bool:
     """Return whether every match condition is true. A false condition outweighs errors in others.
 
-    Raise ExpressionError if a condition fails and none is false.
+    Raises ExpressionError if a condition fails and none is false.
     """
     failed: expressions.ExpressionError | None = None
     for condition in conditions:
@@ -135,7 +135,7 @@ def kind_of(policy: Object) -> Resource | None:
 
 
 def of_binding(store: Store, policy: Object, binding: Object, subject: Subject) -> list[Json]:
-    """Return the value of ``params`` in each evaluation, from both specs; one None if the policy uses no parameters. Raise ParamsError."""
+    """Return the value of ``params`` in each evaluation, from both specs; one None if the policy uses no parameters. Raises ParamsError."""
     reference = binding.get("paramRef")
     if policy.get("paramKind") is None or not isinstance(reference, dict):
         return [None]

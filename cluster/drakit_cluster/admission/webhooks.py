@@ -26,7 +26,7 @@ def matching_hooks(store: Store, subject: Subject) -> list[Object]:
 
 
 def review(hook: Object, subject: Subject, request: Object) -> list[str]:
-    """Call a webhook and return its warnings. Raise the error of its refusal, or of a failure that its failurePolicy does not ignore."""
+    """Call a webhook and return its warnings. Raises the error of its refusal, or of a failure that its failurePolicy does not ignore."""
     name = json_types.text(hook, "name")
     try:
         if not _applies(hook, subject, request):
@@ -52,7 +52,7 @@ def _applies(hook: Object, subject: Subject, request: Object) -> bool:
 
 
 def _call(hook: Object, request: Object) -> Object:
-    """Post the review; return the response part of the answer. Raise CallError."""
+    """Post the review; return the response part of the answer. Raises CallError."""
     url = json_types.text(hook, "clientConfig", "url")
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     try:

@@ -91,7 +91,7 @@ class ApiServer:
         tls.write_kubeconfig(path, config)
 
     def start(self) -> None:
-        """Start serving; return when requests are answered. Raise StartError if the port is in use or the server does not start."""
+        """Start serving; return when requests are answered. Raises StartError if the port is in use or the server does not start."""
         if self._running is not None:
             return
         app = App(
@@ -157,7 +157,7 @@ class _Server(uvicorn.Server):
         self._thread = threading.Thread(target=self._serve_in_thread, name="cluster-apiserver", daemon=True)
 
     def launch(self) -> None:
-        """Start; return when connections are accepted. Raise StartError."""
+        """Start; return when connections are accepted. Raises StartError."""
         self._thread.start()
         self._ready.wait(START_SECONDS)
         if not self.started:

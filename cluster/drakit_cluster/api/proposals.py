@@ -174,7 +174,7 @@ def _configuration(resource: Resource, patch: Json, writer: Writer) -> Object:
 
 
 def _settle_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
-    """Write the namespace of the request into a new object. Raise BadRequestError where they differ, or where a needed one is missing."""
+    """Write the namespace of the request into a new object. Raises BadRequestError where they differ, or where a needed one is missing."""
     own_namespace = json_types.text(metadata, "namespace")
     if not resource.namespaced:
         metadata.pop("namespace", None)

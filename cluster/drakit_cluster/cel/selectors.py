@@ -32,7 +32,7 @@ _Value = TypeVar("_Value")
 
 
 def with_deep_stack(work: Callable[[], _Value]) -> _Value:
-    """Return what `work` returns, with room for the 250 levels that Kubernetes allows. Raise RecursionError if that is not enough.
+    """Return what `work` returns, with room for the 250 levels that Kubernetes allows. Raises RecursionError if that is not enough.
 
     The limit is raised for the whole process when an expression first needs it. Python functions that call each other use no C stack, so a
     higher limit does not affect other code.
@@ -70,7 +70,7 @@ class Compiled:
     _slots: int = field(repr=False)
 
     def evaluate(self, device: dict[str, Value], limit: int = COST_LIMIT) -> tuple[bool, int]:
-        """Return the verdict on a device, and its cost. Raise RunError."""
+        """Return the verdict on a device, and its cost. Raises RunError."""
         frame = paths.Frame(device, self._slots, limit)
         try:
             verdict = self._run(frame)
@@ -98,7 +98,7 @@ def _compile(expression: str, gates: Gates, env_type: EnvType) -> Compiled:
 
 
 def _output(checked: checker.Checked, environment: declarations.Environment) -> str:
-    """Return the type of the whole expression. Raise CompileError unless it is bool or may be."""
+    """Return the type of the whole expression. Raises CompileError unless it is bool or may be."""
     output = checked.types[checked.root]
     if output not in (celtypes.BOOL, celtypes.ANY, environment.attribute):
         raise errors.CompileError(f"must evaluate to bool or the unknown type, not {output}")
@@ -116,7 +116,7 @@ class Selectors:
         self._devices: dict[devices.DeviceView, dict[str, Value]] = {}
 
     def compile(self, expression: str, env_type: EnvType = EnvType.NEW) -> Compiled:
-        """Return the compiled expression; a failure is cached as well. Raise CompileError."""
+        """Return the compiled expression; a failure is cached as well. Raises CompileError."""
         key = (expression, env_type)
         cached = self._compiled.get(key)
         if cached is None:
@@ -134,11 +134,11 @@ class Selectors:
             return "compilation failed: the expression is nested too deeply"
 
     def matches(self, expression: str, device: devices.DeviceView) -> bool:
-        """Return the verdict of a stored expression on a device. Raise CompileError or RunError."""
+        """Return the verdict of a stored expression on a device. Raises CompileError or RunError."""
         return self.verdict(self.compile(expression, EnvType.STORED), device)
 
     def verdict(self, compiled: Compiled, device: devices.DeviceView) -> bool:
-        """Return the verdict of a compiled expression on a device. Raise RunError."""
+        """Return the verdict of a compiled expression on a device. Raises RunError."""
         variables = self._variables(device)
         try:
             return with_deep_stack(lambda: compiled.evaluate(variables, self._limit))[0]
@@ -161,7 +161,7 @@ class Selectors:
 
 
 def _read_device(view: devices.DeviceView, *, lists: bool) -> dict[str, Value]:
-    """Return the variable `device`. Raise RunError when an attribute or a capacity cannot be read."""
+    """Return the variable `device`. Raises RunError when an attribute or a capacity cannot be read."""
     attributes, capacity = values.DomainMap(), values.DomainMap()
     for name, attribute in view.attributes.items():
         _put(attributes, view.driver, name, _attribute(name, attribute, lists=lists))

@@ -78,7 +78,7 @@ def version_of(obj: Object) -> int:
 
 
 def find(api: Api, resource: Resource, key: Key) -> Object | None:
-    """Return an object, None where there is none."""
+    """Return an object, None if there is none."""
     try:
         return api.get(resource, key.name, key.namespace)
     except errors.NotFoundError:
@@ -162,7 +162,7 @@ class Informer:
         return listing.resource_version
 
     def _follow(self, version: str) -> str:
-        """Send changes until the watch ends; return the version to continue from. Raise GoneError where the history is lost."""
+        """Send changes until the watch ends; return the version to continue from. Raises GoneError where the history is lost."""
         watch = self._api.watch(self._selection.resource, since=version, field_selector=self._selection.field_selector)
         with self._lock:
             self._watch = watch

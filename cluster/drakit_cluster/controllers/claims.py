@@ -35,7 +35,7 @@ class ClaimReleaser:
         """Claims that a workload reserves. The workload is polled, because workloads are not watched."""
 
     def check(self, key: Key) -> None:
-        """Remove ended reservations of the claim, and deallocate it if unused. Raise ApiError if a write must be retried."""
+        """Remove ended reservations of the claim, and deallocate it if unused. Raises ApiError if a write must be retried."""
         self.waiting.discard(key)
         if (claim := find(self._api, CLAIM, key)) is None:
             return
@@ -111,7 +111,7 @@ class ClaimReserver:
         self._for_workloads = for_workloads
 
     def check(self, key: Key) -> None:
-        """Add missing reservations for the pod under ``key``. Raise ApiError if a write must be retried."""
+        """Add missing reservations for the pod under ``key``. Raises ApiError if a write must be retried."""
         if (pod := find(self._api, POD, key)) is None:
             return
         if not json_types.text(pod, "spec", "nodeName") or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
@@ -159,7 +159,7 @@ class ClaimGenerator:
             pods.discard(pod)
 
     def check(self, key: Key) -> None:
-        """Create missing claims for the pod under ``key``. Raise ApiError if a write must be retried."""
+        """Create missing claims for the pod under ``key``. Raises ApiError if a write must be retried."""
         if (pod := find(self._api, POD, key)) is None:
             return
         if pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):

@@ -252,7 +252,7 @@ class TaintEvictor:
             self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
 
     def act(self) -> float | None:
-        """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None. Raise ApiError, for a retry."""
+        """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None. Raises ApiError, for a retry."""
         for key in self._stale:
             claim = self._claims.get(key)
             deadline = of_claim(claim, self._taints) if claim is not None else None

@@ -94,7 +94,7 @@ class Kubelet:
         self._reconciler = threading.Thread(target=self._reconcile, name=f"reconcile-{place.node}", daemon=True)
 
     def start(self) -> None:
-        """Register the node, delete its old slices, and start. Raise ApiError if the node cannot be registered."""
+        """Register the node, delete its old slices, and start. Raises ApiError if the node cannot be registered."""
         self._node = self._register_node()
         self._recorder.start()
         self._wiper.wipe_all()

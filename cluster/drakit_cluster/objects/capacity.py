@@ -34,7 +34,7 @@ class ValidRange:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestPolicy:
-    """``requestPolicy`` of a capacity. ``valid_values`` is sorted ascending; None where the field is absent."""
+    """``requestPolicy`` of a capacity. ``valid_values`` is sorted ascending; None if the field is absent."""
 
     default: Quantity | None = None
     valid_range: ValidRange | None = None
@@ -54,7 +54,7 @@ Amounts = Mapping[str, Quantity]
 
 
 def decode_policy(value: Json) -> RequestPolicy | None:
-    """Return the ``requestPolicy`` in ``value``, or None. Raise QuantityError on a malformed quantity."""
+    """Return the ``requestPolicy`` in ``value``, or None. Raises QuantityError on a malformed quantity."""
     if not isinstance(value, dict):
         return None
     valid_range = value.get("validRange")

@@ -67,7 +67,7 @@ _PLACES = (
 
 
 def read(text: str) -> list[Sample]:
-    """Return the objects of a text, each with what it omits. Raise ReadingError."""
+    """Return the objects of a text, each with what it omits. Raises ReadingError."""
     gaps: list[int] = []
     try:
         parts = reading.parts(text)

@@ -13,7 +13,7 @@ Object: TypeAlias = dict[str, Json]
 
 
 def parse(text: str | bytes) -> Json:
-    """Return the value of a JSON document, read as Go does. Raise ValueError for anything else, RecursionError for one nested too deeply.
+    """Return the value of a JSON document, read as Go does. Raises ValueError for anything else, RecursionError for one nested too deeply.
 
     NaN and Infinity are not JSON. An unpaired surrogate, which UTF-8 cannot encode, becomes U+FFFD.
     """
@@ -38,7 +38,7 @@ def without_unpaired_surrogates(value: Json) -> Json:
 
 
 def at(value: Json, *path: str | int) -> Json:
-    """Return the value under ``path`` (field names and list positions), or None where any step is missing."""
+    """Return the value under ``path`` (field names and list positions), or None if any step is missing."""
     return _follow(value, path)
 
 

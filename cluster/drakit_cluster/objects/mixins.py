@@ -19,7 +19,7 @@ class MixinError(Exception):
 def flatten(spec: Object) -> Object:
     """Return the slice spec without mixins and includes; the input is not changed. A spec that uses neither is returned as it is.
 
-    Raise :class:`MixinError` for a missing mixin.
+    Raises :class:`MixinError` for a missing mixin.
     """
     if not _is_compact(spec):
         return spec

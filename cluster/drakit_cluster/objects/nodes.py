@@ -15,7 +15,7 @@ _INT64 = 1 << 63
 def matches(node: Object, place: Object) -> bool:
     """Return whether the node selection in ``place`` (``nodeName``, ``allNodes`` or ``nodeSelector``) covers ``node``.
 
-    Raise :class:`AllocationError` for a selector that cannot be read.
+    Raises :class:`AllocationError` for a selector that cannot be read.
     """
     if name := json_types.text(place, "nodeName"):
         return name == json_types.text(node, "metadata", "name")

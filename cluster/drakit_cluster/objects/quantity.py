@@ -71,7 +71,7 @@ class Quantity:
 
 
 def parse(value: Json) -> Quantity:
-    """Return the quantity of a JSON value: a string, or a number as Kubernetes also takes it. Raise :class:`QuantityError` otherwise."""
+    """Return the quantity of a JSON value: a string, or a number as Kubernetes also takes it. Raises :class:`QuantityError` otherwise."""
     if isinstance(value, str):
         return _parse_text(value.strip())
     if isinstance(value, (int, float)) and not isinstance(value, bool):

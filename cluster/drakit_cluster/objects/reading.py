@@ -60,7 +60,7 @@ class Part:
 
 
 def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
-    """Return the documents of a text in order, without empty ones. Raise ReadingError."""
+    """Return the documents of a text in order, without empty ones. Raises ReadingError."""
     if text.lstrip()[:1] in ("{", "["):
         try:
             json_parts = list(_json_parts(text))

@@ -31,7 +31,7 @@ class Networks:
         self._pauses: dict[str, subprocess.Popen[bytes]] = {}
 
     def make(self, pod: Identity) -> None:
-        """Create the pod's namespace, unless it has one or uses the host's. Raise RuntimeFailureError."""
+        """Create the pod's namespace, unless it has one or uses the host's. Raises RuntimeFailureError."""
         with self._lock:
             if not pod.host_network and pod.uid not in self._pauses:
                 self._pauses[pod.uid] = _pause()

@@ -56,7 +56,7 @@ class Runtime:
             return [identity for identity, _ in self._sandboxes.values()]
 
     def run_sandbox(self, pod: Identity) -> None:
-        """Create a pod's sandbox unless it exists. Raise RuntimeFailureError."""
+        """Create a pod's sandbox unless it exists. Raises RuntimeFailureError."""
         if self._networks is not None:
             self._networks.make(pod)
         with self._lock:
@@ -65,7 +65,7 @@ class Runtime:
     def start(self, uid: str, config: Config) -> ContainerView:
         """Create and start a container in the pod's sandbox; it replaces an exited container of the same name.
 
-        Raise RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved or injected, StartError for a mount, hook or command.
+        Raises RuntimeFailureError: CreateContainerError for CDI devices that cannot be resolved or injected, StartError for a mount, hook or command.
         """
         with self._lock:
             if uid not in self._sandboxes:
@@ -90,7 +90,7 @@ class Runtime:
             return [container.view() for container in containers.values()]
 
     def view(self, namespace: str, pod: str, container: str = "") -> ContainerView:
-        """Return the view of a pod's container; without a name, of its only container. Raise KeyError unless exactly one matches."""
+        """Return the view of a pod's container; without a name, of its only container. Raises KeyError unless exactly one matches."""
         with self._lock:
             views = [
                 candidate.view()

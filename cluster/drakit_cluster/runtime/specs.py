@@ -98,7 +98,7 @@ class SpecCache:
     def edits(self, names: Sequence[str]) -> list[Edits]:
         """Return the edits of qualified names ``vendor/class=device``, each file's own before those of its first device.
 
-        Raise UnresolvableError with all names that are not defined.
+        Raises UnresolvableError with all names that are not defined.
         """
         resolved = self._resolve()
         if missing := [name for name in names if name not in resolved]:

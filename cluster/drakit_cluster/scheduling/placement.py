@@ -247,7 +247,7 @@ def _unavailable(refused: Sequence[str]) -> str:
 
 
 def _summary(needs: Needs, node: Object, site: Site) -> str:
-    """Return the obstacles on one node. Raise AllocationError as allocating does."""
+    """Return the obstacles on one node. Raises AllocationError as allocating does."""
     if text := site.allocator.misjudged(claims=needs.pending, node=node, allocated=site.allocated):
         return text
     allocator = site.allocator.repeating(known_errors.NONE)

@@ -50,7 +50,7 @@ _FileContent = tuple[edits.CdiName, edits.Edits | None]
 
 
 class Directory:
-    """The files of one driver in one CDI directory. Raise CdiError when it cannot be created, read or written; no file is half written."""
+    """The files of one driver in one CDI directory. Raises CdiError when it cannot be created, read or written; no file is half written."""
 
     def __init__(self, path: pathlib.Path, *, driver: str) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class Directory:
         self._remove_stale()
 
     def write(self, name: edits.CdiName, content: edits.Edits) -> None:
-        """Write the file, unless it has this content already. Raise CdiError, ClaimError."""
+        """Write the file, unless it has this content already. Raises CdiError, ClaimError."""
         if name.driver != self._driver:
             raise errors.CdiError(f"driver: {name.driver!r} is not {self._driver!r}, the owner of these files")
         target, wanted = spec.file(name, content)
@@ -71,7 +71,7 @@ class Directory:
                 _replace(directory, target, f".{spec.file_prefix(self._driver)}", wanted)
 
     def remove(self, claim_uid: names.ClaimUid) -> None:
-        """Remove every file of a claim, if there are any. Raise CdiError, ClaimError.
+        """Remove every file of a claim, if there are any. Raises CdiError, ClaimError.
 
         A directory with a file's name is not removed: CdiError is raised after all files are removed.
         """
@@ -87,14 +87,14 @@ class Directory:
                 raise failure
 
     def claims(self) -> frozenset[names.ClaimUid]:
-        """Return the claims that have a file of this driver. Raise CdiError."""
+        """Return the claims that have a file of this driver. Raises CdiError."""
         with self._as_cdi_errors(""), contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
             with_uids = ((self._uid_in(entry.name), entry) for entry in entries)
             return frozenset(uid for uid, entry in with_uids if uid and not entry.is_dir(follow_symlinks=False))
         return frozenset()
 
     def of(self, claim_uid: names.ClaimUid) -> Mapping[edits.CdiName, edits.Edits | None]:
-        """Return the identity and edits of each file of a claim, in order of name. Raise CdiError.
+        """Return the identity and edits of each file of a claim, in order of name. Raises CdiError.
 
         A file whose content does not match its name is ignored, and so is a directory, as by runtimes. Edits that ``write`` did not write are None.
         Each case is logged, a directory only once.

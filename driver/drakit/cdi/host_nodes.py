@@ -28,7 +28,7 @@ def problem(content: edits.Edits) -> str:
 def missing_files(content: edits.Edits, seen_as: Callable[[str], pathlib.Path | None]) -> Sequence[str]:
     """Return the files of the host that a runtime needs for a container and that do not exist: sources of bind mounts, and programs of hooks.
 
-    ``seen_as`` returns where this process sees a path of the host, None where it cannot see it.
+    ``seen_as`` returns where this process sees a path of the host, None if it cannot see it.
     """
     mounts = (mount.host_path for mount in content.mounts if mount.type in {"", "none", "bind"} or "bind" in mount.options)
     programs = (hook.path for hook in content.hooks if hook.name is not edits.HookName.START_CONTAINER)

@@ -79,7 +79,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 def file(name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
-    """Return the file's name and bytes. Raise CdiError, naming a field that a runtime would reject, and ClaimError for a malformed identity."""
+    """Return the file's name and bytes. Raises CdiError, naming a field that a runtime would reject, and ClaimError for a malformed identity."""
     filename = file_name(name)
     check_edits(content)
     device = _Device(name=name.device_name, container_edits=content)
@@ -88,12 +88,12 @@ def file(name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
 
 
 def encode(name: edits.CdiName, content: edits.Edits) -> bytes:
-    """Return the document as bytes. Raise as ``file`` does."""
+    """Return the document as bytes. Raises as ``file`` does."""
     return file(name, content)[1]
 
 
 def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
-    """Return the edits of the file of this name. Raise CdiError, naming a field that ``encode`` would not write."""
+    """Return the edits of the file of this name. Raises CdiError, naming a field that ``encode`` would not write."""
     if len(content) > SIZE_MAX:
         raise errors.CdiError(f"is over {SIZE_MAX} bytes")
     try:
@@ -145,7 +145,7 @@ def file_prefix(driver: str) -> str:
 
 
 def file_name(name: edits.CdiName) -> str:
-    """Return ``<driver>-claim_<device name>.json``; over 255 bytes a digest replaces its end. Raise as ``check_name`` does."""
+    """Return ``<driver>-claim_<device name>.json``; over 255 bytes a digest replaces its end. Raises as ``check_name`` does."""
     check_name(name)
     stem = f"{file_prefix(name.driver)}{name.device_name}"
     stem_max = _FILE_NAME_MAX - len(".json")
@@ -156,14 +156,14 @@ def file_name(name: edits.CdiName) -> str:
 
 
 def check_driver(driver: str) -> str:
-    """Return a driver name that can be a CDI vendor, which must start with a letter. Raise CdiError."""
+    """Return a driver name that can be a CDI vendor, which must start with a letter. Raises CdiError."""
     if names.is_subdomain(driver, limit=names.DRIVER_MAX) and _VENDOR.fullmatch(driver):
         return driver
     raise errors.CdiError(f"driver: {driver!r} cannot be a CDI vendor; use a DNS subdomain that starts with a letter")
 
 
 def check_uid(uid: str, field: str) -> str:
-    """Return a UUID, the only form that may become part of a path. Raise ClaimError."""
+    """Return a UUID, the only form that may become part of a path. Raises ClaimError."""
     if names.is_uid(uid):
         return uid
     raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field=field)

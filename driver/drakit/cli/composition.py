@@ -60,7 +60,9 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     chosen = narrowed(settings, only)
     wanted = [kind for kind in schema.current().families if _is_served(chosen, kind)]
     if not wanted:
-        listed = ", ".join(kind.name for kind in schema.current().families) or "none; install drakit-gpu or drakit-nic"
+        listed = ", ".join(kind.name for kind in schema.current().families)
+        if not listed:
+            raise errors.SettingsError("no device family is installed; run: pip install 'drakit[gpu,nic]'")
         raise errors.SettingsError(
             f"there is no device family to serve (installed: {listed}); enable one, or add --mock MACHINE", key="--family"
         )

@@ -128,25 +128,16 @@ _JOURNAL_MEANING = """Inspect the journal, in which this driver records its prep
 
 Every command reads a copy. The journal itself is not locked, migrated or changed, and the driver may be running."""
 _JOURNAL: Mapping[str, _Offered] = {
-    "list": _Offered(
-        command=journal.list_,
-        meaning="""List the claims in the journal, with their state, their devices, and whether they were prepared since the last boot.
-
-        The states are preparing, prepared and unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is
-        preparing or unpreparing.""",
-        example="journal list -o json",
-    ),
     "show": _Offered(
         command=journal.show,
-        meaning="Show the journal's entry of one claim: intents, records, CDI edits, notes, and the devices as they were allocated.",
-        example=f"journal show {_UID}",
-    ),
-    "export": _Offered(
-        command=journal.export,
-        meaning="""Write the content of the journal as one document, for a bug report or as a backup.
+        meaning="""List the claims in the journal, or show one claim in full.
 
-        It contains the parameters that users wrote in their claims. Check it before you share it.""",
-        example="journal export > journal.json",
+        The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
+        unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing or unpreparing.
+
+        With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, notes, parameters,
+        and the devices as they were allocated. Check the parameters before you share them in a bug report.""",
+        example=f"journal show {_UID}",
     ),
     "verify": _Offered(
         command=journal.verify,

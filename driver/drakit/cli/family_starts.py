@@ -37,7 +37,7 @@ class FamilyStarts:
         return "; ".join(dict(self.waiting).values())
 
     def start(self) -> None:
-        """Start each family once. Raise OccupiedError if none can start, and any other error of a start."""
+        """Start each family once. Raises OccupiedError if none can start, and any other error of a start."""
         for family in self._families:
             try:
                 family.start()

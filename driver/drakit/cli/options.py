@@ -185,7 +185,7 @@ def meant(word: str, choices: Sequence[str]) -> str:
 
 
 def resolved(path: pathlib.Path, key: str) -> pathlib.Path:
-    """Return the path without symbolic links; it may be missing. Raise SettingsError, about ``key``, for links that lead back to themselves."""
+    """Return the path without symbolic links; it may be missing. Raises SettingsError, about ``key``, for links that lead back to themselves."""
     try:
         # ``resolve`` reports such a loop differently in each version of Python.
         with contextlib.suppress(FileNotFoundError):

@@ -1,11 +1,11 @@
-"""The health and metrics endpoints of ``drakit run``: HTTP and gRPC health for all drivers of the process."""
+"""The health and metrics pages of ``drakit run`` for all drivers of the process, on a unix socket and on a TCP port."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
 from drakit.node import metrics
-from drakit.serving import accepting, checks, grpc_health, waiting
+from drakit.serving import accepting, checks, waiting
 from drakit.serving import http as serving
 
 _LISTENING = "Whether this process listens on the address; 0 while another process has it."
@@ -55,12 +55,6 @@ class Probes:
         """Return the HTTP pages by path."""
         return {"/healthz": serving.checks_page(self.live), "/readyz": serving.checks_page(self.ready), "/metrics": self._metrics}
 
-    @property
-    def questions(self) -> Mapping[str, grpc_health.Question]:
-        """Return the checks of the gRPC health service by service name."""
-        is_live = lambda: not self.live.failures()  # noqa: E731 - one question under two names
-        return {"": is_live, grpc_health.LIVENESS: is_live, grpc_health.READINESS: lambda: not self.ready.failures()}
-
 
 @contextlib.contextmanager
 def served(settings: values.Serve, probes: Probes) -> Iterator[None]:
@@ -75,8 +69,4 @@ def served(settings: values.Serve, probes: Probes) -> Iterator[None]:
             address = serving.Address.parse(settings.address, key="serve.address")
             server = serving.HttpServer(address, probes.pages, overload=probes.overload_of("serve.address"))
             stack.enter_context(probes.listening(server, str(address), lambda: serving.is_driver(address)))
-        if settings.grpc_health:
-            address = serving.Address.parse(settings.grpc_health, key="serve.grpc_health")
-            # Another process on this address would answer the kubelet's probes of this pod, so waiting for it is always an error.
-            stack.enter_context(probes.listening(grpc_health.HealthServer(str(address), probes.questions), str(address), lambda: False))
         yield

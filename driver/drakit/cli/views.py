@@ -67,7 +67,7 @@ class View:
 
 
 def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
-    """Yield the view of each family that is served or whose journal has claims. Raise SettingsError, JournalError."""
+    """Yield the view of each family that is served or whose journal has claims. Raises SettingsError, JournalError."""
     for family in composition.families_to_read(settings, only=only):
         seen = look(family)
         if family.is_served or seen.entries or seen.is_lost:
@@ -75,7 +75,7 @@ def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tu
 
 
 def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
-    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raise JournalError.
+    """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raises JournalError.
 
     ``with_unclaimed`` also reads what no claim has; a lost journal does not know that.
     """

@@ -60,7 +60,7 @@ AttributeValue = Scalar | tuple[str, ...] | tuple[int, ...] | tuple[bool, ...] |
 
 
 def check_attribute(value: AttributeValue, field: str) -> AttributeValue:
-    """Return the value. Raise InventoryError for a text over 64 bytes, an integer over 64 bits, and an empty or mixed list."""
+    """Return the value. Raises InventoryError for a text over 64 bytes, an integer over 64 bits, and an empty or mixed list."""
     if isinstance(value, tuple):
         if not value or len({type(element) for element in value}) != 1:
             raise errors.InventoryError("a list attribute needs at least one value, all of one type", field=field)

@@ -87,7 +87,7 @@ class Caller(Protocol):
         """Return the seconds until the caller stops waiting, 0 or less afterwards; None without a deadline. The kubelet waits 45 s."""
 
 
-class _Patient:
+class _NoDeadline:
     """A ``Caller`` that waits without a deadline."""
 
     def is_waiting(self) -> bool:
@@ -97,7 +97,7 @@ class _Patient:
         return None
 
 
-PATIENT = _Patient()
+NO_DEADLINE = _NoDeadline()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ class Grant(Generic[Config]):
     intent: records.Record = dataclasses.field(default_factory=records.empty)
     record: records.Record = dataclasses.field(default_factory=records.empty)
     found: cdi_edits.Edits | None = None
-    caller: Caller = dataclasses.field(default=PATIENT, compare=False, repr=False)
+    caller: Caller = dataclasses.field(default=NO_DEADLINE, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # The journal's records are frozen already; this checks what ``plan`` or ``recall`` just returned.

@@ -117,7 +117,7 @@ class Inventory:
     counter_sets: tuple[device.CounterSet, ...] = ()
     mixins: Mixins = dataclasses.field(default_factory=Mixins)
     _flattened: "Inventory | None" = dataclasses.field(init=False, repr=False, compare=False)
-    """The flat form, made once; None where this one is flat."""
+    """The flat form, made once; None if this one is flat."""
 
     def __post_init__(self) -> None:
         if any(offered_device.pool is not None for offered_device in self.devices):
@@ -161,7 +161,7 @@ class Inventory:
 
 
 def flat_devices(devices: Iterable[device.Device], mixins: Mixins) -> tuple[device.Device, ...]:
-    """Return the devices with their mixins applied. Raise InventoryError for a mixin that is not defined."""
+    """Return the devices with their mixins applied. Raises InventoryError for a mixin that is not defined."""
     shared = {mixin.name: mixin for mixin in mixins.device}
     drawn = {mixin.name: mixin.counters for mixin in mixins.consumption}
     return tuple(_flat_device(offered_device, shared, drawn) for offered_device in devices)

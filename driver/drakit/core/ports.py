@@ -65,7 +65,7 @@ class Journal(Protocol):
         """Return the intents of a device's grants, oldest claim first. The cost grows only with that device's grants."""
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        """Insert an absent claim as preparing, with its intents. Raise IllegalMoveError when the claim exists."""
+        """Insert an absent claim as preparing, with its intents. Raises IllegalMoveError when the claim exists."""
 
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         """Move a preparing claim to prepared, with all records and edits."""
@@ -90,7 +90,7 @@ class Notebook(Protocol):
         """Return the notes of a grant (``GrantEntry.key``) by key."""
 
     def note(self, uid: names.ClaimUid, grant: tuple[str, str, str, str], key: str, record: records.Record | None) -> None:
-        """Set a note, or delete it where ``record`` is None. Raise ClaimError when the grant is not prepared."""
+        """Set a note, or delete it where ``record`` is None. Raises ClaimError when the grant is not prepared."""
 
     def taints(self) -> Mapping[str, Sequence[device.Taint]]:
         """Return the taints of this boot by device."""
@@ -153,14 +153,14 @@ class ClaimSource(Protocol):
     """The source of allocated claims (drakit.kube.claims, or a file)."""
 
     def fetch(self, ref: claim.ClaimRef) -> claim.Claim:
-        """Return the present claim. Raise ClaimError when it is deleted, not allocated or replaced, ApiError when it cannot be read."""
+        """Return the present claim. Raises ClaimError when it is deleted, not allocated or replaced, ApiError when it cannot be read."""
 
 
 class ClaimStatuses(Protocol):
     """The device statuses of this driver on this node in claims (drakit.kube.status)."""
 
     def write(self, ref: claim.ClaimRef, change: claim_status.StatusChange) -> None:
-        """Write the change. Raise ClaimError when the claim is deleted, replaced or not allocated, ConfigError when the claim must be changed before
+        """Write the change. Raises ClaimError when the claim is deleted, replaced or not allocated, ConfigError when the claim must be changed before
         its status can be written, ApiError when the write is rejected or not answered.
         """
 
@@ -172,14 +172,14 @@ class Events(Protocol):
     """The Events for the users of claims (drakit.kube.events)."""
 
     def record(self, ref: claim.ClaimRef, event: context.Event, times: int, since: datetime.datetime) -> None:
-        """Record an Event for each user of the claim, with a count of ``times``. Raise ClaimError when the claim is deleted or replaced, ApiError."""
+        """Record an Event for each user of the claim, counted ``times``. Raises ClaimError when the claim is deleted or replaced, ApiError."""
 
 
 class ClaimList(Protocol):
     """The claims of the cluster that have devices of this driver (drakit.kube.claims)."""
 
     def allocated(self, driver: str, serves: Callable[[str, str], bool]) -> claim.Listed:
-        """Return the claims with a device of this driver for which ``serves(pool, device)`` is true, and the unreadable claims. Raise ApiError."""
+        """Return the claims with a device of this driver for which ``serves(pool, device)`` is true, and the unreadable claims. Raises ApiError."""
 
 
 class Bindings(Protocol):
@@ -196,16 +196,16 @@ class SliceStore(Protocol):
     """The ResourceSlices of this driver on this node, or of its cluster pools (drakit.kube.slices)."""
 
     def list(self) -> Sequence[resource_slice.Published]:
-        """Return all slices. Raise ApiError."""
+        """Return all slices. Raises ApiError."""
 
     def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
-        """Create one slice; the answer lacks the fields that the server dropped. Raise ApiError."""
+        """Create one slice; the answer lacks the fields that the server dropped. Raises ApiError."""
 
     def update(self, wanted: resource_slice.Update) -> resource_slice.Published:
-        """Replace one slice. Raise ApiError, with status 409 when it has changed."""
+        """Replace one slice. Raises ApiError, with status 409 when it has changed."""
 
     def delete(self, published: resource_slice.Published) -> None:
-        """Delete one slice, if it exists and is unchanged. Raise ApiError."""
+        """Delete one slice, if it exists and is unchanged. Raises ApiError."""
 
     def server(self) -> ApiServer:
         """Return the description of the API server, refreshed at intervals by reads only; the last one while the server does not answer.
@@ -221,17 +221,17 @@ class LeaseStore(Protocol):
     """One Lease of the cluster (drakit.kube.leases)."""
 
     def read(self) -> leader_election.Lease | None:
-        """Return the lease, None where there is none. Raise ApiError."""
+        """Return the lease, None if there is none. Raises ApiError."""
 
     def write(self, lease: leader_election.Lease) -> leader_election.Lease:
-        """Create the lease where its ``version`` is empty, else replace that version. Raise ApiError, with status 409 when it has changed."""
+        """Create the lease where its ``version`` is empty, else replace that version. Raises ApiError, with status 409 when it has changed."""
 
 
 class Locks(Protocol):
     """Named locks, shared by all threads and processes of this driver on the node (drakit.journal.locks)."""
 
     def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool]) -> contextlib.AbstractContextManager[None]:
-        """Hold all locks, acquired in sorted order to avoid a deadlock. Raise LockedError when ``wanted`` returns False while waiting."""
+        """Hold all locks, acquired in sorted order to avoid a deadlock. Raises LockedError when ``wanted`` returns False while waiting."""
 
 
 class Clock(Protocol):
@@ -357,7 +357,7 @@ class PodStore(Protocol):
         """Create the pod from the template, unless a pod of that name exists."""
 
     def state(self, name: str) -> PodState | None:
-        """Return the state of a pod, None where there is no pod of that name."""
+        """Return the state of a pod, None if there is no pod of that name."""
 
     def delete(self, name: str) -> None:
         """Delete a pod, if it exists. Its container ends within seconds, or is killed."""

@@ -30,7 +30,7 @@ class DocumentError(ValueError):
 
 
 def load(text: str) -> Any:
-    """Return the only document of a text, None for an empty text. Raise DocumentError."""
+    """Return the only document of a text, None for an empty text. Raises DocumentError."""
     check_limits(text)
     try:
         return yaml.load(text, Loader=Loader)  # noqa: S506 - a SafeLoader, made stricter
@@ -39,7 +39,7 @@ def load(text: str) -> Any:
 
 
 def load_all(text: str) -> list[Any]:
-    """Return all documents of a text. Raise DocumentError."""
+    """Return all documents of a text. Raises DocumentError."""
     check_limits(text)
     try:
         return list(yaml.load_all(text, Loader=Loader))

@@ -9,7 +9,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 def take(descriptor: int, *, shared: bool = False, seconds: float = SECONDS) -> None:
-    """Take the flock of an open file. Raise TimeoutError when another process still has it after ``seconds``, and OSError."""
+    """Take the flock of an open file. Raises TimeoutError when another process still has it after ``seconds``, and OSError."""
     operation = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     end, pause = time.monotonic() + seconds, _FIRST_PAUSE
     while True:

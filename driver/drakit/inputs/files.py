@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 def read_bytes(path: pathlib.Path, *, limit: int, follow_links: bool = True) -> bytes:
     """Return the content of a regular file with at most ``limit`` bytes.
 
-    Raise OSError with a readable reason as its ``strerror``, also for a file of another kind, for a longer one, and, without ``follow_links``, for a
+    Raises OSError with a readable reason as its ``strerror``, also for a file of another kind, for a longer one, and, without ``follow_links``, for a
     symbolic link in the last part of the path.
     """
     try:
@@ -45,7 +45,7 @@ def read_bytes(path: pathlib.Path, *, limit: int, follow_links: bool = True) -> 
 
 
 def read_text(path: pathlib.Path, *, limit: int, encoding: str = "utf-8", follow_links: bool = True) -> str:
-    """Return the text of a file. Raise OSError as ``read_bytes`` does, and for bytes that are not text."""
+    """Return the text of a file. Raises OSError as ``read_bytes`` does, and for bytes that are not text."""
     content = read_bytes(path, limit=limit, follow_links=follow_links)
     try:
         return content.decode(encoding)

@@ -72,12 +72,12 @@ _EDITS = FORMAT.converter(edits.Edits)
 
 
 def dump(value: object) -> str:
-    """Return compact ASCII JSON. Raise ValueError for NaN and infinities, which JSON cannot express."""
+    """Return compact ASCII JSON. Raises ValueError for NaN and infinities, which JSON cannot express."""
     return _COMPACT.encode(value)
 
 
 def read(converter: wire.Converter, text: str, path: str) -> Any:
-    """Return the decoded JSON text. Raise UnreadableError, whose message begins with the path of the field."""
+    """Return the decoded JSON text. Raises UnreadableError, whose message begins with the path of the field."""
     try:
         return wire.decode(converter, records.parse_strict(text), path)
     except errors.ConfigError as error:
@@ -87,7 +87,7 @@ def read(converter: wire.Converter, text: str, path: str) -> Any:
 
 
 def record(text: str, path: str) -> records.Record:
-    """Return the decoded text as a frozen JSON object. Raise UnreadableError."""
+    """Return the decoded text as a frozen JSON object. Raises UnreadableError."""
     value = read(wire.ANYTHING, text, path)
     if not isinstance(value, dict):
         raise UnreadableError(str(json_errors.wrong("an object", value).with_prefix(path)))
@@ -105,7 +105,7 @@ class ClaimRow(NamedTuple):
 
 
 class GrantRow(NamedTuple):
-    """The columns of ``grants`` except its claim. ``share_id`` is empty for an exclusive grant; a JSON column is None where the value is None.
+    """The columns of ``grants`` except its claim. ``share_id`` is empty for an exclusive grant; a JSON column is None if the value is None.
 
     ``pool`` is the node's own pool for all devices of a node. Their names are unique, and the snapshot has the suffix of the pool's name.
     """
@@ -143,7 +143,7 @@ def claim_row(entry: lifecycle.Entry) -> ClaimRow:
 
 
 def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
-    """Return the row of ``grants`` for a grant. Raise ValueError for a record, intent or parameters with NaN or an infinity."""
+    """Return the row of ``grants`` for a grant. Raises ValueError for a record, intent or parameters with NaN or an infinity."""
     return GrantRow(
         position=position,
         request=grant.request,
@@ -162,13 +162,13 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
 
 
 def prepared_row(grant: lifecycle.GrantEntry) -> PreparedRow:
-    """Return the stored values of a prepared grant. Raise ValueError for a record with NaN or an infinity."""
+    """Return the stored values of a prepared grant. Raises ValueError for a record with NaN or an infinity."""
     content = None if grant.edits is None else dump(_EDITS.encode(grant.edits))
     return PreparedRow(*grant.key, record=dump(records.thaw(grant.record)), edits=content)
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
-    """Return the entry of a claim's rows. Raise UnreadableError, whose message names the claim and the field."""
+    """Return the entry of a claim's rows. Raises UnreadableError, whose message names the claim and the field."""
     path = f"claim {claim.uid}"
     return lifecycle.Entry(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
@@ -179,7 +179,7 @@ def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
 
 
 def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
-    """Return the device that a claim holds by one grant. Raise UnreadableError."""
+    """Return the device that a claim holds by one grant. Raises UnreadableError."""
     path = f"claim {claim.uid}"
     in_grant = f"{path}: grants[{row.position}]"
     return lifecycle.Holding(
@@ -193,13 +193,13 @@ def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
 
 
 def held_device(uid: str, namespace: str, name: str, position: int, pool: str, device: str, snapshot: str) -> lifecycle.HeldDevice:
-    """Return the device of a grant, its pool and its claim. Raise UnreadableError."""
+    """Return the device of a grant, its pool and its claim. Raises UnreadableError."""
     held = _device(device, snapshot, f"claim {uid}: grants[{position}]")
     return held, held.pool_on(pool), claims.ClaimRef(uid=names.ClaimUid(uid), namespace=namespace, name=name)
 
 
 def intent(uid: str, position: int, text: str) -> records.Record:
-    """Return the intent of a grant. Raise UnreadableError."""
+    """Return the intent of a grant. Raises UnreadableError."""
     try:
         return _intent(text)
     except UnreadableError as error:
@@ -213,7 +213,7 @@ def _intent(text: str) -> records.Record:
 
 
 def state(text: str, path: str) -> lifecycle.State:
-    """Return the state of a column's text. Raise UnreadableError."""
+    """Return the state of a column's text. Raises UnreadableError."""
     return _choice(lifecycle.State, text, f"{path}: state")
 
 

@@ -23,7 +23,7 @@ _fixed = operator.itemgetter(*(index for index, name in enumerate(codec.GrantRow
 
 
 def of_claim(claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> tuple[int, int]:
-    """Return both digests of a claim. Raise UnicodeEncodeError for text that is not Unicode."""
+    """Return both digests of a claim. Raises UnicodeEncodeError for text that is not Unicode."""
     fixed: list[object] = [claim.uid, claim.namespace, claim.name]
     for grant in sorted(grants, key=_POSITION):
         fixed += _fixed(grant)
@@ -31,7 +31,7 @@ def of_claim(claim: codec.ClaimRow, grants: Sequence[codec.GrantRow]) -> tuple[i
 
 
 def of_prepared(boot_id: str, grants: Iterable[Prepared]) -> int:
-    """Return the digest of what ``complete`` writes: the boot, and each grant's record and edits. Raise UnicodeEncodeError as ``of_claim``."""
+    """Return the digest of what ``complete`` writes: the boot, and each grant's record and edits. Raises UnicodeEncodeError as ``of_claim``."""
     values: list[object] = [boot_id]
     for grant in sorted(grants, key=_POSITION):
         values += grant
@@ -39,7 +39,7 @@ def of_prepared(boot_id: str, grants: Iterable[Prepared]) -> int:
 
 
 def of_note(position: int, key: str, record: str) -> int:
-    """Return the digest of a note. Raise UnicodeEncodeError as ``of_claim``."""
+    """Return the digest of a note. Raises UnicodeEncodeError as ``of_claim``."""
     return _digest((position, key, record))
 
 

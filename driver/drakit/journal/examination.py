@@ -54,9 +54,9 @@ class Damage:
 def examine(
     path: pathlib.Path, migrations: Sequence[schema.Migration] = schema.MIGRATIONS, last_change: int | None = None
 ) -> Damage | None:
-    """Return the damage of a file, None for a usable one. ``last_change`` is the number of the mark, None where it is unknown.
+    """Return the damage of a file, None for a usable one. ``last_change`` is the number of the mark, None if it is unknown.
 
-    Raise sqlite3.Error if the file cannot be accessed.
+    Raises sqlite3.Error if the file cannot be accessed.
     """
     if (reason := _missing(path, last_change)) or not path.exists():
         return Damage(reason=reason) if reason else None
@@ -127,7 +127,7 @@ def _missing(path: pathlib.Path, last_change: int | None) -> str:
 
 
 def _unwritable(path: pathlib.Path, database: sqlite3.Connection) -> str:
-    """Return why SQLite cannot write to a file that could be written to; empty if it can. Raise sqlite3.Error if the file cannot be accessed."""
+    """Return why SQLite cannot write to a file that could be written to; empty if it can. Raises sqlite3.Error if the file cannot be accessed."""
     try:
         sqlite.check_writable(database)
     except sqlite3.Error as error:
@@ -181,7 +181,7 @@ class _Reading:
         self.is_served = False
 
     def read(self, database: sqlite3.Connection) -> None:
-        """Read all claims. Raise sqlite3.Error, and then keep those that were read before."""
+        """Read all claims. Raises sqlite3.Error, and then keep those that were read before."""
         self._read_meta(database)
         violation = database.execute("PRAGMA foreign_key_check").fetchone()
         self._blame(f"a row of {violation[0]} has no claim" if violation else "")

@@ -61,7 +61,7 @@ def as_journal_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def ensure_private_directory(path: pathlib.Path) -> None:
-    """Create the directory durably, or restrict its mode to 0700 with a log line. Raise JournalError."""
+    """Create the directory durably, or restrict its mode to 0700 with a log line. Raises JournalError."""
     with as_journal_errors(path):
         if not path.is_dir():
             path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def ensure_private_directory(path: pathlib.Path) -> None:
 
 
 def restrict_mode(path: pathlib.Path, mode: int = FILE_MODE) -> None:
-    """Remove the permissions beyond ``mode``, with a log line. A missing path is ignored. Raise JournalError."""
+    """Remove the permissions beyond ``mode``, with a log line. A missing path is ignored. Raises JournalError."""
     with as_journal_errors(path), contextlib.suppress(FileNotFoundError):
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -104,26 +104,26 @@ def check_regular(path: pathlib.Path) -> None:
 
 
 def create(path: pathlib.Path) -> None:
-    """Create an empty file of mode 0600 with a durable name. Raise JournalError."""
+    """Create an empty file of mode 0600 with a durable name. Raises JournalError."""
     with as_journal_errors(path):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE))
         sync_directory(path.parent)
 
 
 def sync_directory(path: pathlib.Path) -> None:
-    """Make names in the directory durable. Raise OSError."""
+    """Make names in the directory durable. Raises OSError."""
     with _opened_directory(path) as descriptor:
         os.fsync(descriptor)
 
 
 def make_gate(directory: pathlib.Path) -> None:
-    """Create the folder that ``gate`` locks. Raise JournalError."""
+    """Create the folder that ``gate`` locks. Raises JournalError."""
     ensure_private_directory(directory / _GATE)
 
 
 @contextlib.contextmanager
 def gate(directory: pathlib.Path) -> Iterator[None]:
-    """Exclude other processes while the journal's files are examined, set aside or created. Raise JournalError.
+    """Exclude other processes while the journal's files are examined, set aside or created. Raises JournalError.
 
     The lock is on the folder ``locks``, because no other user could ever open it; the data directory may have been open until its mode was
     restricted. Without that folder no process opens a journal, so no lock is needed.
@@ -171,7 +171,7 @@ class UseLock:
 
 
 def set_aside(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a database and its existing side files. Raise JournalError.
+    """Rename a database and its existing side files. Raises JournalError.
 
     The database is renamed first. A crash in between leaves side files without a database, which the next opening sets aside too. The other order
     could leave a database without its -wal, which would read as an older state.
@@ -183,7 +183,7 @@ def set_aside(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def new_aside_path(path: pathlib.Path) -> pathlib.Path | None:
-    """Return an unused path to set the database aside, None where no file exists."""
+    """Return an unused path to set the database aside, None if no file exists."""
     if not _existing_suffixes(path):
         return None
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -195,14 +195,14 @@ def new_aside_path(path: pathlib.Path) -> pathlib.Path | None:
 
 
 def move(path: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a file within its directory durably. Raise JournalError."""
+    """Rename a file within its directory durably. Raises JournalError."""
     with as_journal_errors(path):
         path.rename(target)
         sync_directory(target.parent)
 
 
 def last_aside_path(path: pathlib.Path) -> pathlib.Path | None:
-    """Return the newest database that was set aside beside ``path``, None where there is none."""
+    """Return the newest database that was set aside beside ``path``, None if there is none."""
     return max((other for other in path.parent.glob(f"{_ASIDE}*") if not other.name.endswith(SIDE_FILES)), default=None)
 
 

@@ -12,20 +12,20 @@ import pathlib
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from drakit.core import device, lifecycle, names, records
+from drakit.core import lifecycle, names, records
 from drakit.journal import codec, examination, files, opening, quarantine, sqlite, store
 
 DATABASE = files.DATABASE
 
 
 def exists(directory: pathlib.Path) -> bool:
-    """Return whether the directory has a journal. Raise JournalError if the directory cannot be accessed."""
+    """Return whether the directory has a journal. Raises JournalError if the directory cannot be accessed."""
     with files.as_journal_errors(directory):
         return any((directory / name).exists() for name in _names())
 
 
 def copy(directory: pathlib.Path, into: pathlib.Path) -> None:
-    """Copy the journal of a directory into an empty folder. Raise JournalError."""
+    """Copy the journal of a directory into an empty folder. Raises JournalError."""
     files.ensure_private_directory(into)
     with files.gate(directory):
         for name in _names():
@@ -75,14 +75,14 @@ def _backup(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def is_served(directory: pathlib.Path) -> bool:
-    """Return whether a driver that asks the API server for its claims has opened the journal. Raise JournalError."""
+    """Return whether a driver that asks the API server for its claims has opened the journal. Raises JournalError."""
     path = directory / DATABASE
     with sqlite.as_journal_errors(path), contextlib.closing(sqlite.connect_reader(path)) as database:
         return quarantine.served(database) is not False
 
 
 def integrity(directory: pathlib.Path) -> str:
-    """Return the errors of a full integrity check of a copy, an empty string for none. Raise JournalError if it cannot be checked."""
+    """Return the errors of a full integrity check of a copy, an empty string for none. Raises JournalError if it cannot be checked."""
     path = directory / DATABASE
     with sqlite.as_journal_errors(path), contextlib.closing(sqlite.connect_reader(path)) as database:
         results = [str(row[0]) for row in database.execute("PRAGMA integrity_check(20)")]
@@ -90,7 +90,7 @@ def integrity(directory: pathlib.Path) -> str:
 
 
 def damage(directory: pathlib.Path, last_change: int | None = None) -> str:
-    """Return why the journal of a directory is unreadable or behind, an empty string for a usable one. Raise JournalError.
+    """Return why the journal of a directory is unreadable or behind, an empty string for a usable one. Raises JournalError.
 
     ``last_change`` is the number of its mark, which was read before the journal was copied.
     """
@@ -107,7 +107,7 @@ def missing(directory: pathlib.Path, last_change: int | None, with_files: Collec
 
 
 def has_claims(directory: pathlib.Path) -> bool:
-    """Return whether a copy has claims. Raise JournalError if it cannot be read."""
+    """Return whether a copy has claims. Raises JournalError if it cannot be read."""
     path = directory / DATABASE
     with sqlite.as_journal_errors(path), contextlib.closing(sqlite.connect_reader(path)) as database:
         return bool(store.counts(database))
@@ -126,21 +126,6 @@ def entry_document(entry: lifecycle.Entry, notes: Sequence[Notes]) -> dict[str, 
         "bootID": entry.boot_id,
         "grants": [_grant(grant, grant_notes) for grant, grant_notes in zip(entry.grants, notes, strict=True)],
     }
-
-
-def taints_document(by_device: Mapping[str, Sequence[device.Taint]]) -> list[dict[str, object]]:
-    """Return the taints of all devices as one list."""
-    return [
-        {
-            "device": name,
-            "key": taint.key,
-            "value": taint.value,
-            "effect": taint.effect.value,
-            "timeAdded": None if taint.time_added is None else taint.time_added.isoformat(),
-        }
-        for name, taints in by_device.items()
-        for taint in taints
-    ]
 
 
 def _grant(grant: lifecycle.GrantEntry, notes: Notes) -> dict[str, object]:

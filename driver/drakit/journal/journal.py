@@ -43,7 +43,7 @@ class Journal:
 
     @classmethod
     def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str, evidence: examination.Evidence | None = None) -> Self:
-        """Open the journal of a data directory, and create both if they are missing. Raise JournalError, and the errors of ``evidence``.
+        """Open the journal of a data directory, and create both if they are missing. Raises JournalError, and the errors of ``evidence``.
 
         ``evidence`` is what shows that a journal is missing or behind, which is a quarantine too. A copy has none.
         """
@@ -66,28 +66,28 @@ class Journal:
         self.close()
 
     def entry(self, uid: names.ClaimUid) -> lifecycle.Entry | None:
-        """Return the claim's entry, None when it is absent. Raise JournalError."""
+        """Return the claim's entry, None when it is absent. Raises JournalError."""
         with self._reader() as database:
             rows = store.claim_rows(database, uid)
             return None if rows is None else codec.entry(*rows)
 
     def entries(self, *, edits: bool = True) -> Sequence[lifecycle.Entry]:
-        """Return a consistent snapshot of all entries, oldest first; without ``edits`` those are None. Raise JournalError."""
+        """Return a consistent snapshot of all entries, oldest first; without ``edits`` those are None. Raises JournalError."""
         with self._reader() as database:
             return tuple(codec.entry(claim, grants) for claim, grants in store.all_rows(database, edits=edits))
 
     def intents(self, claim: names.ClaimUid | None = None) -> Sequence[records.Record]:
-        """Return the intents of all grants or of one claim's grants, oldest claim first. Raise JournalError."""
+        """Return the intents of all grants or of one claim's grants, oldest claim first. Raises JournalError."""
         with self._reader() as database:
             return tuple(codec.intent(*row) for row in store.intents(database, claim))
 
     def counts(self) -> dict[lifecycle.State, int]:
-        """Return the number of claims in each state. Raise JournalError."""
+        """Return the number of claims in each state. Raises JournalError."""
         with self._reader() as database:
             return {lifecycle.State(state): count for state, count in store.counts(database).items()}
 
     def holdings(self, pool: str, devices: Collection[str], shares: Collection[str] = ()) -> Sequence[lifecycle.Holding]:
-        """Return the holdings of these devices, oldest claim first. Raise JournalError.
+        """Return the holdings of these devices, oldest claim first. Raises JournalError.
 
         The result has exclusive grants, grants of these shares, and one share of each device.
         """
@@ -95,17 +95,17 @@ class Journal:
             return tuple(codec.holding(*row) for row in store.holders(database, pool, devices, shares))
 
     def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
-        """Return the device of each grant that was made in a boot, without admin access, oldest claim first. Raise JournalError."""
+        """Return the device of each grant that was made in a boot, without admin access, oldest claim first. Raises JournalError."""
         with self._reader() as database:
             return tuple(codec.held_device(*row) for row in store.held_devices(database, boot_id))
 
     def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
-        """Return the intents of one device's grants, oldest claim first. Raise JournalError."""
+        """Return the intents of one device's grants, oldest claim first. Raises JournalError."""
         with self._reader() as database:
             return tuple(codec.intent(*row) for row in store.intents_of(database, pool, device))
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        """Insert an absent claim as preparing. Raise IllegalMoveError, ClaimError for a duplicate grant, JournalError."""
+        """Insert an absent claim as preparing. Raises IllegalMoveError, ClaimError for a duplicate grant, JournalError."""
         _check_grants(entry.grants)
         claim = codec.claim_row(entry)
         grants = [codec.grant_row(position, grant) for position, grant in enumerate(entry.grants)]
@@ -114,36 +114,36 @@ class Journal:
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         """Move a preparing claim to prepared, and store the boot and each grant's record and edits.
 
-        Raise IllegalMoveError, also for other grants than the claim was begun with, and JournalError.
+        Raises IllegalMoveError, also for other grants than the claim was begun with, and JournalError.
         """
         rows = [codec.prepared_row(grant) for grant in grants]
         self._commit(lambda database: store.complete(database, uid, rows, boot_id), synced=False)
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
-        """Update each grant's record and edits, and nothing else. Raise as ``complete`` does."""
+        """Update each grant's record and edits, and nothing else. Raises as ``complete`` does."""
         rows = [codec.prepared_row(grant) for grant in grants]
         self._commit(lambda database: store.refresh(database, uid, rows), synced=False)
 
     def begin_unprepare(self, uid: names.ClaimUid) -> None:
-        """Move a preparing, prepared or unpreparing claim to unpreparing. Raise IllegalMoveError, JournalError."""
+        """Move a preparing, prepared or unpreparing claim to unpreparing. Raises IllegalMoveError, JournalError."""
         self._commit(lambda database: store.begin_unprepare(database, uid), synced=False)
 
     def finish_unprepare(self, uid: names.ClaimUid) -> None:
-        """Delete an unpreparing claim. Raise IllegalMoveError, JournalError."""
+        """Delete an unpreparing claim. Raises IllegalMoveError, JournalError."""
         self._commit(lambda database: store.finish_unprepare(database, uid))
 
     def notes(self, uid: names.ClaimUid, grant: notebook.GrantKey) -> Mapping[str, records.Record]:
-        """Return the notes of a grant by key. Raise JournalError."""
+        """Return the notes of a grant by key. Raises JournalError."""
         with self._reader() as database:
             return notebook.notes_of(database, uid, grant)
 
     def note(self, uid: names.ClaimUid, grant: notebook.GrantKey, key: str, record: records.Record | None) -> None:
-        """Set a note of a prepared grant, or delete it where ``record`` is None. Raise ClaimError when the grant is not prepared, JournalError."""
+        """Set a note of a prepared grant, or delete it where ``record`` is None. Raises ClaimError when the grant is not prepared, JournalError."""
         text = None if record is None else codec.dump(records.thaw(record))
         self._commit(lambda database: notebook.set_note(database, uid, grant, key, text))
 
     def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:
-        """Return the taints of this boot by device. Raise JournalError."""
+        """Return the taints of this boot by device. Raises JournalError."""
         with self._reader() as database:
             return notebook.taints(database, self.boot_id)
 
@@ -152,7 +152,7 @@ class Journal:
         self._commit(lambda database: notebook.set_taint(database, device, taint, self.boot_id, since=since))
 
     def untaint(self, device: str, key: str) -> None:
-        """Remove the taints of a key from a device, if there are any. Raise JournalError."""
+        """Remove the taints of a key from a device, if there are any. Raises JournalError."""
         self._commit(lambda database: notebook.remove_taints(database, device, key))
 
     def pool(self) -> str:
@@ -173,21 +173,21 @@ class Journal:
         self._writer.relax()
 
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
-        """Return the claims that an unreadable file named and that are neither restored nor released; None where no journal is lost.
+        """Return the claims that an unreadable file named and that are neither restored nor released; None if no journal is lost.
 
-        Read the file, because another process may have restored the claims since this one opened the journal. Raise JournalError.
+        Read the file, because another process may have restored the claims since this one opened the journal. Raises JournalError.
         """
         with self._reader() as database:
             self.quarantine = quarantine.read(database)
         return None if self.quarantine is None else self.quarantine.lost
 
     def rebuilt(self) -> None:
-        """Record that the claims of a lost journal are restored, and end the quarantine. Raise JournalError."""
+        """Record that the claims of a lost journal are restored, and end the quarantine. Raises JournalError."""
         self._commit(quarantine.clear)
         self.quarantine = None
 
     def rebuilt_by_hand(self) -> bool:
-        """Record that all claims with CDI files are restored, and return whether the quarantine has ended. Raise JournalError.
+        """Record that all claims with CDI files are restored, and return whether the quarantine has ended. Raises JournalError.
 
         It does not end where a driver that asks the API server has opened the journal: only that can know that no other claim is missing.
         """
@@ -195,7 +195,7 @@ class Journal:
         return self.lost_claims() is None
 
     def released(self, uids: Collection[names.ClaimUid]) -> None:
-        """Record that these claims hold nothing any more, and remove them from the quarantine record. Raise JournalError."""
+        """Record that these claims hold nothing any more, and remove them from the quarantine record. Raises JournalError."""
 
         def remove(database: sqlite3.Connection) -> None:
             self.quarantine = quarantine.release(database, uids)
@@ -203,7 +203,7 @@ class Journal:
         self._commit(remove)
 
     def forget(self, uid: names.ClaimUid, *, state: lifecycle.State | None = None) -> None:
-        """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that. Raise JournalError."""
+        """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that. Raises JournalError."""
         self._commit(lambda database: store.forget(database, uid, state))
 
     def _commit(self, change: sqlite.Change, *, synced: bool = True) -> None:

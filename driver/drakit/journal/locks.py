@@ -31,7 +31,7 @@ Wanted = Callable[[], bool]
 
 
 class FileLocks:
-    """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), created if missing. Raise JournalError.
+    """The locks of one kind in a data directory, in its folder ``kind`` (0700, files 0600), created if missing. Raises JournalError.
 
     ``disposable`` locks are for names that never recur, such as claim UIDs. Each locks one byte, chosen by a digest of the name, of one shared file,
     because creating and removing a file for each would be the most expensive part of a lock. Names with the same byte wait for each other. ``meter``
@@ -52,7 +52,7 @@ class FileLocks:
     def hold(self, lock_names: Iterable[str], wanted: Wanted) -> Iterator[None]:
         """Hold all locks for the body. Wait for them while ``wanted`` returns True, then raise LockedError.
 
-        Raise InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
+        Raises InventoryError for a name that is not a DNS label, JournalError when a file cannot be opened, and RuntimeError when this thread
         already holds locks of this kind, because more would break the order.
         """
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})

@@ -40,7 +40,7 @@ class Mark:
         self._has_failed = False
 
     def read(self) -> int | None:
-        """Return the number of the last change; None where there is no mark of this boot."""
+        """Return the number of the last change; None if there is no mark of this boot."""
         try:
             descriptor = os.open(self._path, _OPEN)
             try:
@@ -76,7 +76,7 @@ class Mark:
 
 
 def _make_size(descriptor: int, size: int) -> None:
-    """Empty a file of another size, which has other content. Raise OSError, also for another kind of file."""
+    """Empty a file of another size, which has other content. Raises OSError, also for another kind of file."""
     state = os.fstat(descriptor)
     if not stat.S_ISREG(state.st_mode):
         raise OSError(None, "not a regular file; remove it")

@@ -51,7 +51,7 @@ def open_file(
     evidence: examination.Evidence | None = None,
     migrations: Sequence[schema.Migration] = schema.MIGRATIONS,
 ) -> Opened:
-    """Open the journal of a data directory, and create, migrate or replace it if needed. Raise JournalError, and the errors of ``evidence``."""
+    """Open the journal of a data directory, and create, migrate or replace it if needed. Raises JournalError, and the errors of ``evidence``."""
     files.check_data_directory(directory, SUFFIXES)
     files.ensure_private_directory(directory)
     files.make_gate(directory)
@@ -153,7 +153,7 @@ def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str)
 
 
 def finish_replacement(path: pathlib.Path) -> None:
-    """Finish a replacement that an earlier process began, or remove its unfinished successor. Raise JournalError, sqlite3.Error."""
+    """Finish a replacement that an earlier process began, or remove its unfinished successor. Raises JournalError, sqlite3.Error."""
     successor = _successor(path)
     if not successor.exists():
         return
@@ -168,7 +168,7 @@ def finish_replacement(path: pathlib.Path) -> None:
 def replace(path: pathlib.Path, damage: examination.Damage, migrations: Sequence[schema.Migration], last_change: int) -> None:
     """Rename an unreadable journal, and replace it by a new one with the decodable rows. The caller has the exclusive use lock.
 
-    Raise JournalError, sqlite3.Error. After an error the file has its old name.
+    Raises JournalError, sqlite3.Error. After an error the file has its old name.
     """
     moved = files.new_aside_path(path)
     target = moved or files.last_aside_path(path) or path
@@ -220,7 +220,7 @@ def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def _committed(successor: pathlib.Path) -> quarantines.Quarantine | None:
-    """Return the quarantine record of a committed successor, None where it was not committed."""
+    """Return the quarantine record of a committed successor, None if it was not committed."""
     with contextlib.closing(sqlite.connect(successor)) as database:
         try:
             return quarantines.read(database) if schema.has_tables(database) else None

@@ -36,7 +36,7 @@ _CONVERTER = codec.FORMAT.converter(Quarantine)
 
 
 def read(database: sqlite3.Connection) -> Quarantine | None:
-    """Return the quarantine record, None where no claim is missing. Raise UnreadableError."""
+    """Return the quarantine record, None if no claim is missing. Raises UnreadableError."""
     text = schema.meta(database, KEY)
     if text is None:
         return None
@@ -60,7 +60,7 @@ def release(database: sqlite3.Connection, released: Collection[names.ClaimUid]) 
 
 
 def served(database: sqlite3.Connection) -> bool | None:
-    """Return whether a driver that asks the API server has opened the journal; None where an older version made it."""
+    """Return whether a driver that asks the API server has opened the journal; None if an older version made it."""
     text = schema.meta(database, _SERVED_KEY)
     return None if text is None else text == "1"
 

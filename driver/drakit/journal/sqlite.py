@@ -37,14 +37,14 @@ _FIXES = {
 
 
 def connect(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection to an existing file, in autocommit mode, usable from any thread. Raise sqlite3.Error."""
+    """Return a connection to an existing file, in autocommit mode, usable from any thread. Raises sqlite3.Error."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
 
 
 def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection whose commits survive a power cut (WAL, one fsync a commit). Raise sqlite3.Error or JournalError."""
+    """Return a connection whose commits survive a power cut (WAL, one fsync a commit). Raises sqlite3.Error or JournalError."""
     with _closing_on_error(connect(path)) as connection:
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
@@ -55,19 +55,19 @@ def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
 
 
 def wait_for_disk(connection: sqlite3.Connection, *, wait: bool) -> None:
-    """Set whether commits return once the disk has them, or already once the kernel has. Not inside a transaction. Raise sqlite3.Error."""
+    """Set whether commits return once the disk has them, or already once the kernel has. Not inside a transaction. Raises sqlite3.Error."""
     connection.execute(f"PRAGMA synchronous = {'FULL' if wait else 'NORMAL'}")
 
 
 def connect_reader(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection that cannot write. Raise sqlite3.Error."""
+    """Return a connection that cannot write. Raises sqlite3.Error."""
     with _closing_on_error(connect(path)) as connection:
         connection.execute("PRAGMA query_only = ON")
         return connection
 
 
 def connect_examiner(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection that also reads text that is not UTF-8; such text cannot be encoded again. Raise sqlite3.Error."""
+    """Return a connection that also reads text that is not UTF-8; such text cannot be encoded again. Raises sqlite3.Error."""
     connection = connect(path)
     connection.text_factory = _decode_text
     return connection
@@ -129,7 +129,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Run the reads of the body in one transaction, so that they see the same state. Raise sqlite3.Error."""
+    """Run the reads of the body in one transaction, so that they see the same state. Raises sqlite3.Error."""
     connection.execute("BEGIN")
     try:
         yield
@@ -198,7 +198,7 @@ class Writer:
     def commit(self, change: Change, *, synced: bool = True) -> None:
         """Run a change, and return when it survives the death of this process and, if ``synced``, a power cut.
 
-        Raise the error of the change, or JournalError when it cannot be written.
+        Raises the error of the change, or JournalError when it cannot be written.
         """
         queued = _QueuedChange(change, synced=synced)
         with self._guard:
@@ -272,7 +272,7 @@ class Writer:
 
 
 def _run_in_savepoint(connection: sqlite3.Connection, queued: _QueuedChange) -> int:
-    """Run a change in a savepoint, and roll it back if it fails. Raise an error of SQLite, because it fails the whole batch."""
+    """Run a change in a savepoint, and roll it back if it fails. Raises an error of SQLite, because it fails the whole batch."""
     connection.execute("SAVEPOINT change")
     digest = 0
     try:

@@ -61,7 +61,7 @@ _CLAIM_COLUMNS = len(codec.ClaimRow._fields)
 
 
 def claim_rows(connection: sqlite3.Connection, uid: names.ClaimUid) -> Rows | None:
-    """Return the rows of one claim, None where it is absent."""
+    """Return the rows of one claim, None if it is absent."""
     return next(_grouped(connection.execute(_SELECT_ONE, (uid,))), None)
 
 
@@ -162,7 +162,7 @@ def refresh(connection: sqlite3.Connection, uid: names.ClaimUid, grants: Sequenc
 def _update_grants(
     connection: sqlite3.Connection, uid: names.ClaimUid, seq: int, grants: Sequence[codec.PreparedRow]
 ) -> Sequence[digests.Prepared]:
-    """Update record and edits of the grants that the claim was begun with, and return them. Raise IllegalMoveError for any other grants."""
+    """Update record and edits of the grants that the claim was begun with, and return them. Raises IllegalMoveError for any other grants."""
     begun = connection.execute("SELECT position, request, pool, device, share_id FROM grants WHERE claim = ?", (seq,))
     positions = {tuple(key): position for position, *key in begun}
     by_key = {(row.request, row.pool, row.device, row.share_id): row for row in grants}
@@ -208,7 +208,7 @@ class _Moving(NamedTuple):
 
 
 def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifecycle.Move) -> _Moving:
-    """Return the claim with its state after the move. Raise IllegalMoveError."""
+    """Return the claim with its state after the move. Raises IllegalMoveError."""
     row = connection.execute("SELECT seq, state, boot_id, prepared_digest FROM claims WHERE uid = ?", (uid,)).fetchone()
     if row is None:
         return _Moving(0, lifecycle.after(lifecycle.State.ABSENT, move), "", digests.UNKNOWN)
@@ -265,7 +265,7 @@ class Salvage:
 
 
 def notes_of(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
-    """Return the notes of one grant by key. Raise UnreadableError."""
+    """Return the notes of one grant by key. Raises UnreadableError."""
     row = database.execute(_SELECT_POSITION, (uid, *grant)).fetchone()
     if row is None:
         return {}
@@ -274,7 +274,7 @@ def notes_of(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey)
 
 
 def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey, key: str, text: str | None) -> None:
-    """Set a note of a prepared grant, or delete it where ``text`` is None. Raise ClaimError when the grant is not prepared."""
+    """Set a note of a prepared grant, or delete it where ``text`` is None. Raises ClaimError when the grant is not prepared."""
     row = database.execute(_SELECT_POSITION, (uid, *grant)).fetchone()
     if row is None or row[2] != lifecycle.State.PREPARED.value:
         raise errors.ClaimError(
@@ -288,7 +288,7 @@ def set_note(database: sqlite3.Connection, uid: names.ClaimUid, grant: GrantKey,
 
 
 def taints(database: sqlite3.Connection, boot_id: str) -> Mapping[str, tuple[devices.Taint, ...]]:
-    """Return the taints of a boot by device, in order of key. Raise UnreadableError."""
+    """Return the taints of a boot by device, in order of key. Raises UnreadableError."""
     by_device: dict[str, list[devices.Taint]] = {}
     for row in database.execute("SELECT * FROM taints WHERE boot_id = ? ORDER BY device, key, effect", (boot_id,)):
         by_device.setdefault(row[0], []).append(_taint(TaintRow(*row)))

@@ -16,7 +16,7 @@ _SIZE_MAX = 64 << 20
 
 
 def tracked(path: pathlib.Path) -> frozenset[names.ClaimUid] | None:
-    """Return the claims that the kubelet still tracks; None where the file is missing, unreadable, or in another format."""
+    """Return the claims that the kubelet still tracks; None if the file is missing, unreadable, or in another format."""
     try:
         with path.open("rb") as file:
             outer = json.loads(file.read(_SIZE_MAX))

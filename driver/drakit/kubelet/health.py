@@ -103,7 +103,7 @@ class HealthBoard:
 
     @contextlib.contextmanager
     def watcher(self) -> Iterator[threading.Event]:
-        """Yield an event that is set at every change and at the end. Raise RetryError for too many watchers."""
+        """Yield an event that is set at every change and at the end. Raises RetryError for too many watchers."""
         wake = threading.Event()
         with self._lock:
             if len(self._watchers) >= WATCHERS_MAX:

@@ -50,7 +50,7 @@ class MetadataFiles:
     def add(
         self, ref: claim.ClaimRef, pod_claim_name: str, grant: lifecycle.GrantEntry, more: Mapping[str, devices.AttributeValue]
     ) -> edits.Mount:
-        """Add a device to the request's file, and return the mount of the file for a container. Raise CdiError.
+        """Add a device to the request's file, and return the mount of the file for a container. Raises CdiError.
 
         ``pod_claim_name`` is the pod's name for the claim, empty unless the claim was made from a template. ``more`` are attributes that extend and
         override those of the device.
@@ -77,14 +77,14 @@ class MetadataFiles:
         return pathlib.PurePath(mount.host_path).is_relative_to(self._folder)
 
     def update(self, uid: names.ClaimUid, device: str, network: claim_status.NetworkStatus) -> bool:
-        """Write a device's network data for running containers, and return whether a file of the claim has the device. Raise CdiError."""
+        """Write a device's network data for running containers, and return whether a file of the claim has the device. Raises CdiError."""
         folder = self._claim_folder(uid)
         with self._lock, _as_cdi_errors(folder):
             written = [self._update(path, device, _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
         return any(written)
 
     def remove(self, uid: names.ClaimUid) -> None:
-        """Remove all files of a claim, if there are any. Raise CdiError."""
+        """Remove all files of a claim, if there are any. Raises CdiError."""
         folder = self._claim_folder(uid)
         with self._lock, _as_cdi_errors(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)

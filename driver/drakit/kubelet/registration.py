@@ -91,7 +91,7 @@ class Registrar:
         return self._server.path
 
     def start(self) -> None:
-        """Create the registration socket. Raise SettingsError when the folder is missing or cannot be written."""
+        """Create the registration socket. Raises SettingsError when the folder is missing or cannot be written."""
         sockets.clear_registry(self._folder, self._plugin.name)
         self._server.start()
 

@@ -67,7 +67,7 @@ class SocketServer:
         self._changing = threading.Lock()
 
     def start(self) -> None:
-        """Bind and serve. Raise SettingsError, with nothing left behind, when the path cannot be used."""
+        """Bind and serve. Raises SettingsError, with nothing left behind, when the path cannot be used."""
         unix_sockets.check_path(self.path)
         with contextlib.ExitStack() as undo:
             _prepare_folder(self.path.parent, create=self._make_folder)
@@ -81,7 +81,7 @@ class SocketServer:
     def renew(self, grace: float) -> None:
         """Serve on a new socket in place of a deleted one; calls on the old one have ``grace`` seconds to finish. Do nothing after ``stop``.
 
-        Raise SettingsError, with nothing changed, when another file is at the path or the whole folder was replaced.
+        Raises SettingsError, with nothing changed, when another file is at the path or the whole folder was replaced.
         """
         with self._changing:
             if self._serving is not None:

@@ -33,14 +33,14 @@ def service_path(folder: pathlib.Path, instance: str = "") -> pathlib.Path:
 
 
 def check_instance(instance: str) -> str:
-    """Return an instance that is empty or a lower-case UUID, as pods have. Raise SettingsError."""
+    """Return an instance that is empty or a lower-case UUID, as pods have. Raises SettingsError."""
     if instance and not names.is_uid(instance):
         raise errors.SettingsError(f"{instance!r} is not the UID of a pod; pass metadata.uid by the downward API", key="node.pod_uid")
     return instance
 
 
 def clear_registry(folder: pathlib.Path, driver: str) -> None:
-    """Remove the registration sockets of dead instances of this driver. Raise SettingsError."""
+    """Remove the registration sockets of dead instances of this driver. Raises SettingsError."""
     with contextlib.suppress(OSError):  # If the folder cannot be read, ``registered`` raises SettingsError.
         unix_sockets.clear_unfinished(folder, label(driver))
     for path in registered(folder, driver):
@@ -95,7 +95,7 @@ def _living(folder: pathlib.Path, driver: str, besides: pathlib.Path) -> Iterato
 
 
 def registered(folder: pathlib.Path, driver: str) -> Iterator[pathlib.Path]:
-    """Yield all registration sockets of a driver, stale ones too. Raise SettingsError if the folder cannot be read."""
+    """Yield all registration sockets of a driver, stale ones too. Raises SettingsError if the folder cannot be read."""
     own = re.compile(rf"(?:{re.escape(driver)}|{_short(driver)})(?:-{_INSTANCE})?-[0-9a-f]{{8}}-reg\.sock")
     try:
         yield from [path for path in folder.iterdir() if own.fullmatch(path.name)]

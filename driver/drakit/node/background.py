@@ -61,7 +61,7 @@ class KubeletPorts:
 
 
 class BackgroundServices:
-    """The background services of one node. ``failed`` is called when a loop dies of a bug; ``api`` is None where there is no API server."""
+    """The background services of one node. ``failed`` is called when a loop dies of a bug; ``api`` is None if there is no API server."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class BackgroundServices:
         self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
     def start(self) -> None:
-        """Start the services. Raise the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
+        """Start the services. Raises the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
         sinks = driver_context.ReportSinks(rediscover=self.wake, health=self._kubelet.health)
         if self._api is not None:
             reporter = device_status.StatusReporter(

@@ -165,7 +165,7 @@ class Binding:
             self._report(ref, {_key(result): _success(result) for result in results})
 
     def _claim(self, ref: claims.ClaimRef) -> claims.Claim | None:
-        """Return the claim as the API server has it, None where it is not allocated. Raise ApiError, and ClaimError for an invalid claim."""
+        """Return the claim as the API server has it, None if it is not allocated. Raises ApiError, and ClaimError for an invalid claim."""
         try:
             return self._claims.fetch(ref)
         except errors.ClaimError as error:

@@ -24,7 +24,7 @@ class Journal(ports.Journal, Protocol):
     """The journal with its counts (``journal.Journal``)."""
 
     def counts(self) -> Mapping[lifecycle.State, int]:
-        """Return the number of claims in each state. Raise JournalError."""
+        """Return the number of claims in each state. Raises JournalError."""
 
 
 class DeferredReleases:
@@ -50,7 +50,7 @@ class DeferredReleases:
                 _log.error("listing unpreparing claims failed", error=str(error))
 
     def check(self, stop: threading.Event) -> int:
-        """Retry every unpreparing claim once, and return the number of released ones. Raise JournalError."""
+        """Retry every unpreparing claim once, and return the number of released ones. Raises JournalError."""
         unpreparing: Sequence[names.ClaimUid] = ()
         if self._journal.counts().get(lifecycle.State.UNPREPARING):
             unpreparing = [entry.claim.uid for entry in self._journal.entries(edits=False) if entry.state is lifecycle.State.UNPREPARING]

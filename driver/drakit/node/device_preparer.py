@@ -75,7 +75,7 @@ class DevicePreparer:
         """Prepare the devices of a claim that was begun in this boot, commit them, and return the grants as the journal has them.
 
         ``pod_claim_name`` is the claim's name in its pod. Commit even if the caller has gone meanwhile: a late Unprepare waits for the claim's lock.
-        Raise CallerGoneError between two devices when the caller has gone, and the errors of the author.
+        Raises CallerGoneError between two devices when the caller has gone, and the errors of the author.
         After CallerGoneError and RetryError the journal says which devices are finished.
         """
         results = self._prepare_unfinished(entry, caller)
@@ -93,7 +93,7 @@ class DevicePreparer:
 
         Journal new edits and records first, then rewrite a CDI file that is lost or altered. An empty record from the author means that the device's
         hardware state is gone: drop the old record durably, and prepare the device as for the first time.
-        Raise the errors of the author, with ``STAYS_PREPARED`` in the text where only deleting the pods helps. The claim stays prepared.
+        Raises the errors of the author, with ``STAYS_PREPARED`` in the text where only deleting the pods helps. The claim stays prepared.
         """
         try:
             results = self._prepare_unfinished(entry, caller)
@@ -118,7 +118,7 @@ class DevicePreparer:
         """Call the author's ``prepare`` again for each device of a prepared claim, and store and write new edits. Return whether there were any.
 
         Unlike ``verify``, leave a device as it is whose hardware state is gone, and device metadata too: no call of the kubelet waits for it.
-        Raise the errors of the author.
+        Raises the errors of the author.
         """
         self.drop(entry.claim.uid)
         results = self._prepare_unfinished(entry, caller)
@@ -192,7 +192,7 @@ class DevicePreparer:
         self._cache(entry, results)
 
     def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
-        """Bind and prepare devices, all at once where the driver prepares whole claims. Raise TypeError for a result that is no valid Prepared."""
+        """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
         grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
         with self._verbs.run("prepare", ref, stored):
             advanced.bind(self._author, grants)

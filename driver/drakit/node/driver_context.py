@@ -118,13 +118,13 @@ class NodeDriverContext:
         return self._notebook.notes(grant.claim.uid, _key(grant))
 
     def set_state(self, grant: Grant, key: str, record: records.Record | None) -> None:
-        """Store a record of a prepared grant durably; None deletes it. Raise ClaimError when the grant is no longer prepared."""
+        """Store a record of a prepared grant durably; None deletes it. Raises ClaimError when the grant is no longer prepared."""
         if not 0 < len(key) <= NOTE_KEY_MAX:
             raise errors.ConfigError(f"{key!r} must have 1 to {NOTE_KEY_MAX} characters", field="note.key")
         self._notebook.note(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
 
     def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:
-        """Hold device locks. Raise RuntimeError inside a verb, which holds device locks already, and LockedError once the wait is over."""
+        """Hold device locks. Raises RuntimeError inside a verb, which holds device locks already, and LockedError once the wait is over."""
         end = self._clock.monotonic() + context.LOCK_SECONDS
         return self._locks.hold(lock_names, wanted or (lambda: self._clock.monotonic() < end))
 

@@ -181,7 +181,7 @@ class Engine:
     def refresh_edits(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
         """Store and write the new edits of a claim that is prepared in this boot, and return whether there were any.
 
-        Raise the errors of the author's ``prepare``; the claim stays prepared.
+        Raises the errors of the author's ``prepare``; the claim stays prepared.
         """
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
@@ -259,7 +259,7 @@ class Engine:
             _log.info("claim unprepared", claim=str(ref), claim_uid=ref.uid)
 
     def release(self, uid: names.ClaimUid, caller: ports.Caller) -> bool:
-        """Undo a claim that is still unpreparing, and return whether it was. Raise ReleaseDeferredError and the errors of the author."""
+        """Undo a claim that is still unpreparing, and return whether it was. Raises ReleaseDeferredError and the errors of the author."""
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None or entry.state is not lifecycle.State.UNPREPARING:
@@ -271,7 +271,7 @@ class Engine:
     def bind(self, ref: claims.ClaimRef, caller: ports.Caller) -> Sequence[Grant]:
         """Make the claim's devices with binding conditions ready before its pod is bound, and return their grants.
 
-        Raise the errors that ``prepare`` reports. ConfigError and DeviceGoneError undo the claim. After any other error the claim stays begun: the
+        Raises the errors that ``prepare`` reports. ConfigError and DeviceGoneError undo the claim. After any other error the claim stays begun: the
         next call continues it, or ``abandon`` undoes it.
         """
         with self._meter.phase("fetch"):
@@ -302,7 +302,7 @@ class Engine:
                 return to_bind
 
     def abandon(self, ref: claims.ClaimRef, claim: claims.Claim | None, caller: ports.Caller) -> bool:
-        """Undo a begun claim whose allocation changed (``claim`` is None where it has none), and return whether anything was undone.
+        """Undo a begun claim whose allocation changed (``claim`` is None if it has none), and return whether anything was undone.
 
         A prepared claim stays as it is.
         """

@@ -75,7 +75,7 @@ class InventoryCache:
         return self._current.number
 
     def refresh(self) -> None:
-        """Discover again. Raise the errors of discover(), and then keep the last inventory."""
+        """Discover again. Raises the errors of discover(), and then keep the last inventory."""
         with self._discovering:
             try:
                 discovered = self._author.discover()

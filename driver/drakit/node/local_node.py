@@ -143,7 +143,7 @@ class LocalNode:
         *,
         checks_new: bool = False,
     ) -> Self:
-        """Open the journal and the CDI directory and, unless the journal is lost, recover. Raise JournalError, CdiError, SettingsError.
+        """Open the journal and the CDI directory and, unless the journal is lost, recover. Raises JournalError, CdiError, SettingsError.
 
         While ``is_lost``, a driver does not serve: first ``restorer`` restores the claims, then ``recover`` runs. A command may prepare and unprepare
         other claims than the missing ones. With ``checks_new`` a new journal counts as lost until the API server was asked for claims.
@@ -179,7 +179,7 @@ class LocalNode:
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
         """Restore the claims of a lost journal by hand, without devices that are gone. Return those that failed, with the reason.
 
-        If none failed and no driver asks the API server, the journal is no longer lost. Raise ApiError when the list fails, JournalError.
+        If none failed and no driver asks the API server, the journal is no longer lost. Raises ApiError when the list fails, JournalError.
         """
         with self.restorer.alone(recovery.Deadline().is_waiting):
             failed = self.restorer.restore(listing, without_devices=True, by_hand=True)

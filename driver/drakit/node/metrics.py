@@ -4,9 +4,7 @@ Every metric has the label ``driver``. Gauges that mirror a state (live claims, 
 cost nothing in between and are never stale. Label values come from fixed sets or from the inventory, never from claims.
 """
 
-import bisect
 import collections
-import dataclasses
 import importlib.metadata
 import itertools
 import platform
@@ -29,6 +27,7 @@ _log = logs.get_logger(__name__)
 PREFIX = "drakit"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 CONTENT_TYPE = exposition.CONTENT_TYPE_LATEST
+Histogram = prometheus_client.Histogram
 
 Labels = Mapping[str, str]
 Reading = tuple[Labels, float]
@@ -67,11 +66,9 @@ class Metrics:
         """Return the metrics of one driver."""
         return DriverMetrics(self, driver)
 
-    def durations(self, name: str, documentation: str, labels: Sequence[str]) -> "Durations":
+    def durations(self, name: str, documentation: str, labels: Sequence[str]) -> Histogram:
         """Register and return a new histogram of seconds."""
-        histogram = Durations(name, documentation, labels, buckets=BUCKETS)
-        self._registry.register(histogram)
-        return histogram
+        return Histogram(name, documentation, labels, buckets=BUCKETS, registry=self._registry)
 
     def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
         """Register a gauge whose labels and values ``read`` returns at each scrape. If ``read`` raises, that scrape has none of its readings,
@@ -107,62 +104,6 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
         return exposition.generate_latest(self._registry)
-
-
-@dataclasses.dataclass(kw_only=True)
-class _Samples:
-    """The state of a histogram under one set of label values: the count of each bucket (the last has no bound) and the sum of seconds."""
-
-    counts: list[int]
-    seconds: float = 0.0
-
-
-class Durations(collectors.Collector):
-    """A histogram whose ``buckets`` are ascending upper bounds in seconds. Thread-safe; a collection is a consistent snapshot.
-
-    Every claim adds eight observations. The library's histogram takes one lock for the sum and another for the bucket, so it is slower.
-    """
-
-    def __init__(self, name: str, documentation: str, labels: Sequence[str], *, buckets: Sequence[float]) -> None:
-        self._name, self._documentation, self._labels = name, documentation, tuple(labels)
-        self._buckets = tuple(buckets)
-        self._bounds = (*map(utils.floatToGoString, self._buckets), "+Inf")
-        self._samples_by_labels: dict[tuple[str, ...], _Samples] = {}
-        self._guard = threading.Lock()
-
-    def begin(self, labels: tuple[str, ...]) -> None:
-        """Export zero samples for these label values before the first observation."""
-        with self._guard:
-            self._samples_by_labels.setdefault(labels, self._zero())
-
-    def _zero(self) -> _Samples:
-        return _Samples(counts=[0] * len(self._bounds))
-
-    def observe(self, labels: tuple[str, ...], seconds: float) -> None:
-        """Add one duration under these label values."""
-        bucket = bisect.bisect_left(self._buckets, seconds)
-        with self._guard:
-            samples = self._samples_by_labels.get(labels)
-            if samples is None:
-                samples = self._samples_by_labels[labels] = self._zero()
-            samples.counts[bucket] += 1
-            samples.seconds += seconds
-
-    def describe(self) -> Iterable[prometheus_core.Metric]:
-        """Return the metric family without samples."""
-        return [self._family()]
-
-    def collect(self) -> Iterable[prometheus_core.Metric]:
-        """Return the metric family with its present samples."""
-        with self._guard:
-            snapshot = [(labels, tuple(samples.counts), samples.seconds) for labels, samples in self._samples_by_labels.items()]
-        family = self._family()
-        for labels, counts, seconds in snapshot:
-            family.add_metric(labels, list(zip(self._bounds, map(float, itertools.accumulate(counts)), strict=True)), seconds)
-        return [family]
-
-    def _family(self) -> prometheus_core.HistogramMetricFamily:
-        return prometheus_core.HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
 
 
 class _CallbackGauge(collectors.Collector):
@@ -292,15 +233,15 @@ class DriverMetrics(timing.ClaimTimer):
         for counter in (metrics.slice_writes, metrics.publish_failures, metrics.watch_restarts):
             counter.labels(driver)
         for verb, outcome in itertools.product(("prepare", "unprepare"), ("ok", "error")):
-            metrics.calls.begin((driver, verb, outcome))
+            metrics.calls.labels(driver, verb, outcome)
 
     def observe_claim(self, verb: str, *, ok: bool, seconds: float) -> None:
         """Observe the duration of one claim; ``verb`` is prepare or unprepare."""
-        self._metrics.calls.observe((self._driver, verb, "ok" if ok else "error"), seconds)
+        self._metrics.calls.labels(self._driver, verb, "ok" if ok else "error").observe(seconds)
 
     def observe_phase(self, phase: str, *, ok: bool, seconds: float) -> None:
         """Observe the duration of one phase of a claim; ``ok`` is the outcome of its claim."""
-        self._metrics.phases.observe((self._driver, phase, "ok" if ok else "error"), seconds)
+        self._metrics.phases.labels(self._driver, phase, "ok" if ok else "error").observe(seconds)
 
     def published(self, writes: int) -> None:
         """Count the slices that one reconciliation wrote."""

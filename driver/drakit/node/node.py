@@ -124,7 +124,7 @@ class Node:
     def start(self) -> None:
         """Serve and publish. Return once the sockets listen, or at once where a lost journal must be restored first.
 
-        Raise SettingsError when a socket cannot be created, and the errors of the author's start.
+        Raises SettingsError when a socket cannot be created, and the errors of the author's start.
         """
         try:
             self.background.start()
@@ -191,7 +191,7 @@ class Node:
         return self.background.tainted(self.local.offered.flat)
 
     def claims(self) -> dict[lifecycle.State, int]:
-        """Return the number of claims in each state. Raise JournalError."""
+        """Return the number of claims in each state. Raises JournalError."""
         return self.local.journal.counts()
 
     def device_health(self) -> dict[contexts.Health, int]:
@@ -246,7 +246,7 @@ class Node:
         self.background.watch()
 
     def _node_state(self) -> restorer.NodeState:
-        """Return what the kubelet tracks, and what the driver published before this start. Raise ApiError."""
+        """Return what the kubelet tracks, and what the driver published before this start. Raises ApiError."""
         if self._as_published is None:
             self._as_published = resource_slice.published_devices(self._dependencies.slice_store.list(), self.local.identity.pool)
         return restorer.NodeState(tracked=checkpoint.tracked(self._checkpoint), published=self._as_published)
@@ -271,7 +271,7 @@ class Node:
         return self.registrar.is_succeeded()
 
     def _first_discovery(self) -> None:
-        """Discover once. Raise DrakitError if that fails."""
+        """Discover once. Raises DrakitError if that fails."""
         try:
             self.local.offered.refresh()
         except errors.DrakitError:

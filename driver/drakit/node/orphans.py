@@ -30,7 +30,7 @@ Tracked = Callable[[], Collection[names.ClaimUid] | None]
 class GracePeriod:
     """The grace periods of suspected orphans: how long each claim has been gone and unknown to the kubelet.
 
-    ``tracked`` returns the claims in the kubelet's checkpoint, None where it cannot be read.
+    ``tracked`` returns the claims in the kubelet's checkpoint, None if it cannot be read.
     """
 
     def __init__(self, tracked: Tracked, clock: ports.Clock) -> None:

@@ -38,7 +38,7 @@ class RecoveryRetry:
         return f"{plurals.counted(len(pending), 'claim')} not recovered yet, retrying: {', '.join(sorted(pending)[:3])}" if pending else ""
 
     def add(self, failed: Collection[names.ClaimUid]) -> None:
-        """Add the claims that recovery failed to recover. Raise JournalError."""
+        """Add the claims that recovery failed to recover. Raises JournalError."""
         self._pending |= {uid: self._journal.entry(uid) for uid in failed}
 
     def run(self, stop: threading.Event) -> None:

@@ -68,7 +68,7 @@ class Resolver:
 
         A claim that was ``begun`` with this allocation keeps a device that has moved to another pool of the node since. Devices of the node's own
         pools that are not offered are looked up in ``published``, by name.
-        Raise ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
+        Raises ClaimError for a claim without a result of this driver, a foreign pool, an unknown device, a share without an id or an id without a
         share, more of a capacity than the device has, or a duplicate grant; ConfigError for parameters that do not decode.
         """
         results = claim.results_of(self._author.name)
@@ -103,7 +103,7 @@ class Resolver:
             _check_counters(own, others, offered, self.program)
 
     def plan(self, ref: claims.ClaimRef, grants: Grants, recall: Callable[[Grant], records.Record] | None = None) -> Grants:
-        """Return a claim's grants with their intents. Raise the errors of the author's ``plan``.
+        """Return a claim's grants with their intents. Raises the errors of the author's ``plan``.
 
         ``recall`` returns the intent of a grant whose device is busy because its hardware exists already.
         """
@@ -157,7 +157,7 @@ class Resolver:
     def _own_device(
         self, result: claims.AllocationResult, field: str, *, begun: bool, published: Mapping[str, devices.Device]
     ) -> devices.Device:
-        """Return the device of a result of one of the node's own pools. Raise ClaimError if it is gone or in another pool."""
+        """Return the device of a result of one of the node's own pools. Raises ClaimError if it is gone or in another pool."""
         device = self._offered.granted(result)
         if device is not None and device.pool_on(self._pool) != result.pool and not begun:
             self._offered.refresh()
@@ -252,7 +252,7 @@ def cdi_name(driver: str, ref: claims.ClaimRef, entry: lifecycle.GrantEntry) -> 
 
 
 def grant_of(
-    ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.PATIENT
+    ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.NO_DEADLINE
 ) -> Grant:
     """Return the author's view of a grant of a claim, with its configuration decoded and without its edits."""
     return drivers.Grant(
@@ -275,7 +275,7 @@ def grant_of(
 def with_configs(entry: lifecycle.Entry, author: inventory_cache.Author) -> lifecycle.Entry:
     """Return an entry that was read from the journal with the configurations of its grants, to prepare them for the first time.
 
-    Raise ConfigError for parameters that no longer decode after an upgrade: they would be replaced by the default.
+    Raises ConfigError for parameters that no longer decode after an upgrade: they would be replaced by the default.
     """
     grants = tuple(
         dataclasses.replace(

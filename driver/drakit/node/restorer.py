@@ -52,7 +52,7 @@ class Journal(ports.Journal, Protocol):
     """The journal with its record of a loss (``journal.Journal``)."""
 
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
-        """Return the claims that the unreadable file named and that are neither restored nor released; None where no journal is lost."""
+        """Return the claims that the unreadable file named and that are neither restored nor released; None if no journal is lost."""
 
     def released(self, uids: Collection[names.ClaimUid]) -> None:
         """Record that these claims hold nothing any more."""
@@ -106,12 +106,12 @@ class Restorer:
 
     @contextlib.contextmanager
     def alone(self, is_wanted: Callable[[], bool]) -> Iterator[None]:
-        """Exclude other processes that restore or release claims. Raise CallerGoneError once ``is_wanted`` is false, and JournalError."""
+        """Exclude other processes that restore or release claims. Raises CallerGoneError once ``is_wanted`` is false, and JournalError."""
         with self._parts.own_lock().hold([LOCK], is_wanted):
             yield
 
     def missing(self) -> Sequence[names.ClaimUid]:
-        """Return the claims to restore; none where no journal is lost. Raise JournalError, CdiError."""
+        """Return the claims to restore; none where no journal is lost. Raises JournalError, CdiError."""
         named = self._journal.lost_claims()
         if named is None:
             return ()
@@ -127,7 +127,7 @@ class Restorer:
     ) -> Mapping[names.ClaimUid, str]:
         """Restore every missing claim, and return those that failed, with the reason. If none failed, the journal is no longer lost.
 
-        ``without_devices`` drops devices that are gone. Commands restore ``by_hand``. The caller is ``alone``. Raise JournalError,
+        ``without_devices`` drops devices that are gone. Commands restore ``by_hand``. The caller is ``alone``. Raises JournalError,
         and ApiError when the list fails.
         """
         if self._journal.lost_claims() is None:
@@ -190,7 +190,7 @@ class Restorer:
     def release(self, uid: names.ClaimUid) -> None:
         """Journal a missing claim with the devices of its CDI files, so that ``Engine.unprepare`` can undo it. The caller is ``alone``.
 
-        Raise the errors of ``recall``, except those that reject the claim's CDI file.
+        Raises the errors of ``recall``, except those that reject the claim's CDI file.
         """
         if uid in self.missing():
             self._keep(resolution.unknown_ref(uid), self._cdi.of(uid), without_devices=True)
@@ -291,7 +291,7 @@ class Restorer:
     def _by_files(self, files: Files, *, without_devices: bool) -> Grants:
         """Return grants built from the names of CDI files alone.
 
-        Raise DeviceGoneError for a device that is gone, unless ``without_devices``.
+        Raises DeviceGoneError for a device that is gone, unless ``without_devices``.
         """
         located = [(name, self._device(name.device)) for name in files]
         gone = [name.device for name, location in located if location is None]
@@ -329,7 +329,7 @@ class Restorer:
         return True
 
     def _recalled(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry, files: Files) -> lifecycle.GrantEntry:
-        """Return the grant with the intent that its author recalls from its CDI file. Raise the errors of the author."""
+        """Return the grant with the intent that its author recalls from its CDI file. Raises the errors of the author."""
         if not isinstance(self._author, advanced.IntentRecovery):
             return grant
         stored = files[self._file_of(ref, grant)]

@@ -29,7 +29,7 @@ class UnclaimedCache:
         self._error: Exception | None = errors.HardwareError("unclaimed", "not read yet: the hardware has not answered")
 
     def __call__(self) -> Sequence[advanced.Leftover]:
-        """Return what was read last, and read again in the background where that is due. Raise the error of the last read."""
+        """Return what was read last, and read again in the background where that is due. Raises the error of the last read."""
         with self._lock:
             is_first = self._due == float("-inf")
             reader = self._start_due()

@@ -24,7 +24,7 @@ _log = logs.get_logger(__name__)
 class Certificate:
     """A certificate chain and its private key, both in PEM.
 
-    Raise SettingsError if the first load fails; ``key`` names their settings.
+    Raises SettingsError if the first load fails; ``key`` names their settings.
     """
 
     def __init__(self, chain: pathlib.Path, private_key: pathlib.Path, *, key: str) -> None:

@@ -70,7 +70,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str, *, key: str) -> "Address":
-        """Return the address in a text such as ``127.0.0.1:8080`` or ``[::1]:8080``. Raise SettingsError naming ``key``."""
+        """Return the address in a text such as ``127.0.0.1:8080`` or ``[::1]:8080``. Raises SettingsError naming ``key``."""
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         try:
@@ -229,7 +229,7 @@ class HttpServer:
         return Address(host=self._wanted.host, port=self._listener.server_address[1])
 
     def start(self) -> bool:
-        """Listen, or return False if another process has the address. Raise SettingsError for an address that cannot be used."""
+        """Listen, or return False if another process has the address. Raises SettingsError for an address that cannot be used."""
         try:
             if isinstance(self._wanted, pathlib.Path):
                 unix_sockets.check_path(self._wanted, self._key)
@@ -272,7 +272,7 @@ def is_driver(address: Address) -> bool:
 
 
 def ask(place: Place, path: str) -> Page | None:
-    """Return the answer of the server at a place, None where there is no server, and an empty 502 for a server that is not HTTP."""
+    """Return the answer of the server at a place, None if there is no server, and an empty 502 for a server that is not HTTP."""
     try:
         with contextlib.closing(_ClientConnection(place)) as connection:
             connection.request("GET", path)
@@ -302,7 +302,7 @@ class _ClientConnection(http.client.HTTPConnection):
 
 
 def _prepare_path(path: pathlib.Path) -> None:
-    """Create the socket's folder, and remove the socket of an earlier process. Raise OSError if another file or a listener is at the path."""
+    """Create the socket's folder, and remove the socket of an earlier process. Raises OSError if another file or a listener is at the path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     in_use = unix_sockets.occupant(path)
     if in_use in {unix_sockets.Occupant.LISTENER, unix_sockets.Occupant.OTHER}:

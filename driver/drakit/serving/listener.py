@@ -93,7 +93,7 @@ class Listener(http.server.ThreadingHTTPServer):
         self.socket.setblocking(False)  # A client may leave between poll(2) and accept(2).
 
     def get_request(self) -> tuple[socket.socket, object]:
-        """Accept a connection; its own thread does the TLS handshake. Raise OSError, which the library ignores."""
+        """Accept a connection; its own thread does the TLS handshake. Raises OSError, which the library ignores."""
         try:
             connection, client = super().get_request()
         except OSError as error:
@@ -131,7 +131,7 @@ class Listener(http.server.ThreadingHTTPServer):
             self.overload.failed(error, pause=self._is_stopping.wait)
 
     def request_complete(self, request: socket.socket) -> None:
-        """Mark a connection's request as complete, so that no other connection replaces it. Raise ConnectionError where one has."""
+        """Mark a connection's request as complete, so that no other connection replaces it. Raises ConnectionError where one has."""
         with self._guard:
             for connection in self._open:
                 if connection.socket is request:

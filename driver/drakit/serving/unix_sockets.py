@@ -77,7 +77,7 @@ def real_path_problem(path: pathlib.Path) -> str:
 
 @contextlib.contextmanager
 def connectable(path: pathlib.Path) -> Iterator[str]:
-    """Yield a path by which this process can connect to a socket, however long the path of its folder is. Raise OSError."""
+    """Yield a path by which this process can connect to a socket, however long the path of its folder is. Raises OSError."""
     if len(os.fsencode(path)) <= PATH_MAX_BYTES:
         yield os.fspath(path)
         return
@@ -122,7 +122,7 @@ class PathLock:
         self._descriptor: int | None = None
 
     def take(self) -> None:
-        """Take the lock. Raise SettingsError when another process holds it."""
+        """Take the lock. Raises SettingsError when another process holds it."""
         while True:
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:
@@ -198,7 +198,7 @@ def clear_unfinished(folder: pathlib.Path, label: str = "") -> None:
 
 
 def identity(path: pathlib.Path) -> Identity | None:
-    """Return the identity of the file at a path, None where there is none."""
+    """Return the identity of the file at a path, None if there is none."""
     try:
         status = path.lstat()
     except FileNotFoundError:

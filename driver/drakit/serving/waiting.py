@@ -37,7 +37,7 @@ class Waiting:
         self.is_listening = False
 
     def start(self) -> None:
-        """Listen now, or once the address is free. Raise SettingsError for an address that cannot be used."""
+        """Listen now, or once the address is free. Raises SettingsError for an address that cannot be used."""
         self.is_listening = self._listener.start()
         if not self.is_listening:
             self._thread.start()

@@ -13,7 +13,7 @@ _START_SECONDS = 30.0
 
 
 def started(threads: int, name: str) -> futures.ThreadPoolExecutor:
-    """Return a pool whose threads all run. Raise SettingsError where they cannot be started, with nothing left behind."""
+    """Return a pool whose threads all run. Raises SettingsError where they cannot be started, with nothing left behind."""
     pool = futures.ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)
     all_run = threading.Barrier(threads + 1)
     try:

@@ -41,6 +41,8 @@ ENV_PREFIX, ENV_NESTING = schema.ENV_PREFIX, schema.ENV_NESTING
 SIZE_MAX = 1 << 20
 """The largest settings file in bytes."""
 
+_REMOVED = {"serve.grpc_health": "was removed; probe serve.socket with drakit-probe (exec), or serve.address with httpGet"}
+
 
 def load(flags: Mapping[str, object], *, file: pathlib.Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """Return the effective settings from all four sources.
@@ -101,6 +103,8 @@ def _check_environment(environ: Mapping[str, str]) -> None:
     known_names = {program.variable(key) for key, _ in program.known_keys()}
     for name in sorted(name for name in environ if program.is_variable(name) and name not in known_names):
         prefix = name.partition("_")[0]
+        if reason := next((reason for key, reason in _REMOVED.items() if name == program.variable(key)), ""):
+            raise errors.SettingsError(reason, key=name)
         raise errors.SettingsError(f"is not a setting, and every {prefix}_ variable is read as one{_suggest(name, known_names)}", key=name)
 
 
@@ -137,7 +141,7 @@ def _source(key: str, flags: Mapping[str, object], file: pathlib.Path | None, en
 
 def _explain(key: str, error: "pydantic_core.ErrorDetails") -> str:
     if error["type"] in ("extra_forbidden", "invalid_key", "unexpected_keyword_argument"):
-        return f"is not a setting{_suggest(key, {name for name, _ in known_keys()})}"
+        return _REMOVED.get(key) or f"is not a setting{_suggest(key, {name for name, _ in known_keys()})}"
     return validation.reason(error)
 
 

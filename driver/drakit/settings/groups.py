@@ -109,9 +109,6 @@ class Serve(_Group):
     address: str | None = None
     """IP:PORT of an HTTP server with the same pages. While another process has the address, the driver works without it."""
 
-    grpc_health: str | None = None
-    """IP:PORT of a gRPC server with grpc.health.v1, for the kubelet's grpc probes. Its services are liveness and readiness."""
-
 
 class Webhook(_Group):
     """The admission webhook (drakit webhook)."""

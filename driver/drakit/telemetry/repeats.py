@@ -23,7 +23,7 @@ class Repeats(Generic[Kind]):
         self._reported: collections.OrderedDict[Kind, tuple[float, int]] = collections.OrderedDict()
 
     def due(self, kind: Kind) -> int | None:
-        """Return None where a report of this kind is recent, else the number of reports that were suppressed since the last one."""
+        """Return None if a report of this kind is recent, else the number of reports that were suppressed since the last one."""
         with self._guard:
             now = self._monotonic()
             last, suppressed = self._reported.get(kind, (now - self._seconds, 0))

@@ -136,7 +136,7 @@ def conformance(
     r"""Check any DRA driver, in any language, over its sockets, as the kubelet, the container runtime and the scheduler see it.
 
     It prepares and unprepares the given or created claims several times. Run it on a test node, as a user who may open the sockets. Without claims it
-    checks registration and unknown claims only. It needs the extra drakit\[cluster].
+    checks registration and unknown claims only. It needs the extra drakit\[tools].
 
     FAIL: the kubelet or a container relies on this. warn: the kubelet accepts it, but pods lose a retry or a device. n/a: the check did not run; the
     message says which option it needs.
@@ -151,7 +151,7 @@ def conformance(
       --cdi-dir ~/dra/node-1/cdi --start "drakit run --folder ..." --junit report.xml
     """
     with _bad_input():
-        extras.require_local_cluster()
+        extras.require_tools()
         if start and restart:
             raise errors.ConfigError("--start and --restart exclude each other: a driver that --start runs is killed and started by it")
         if not kubeconfig and (claims or classes):

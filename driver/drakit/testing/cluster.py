@@ -119,6 +119,7 @@ class Cluster:
 
     def check_plugin(self, *device_classes: str, node: str = "", junit: pathlib.Path | None = None) -> reports.Report:
         """Run the conformance suite on the driver of a node, with claims of these classes, and return the report."""
+        extras.require_tools()
         from drakit_tools.conformance import api_objects, restarts, suite  # noqa: PLC0415
 
         name = node or self._names[0]

@@ -12,15 +12,13 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.health import faults
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 COMPUTE_MODE_CHANGED = "the compute mode was changed"
 
 _log = logging.getLogger(__name__)
@@ -38,7 +36,7 @@ class ClaimedHardware:
     """The hardware of the prepared claims of one node. ``whole_beside_partitions`` is the setting that offers Ampere GPUs in MIG mode as wholes."""
 
     def __init__(
-        self, hardware: port.GpuPort, context: contexts.DriverContext, made: markers.MarkerStore, *, whole_beside_partitions: bool
+        self, hardware: port.GpuPort, context: drakit.DriverContext, made: markers.MarkerStore, *, whole_beside_partitions: bool
     ) -> None:
         self._hardware = hardware
         self._context = context
@@ -94,7 +92,7 @@ class ClaimedHardware:
         try:
             wanted = identity.Identity.from_record(grant.intent)
             settings = gpu_settings.Settings.from_record(wanted.settings)
-        except errors.JournalError:
+        except drakit.JournalError:
             return ""
         if wanted.boot != self._hardware.boot_id():
             return ""

@@ -15,8 +15,7 @@ import dataclasses
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from drakit.core import context, inventory
-from drakit.core import device as devices
+import drakit
 from drakit_gpu.health import signals, xids
 
 XID, ECC, LOST, RECOVERY, FABRIC, CHANGED = "xid", "ecc", "gpu-lost", "recovery-action", "fabric", "changed"
@@ -26,7 +25,7 @@ _PARTITION = re.compile(r"gpu-(\d+)-mig-[a-z0-9-]+-(\d+)-(\d+)")
 
 # The place of an instance on a GPU: hardware id of the profile, first memory slice.
 Spot = tuple[int, int]
-TaintsByDevice = Mapping[str, Sequence[devices.Taint]]
+TaintsByDevice = Mapping[str, Sequence[drakit.Taint]]
 _TEXTS: Mapping[str, str] = {
     ECC: "an uncorrectable memory error",
     LOST: "the GPU does not answer any more",
@@ -186,21 +185,21 @@ def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: floa
     return dataclasses.replace(after, well_since=well_since)
 
 
-def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: float) -> dict[str, tuple[devices.Taint, ...]]:
+def taints(faults: Iterable[Fault], prefix: str, policy: HealthPolicy, now: float) -> dict[str, tuple[drakit.Taint, ...]]:
     """Return the taints of all faults, by anchor; ``prefix`` is the driver's name."""
     most_severe: dict[tuple[str, str], Fault] = {}
     for fault in sorted(faults, key=lambda fault: (not fault.fatal, fault.since)):
         most_severe.setdefault((fault.anchor, fault.kind), fault)
-    by_anchor: dict[str, tuple[devices.Taint, ...]] = {}
+    by_anchor: dict[str, tuple[drakit.Taint, ...]] = {}
     for (anchor, kind), fault in most_severe.items():
-        taint = devices.Taint(key=f"{prefix}/{kind}", value=fault.value)
+        taint = drakit.Taint(key=f"{prefix}/{kind}", value=fault.value)
         ends = fault.fatal and policy.evicts and _age(fault, now) >= policy.settle
-        both = (taint, dataclasses.replace(taint, effect=devices.TaintEffect.NO_EXECUTE)) if ends else (taint,)
+        both = (taint, dataclasses.replace(taint, effect=drakit.TaintEffect.NO_EXECUTE)) if ends else (taint,)
         by_anchor[anchor] = (*by_anchor.get(anchor, ()), *both)
     return by_anchor
 
 
-def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[devices.Taint, ...]]:
+def health_taints(put: TaintsByDevice, prefix: str) -> dict[str, tuple[drakit.Taint, ...]]:
     """Return the taints of GPU faults among all taints, by device."""
     keys = {f"{prefix}/{kind}" for kind in _KINDS}
     of_faults = {device: tuple(taint for taint in device_taints if taint.key in keys) for device, device_taints in put.items()}
@@ -218,7 +217,7 @@ def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: flo
     return tuple(restored_faults.values())
 
 
-def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) -> inventory.Inventory:
+def with_taints(offered: drakit.Inventory, put: TaintsByDevice, prefix: str) -> drakit.Inventory:
     """Return the inventory with the taints of all anchors on the devices that they affect."""
     standing = health_taints(put, prefix)
     if not standing:
@@ -226,15 +225,13 @@ def with_taints(offered: inventory.Inventory, put: TaintsByDevice, prefix: str) 
     return dataclasses.replace(offered, devices=tuple(_tainted(device, standing) for device in offered.devices))
 
 
-def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, context.HealthReport]:
+def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, drakit.HealthReport]:
     """Return the health reports for the kubelet, of the devices in use that have a fault."""
-    by_device: dict[str, context.HealthReport] = {}
+    by_device: dict[str, drakit.HealthReport] = {}
     for device in used:
         texts = [fault.text for fault in faults if affects(fault.anchor, device)]
         if texts:
-            by_device[device] = context.HealthReport(
-                device=device, health=context.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts))
-            )
+            by_device[device] = drakit.HealthReport(device=device, health=drakit.Health.UNHEALTHY, message="; ".join(dict.fromkeys(texts)))
     return by_device
 
 
@@ -281,12 +278,12 @@ def _parsed(device: str) -> tuple[int, Spot | None]:
     raise ValueError(device)
 
 
-def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy, now: float) -> Fault | None:
+def _restored(device: str, kind: str, taint: drakit.Taint, policy: HealthPolicy, now: float) -> Fault | None:
     try:
         minor, spot = _parsed(device)
     except ValueError:
         return None
-    since = now - policy.settle if taint.effect is devices.TaintEffect.NO_EXECUTE else now
+    since = now - policy.settle if taint.effect is drakit.TaintEffect.NO_EXECUTE else now
     fatal, text = kind == LOST, f"{_TEXTS.get(kind, '')} {taint.value}".strip()
     if kind == XID:
         xid = xids.of(int(taint.value) if taint.value.isdigit() else 0, policy.ignored)
@@ -298,9 +295,9 @@ def _restored(device: str, kind: str, taint: devices.Taint, policy: HealthPolicy
     )
 
 
-def _tainted(device: devices.Device, standing: TaintsByDevice) -> devices.Device:
+def _tainted(device: drakit.Device, standing: TaintsByDevice) -> drakit.Device:
     affecting = [taint for anchor, anchor_taints in standing.items() if affects(anchor, device.name) for taint in anchor_taints]
     if not affecting:
         return device
     by_key = {(taint.key, taint.effect): taint for taint in reversed(affecting)}
-    return dataclasses.replace(device, taints=(*by_key.values(), *device.taints)[: devices.TAINTS_MAX])
+    return dataclasses.replace(device, taints=(*by_key.values(), *device.taints)[: drakit.TAINTS_MAX])

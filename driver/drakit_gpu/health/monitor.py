@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
+import drakit
 from drakit_gpu import port
 from drakit_gpu.health import claimed as claims_hardware
 from drakit_gpu.health import faults, signals, xids
@@ -42,7 +41,7 @@ class HealthMonitor:
     def __init__(
         self,
         hardware: port.GpuPort,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         prefix: str,
         policy: faults.HealthPolicy,
@@ -66,7 +65,7 @@ class HealthMonitor:
         self._population: str | None = None
         self._polls = 0
         self._repartitioned: frozenset[str] = frozenset()
-        self._reported: dict[str, contexts.HealthReport] = {}
+        self._reported: dict[str, drakit.HealthReport] = {}
         self._unmonitored: frozenset[str] | None = None
 
     @property
@@ -74,7 +73,7 @@ class HealthMonitor:
         """UUIDs of the GPUs that send no Xids; None until events were first opened."""
         return self._unmonitored
 
-    def watch(self, stopping: contexts.StopSignal) -> None:
+    def watch(self, stopping: drakit.StopSignal) -> None:
         """Wait for events and poll until ``stopping`` is set, or until events have to be reopened. Raises CallError.
 
         NVML waits in C, so it is called with a time limit, after which ``stopping`` is checked. After an error the GPUs are polled once: their state
@@ -125,7 +124,7 @@ class HealthMonitor:
         self._report_lost_settings(observations)
         return is_new or self._lost != lost
 
-    def _watch_events(self, stopping: contexts.StopSignal) -> None:
+    def _watch_events(self, stopping: drakit.StopSignal) -> None:
         with self._hardware.events() as events:
             self._unmonitored = events.unmonitored
             last_poll, is_due = self._now() - self._policy.poll, False
@@ -229,7 +228,7 @@ class HealthMonitor:
         return frozenset() if self._claimed is None else self._claimed.anchors(gpu)
 
     def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
-        """Return the observation of a GPU that answers with an error; None where the GPU was removed from the machine."""
+        """Return the observation of a GPU that answers with an error; None if the GPU was removed from the machine."""
         if error.code is port.Code.RESET_REQUIRED:
             return faults.Observation(action=signals.RecoveryAction.RESET, unchecked=self._claimed_anchors(gpu))
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
@@ -317,7 +316,7 @@ class HealthMonitor:
         """Send an Event to each claim that a fault affects."""
         for grant in self._context.grants():
             if faults.affects(anchor, grant.device.name):
-                self._context.record_event(grant.claim, contexts.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
+                self._context.record_event(grant.claim, drakit.Event(reason="GpuFault", message=f"{grant.device.name}: {text}."))
 
     def _publish(self, now: float) -> None:
         """Set the taints and health reports of the current faults."""
@@ -332,7 +331,7 @@ class HealthMonitor:
         if self._faults or self._reported:
             self._report_health()
 
-    def _update_taints(self, device: str, wanted: Sequence[devices.Taint], standing: Sequence[devices.Taint]) -> bool:
+    def _update_taints(self, device: str, wanted: Sequence[drakit.Taint], standing: Sequence[drakit.Taint]) -> bool:
         """Set a device's taints; return whether any changed."""
         present = {(taint.key, taint.effect, taint.value) for taint in standing}
         surplus = {key for key, effect, _ in present if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
@@ -349,11 +348,11 @@ class HealthMonitor:
             if self._reported.get(device) != report:
                 self._context.report_health(report)
         for device in self._reported.keys() - reports.keys():
-            self._context.report_health(contexts.HealthReport(device=device, health=contexts.Health.HEALTHY))
+            self._context.report_health(drakit.HealthReport(device=device, health=drakit.Health.HEALTHY))
         self._reported = reports
 
 
-def remove_taints(context: contexts.DriverContext, prefix: str) -> None:
+def remove_taints(context: drakit.DriverContext, prefix: str) -> None:
     """Remove the taints that an earlier process set, because health monitoring is now off."""
     for device, kept in faults.health_taints(context.taints(), prefix).items():
         for key in sorted({taint.key for taint in kept}):

@@ -37,7 +37,7 @@ class EventKind(enum.Enum):
 class Event:
     """An event of a GPU (nvmlEventData_t). ``gpu`` is its UUID.
 
-    ``xid`` is the number of an XID event. ``instance_id`` is the GPU instance it happened in, None where NVML names none.
+    ``xid`` is the number of an XID event. ``instance_id`` is the GPU instance it happened in, None if NVML names none.
     """
 
     gpu: str

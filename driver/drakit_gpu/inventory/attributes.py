@@ -13,8 +13,7 @@ a set of GPUs that are joined directly or through other GPUs. Its name is that o
 
 from collections.abc import Mapping, Sequence
 
-from drakit.core import capacity as capacities
-from drakit.core import device, quantity
+import drakit
 from drakit_gpu import port
 from drakit_gpu.mig import partitioning
 
@@ -35,15 +34,15 @@ UNKNOWN = "Unknown"
 _STANDARD = "resource.kubernetes.io"
 PCI_BUS_ID = f"{_STANDARD}/pciBusID"
 
-Attributes = Mapping[str, device.AttributeValue]
+Attributes = Mapping[str, drakit.AttributeValue]
 
 
 def system(versions: port.Versions) -> Attributes:
     """Return the attributes that all GPUs of a node share."""
     return _reported(
         {
-            "driverVersion": device.Version.lenient(versions.driver),
-            "cudaDriverVersion": device.Version.lenient(versions.cuda),
+            "driverVersion": drakit.Version.lenient(versions.driver),
+            "cudaDriverVersion": drakit.Version.lenient(versions.cuda),
             "ccMode": versions.cc_mode,
         }
     )
@@ -54,11 +53,11 @@ def product(gpu: port.Gpu) -> Attributes:
     capability = gpu.compute_capability
     return _reported(
         {
-            "productName": device.truncate_text(gpu.product_name),
+            "productName": drakit.truncate_text(gpu.product_name),
             "brand": gpu.brand or UNKNOWN,
             "architecture": gpu.architecture or UNKNOWN,
             "addressingMode": gpu.addressing_mode,
-            "cudaComputeCapability": None if capability is None else device.Version(f"{capability[0]}.{capability[1]}.0"),
+            "cudaComputeCapability": None if capability is None else drakit.Version(f"{capability[0]}.{capability[1]}.0"),
         }
     )
 
@@ -68,7 +67,7 @@ def board(gpu: port.Gpu) -> Attributes:
     numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
     return _reported(
         {
-            "serial": None if gpu.serial is None else device.truncate_text(gpu.serial),
+            "serial": None if gpu.serial is None else drakit.truncate_text(gpu.serial),
             "gpuModuleID": gpu.module_id,
             "eccEnabled": gpu.ecc,
             PCI_BUS_ID: gpu.pci_bus_id,
@@ -85,7 +84,7 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
     """
     joined = ",".join(str(peer.minor) for peer in peers)
     state = None if gpu.fabric is None else gpu.fabric.state
-    return _reported({"nvlinkPeers": device.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
+    return _reported({"nvlinkPeers": drakit.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
@@ -105,23 +104,23 @@ def placement(place: port.Placement) -> Attributes:
     return {PLACEMENT_START: place.start, PLACEMENT_SIZE: place.size}
 
 
-def capacity(counters: partitioning.Counters) -> Mapping[str, capacities.Capacity]:
+def capacity(counters: partitioning.Counters) -> Mapping[str, drakit.Capacity]:
     """Return counters as capacities under NVIDIA's names: ``copy-engines`` becomes ``copyEngines``. Memory slices are left out."""
-    return {_camel(name): capacities.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
+    return {_camel(name): drakit.Capacity(value=amount) for name, amount in counters.items() if not name.startswith("memory-slice-")}
 
 
-def memory(gpu: port.Gpu) -> quantity.Quantity | None:
+def memory(gpu: port.Gpu) -> drakit.Quantity | None:
     """Return the memory of a GPU."""
-    return None if gpu.memory is None else quantity.Quantity.binary(gpu.memory)
+    return None if gpu.memory is None else drakit.Quantity.binary(gpu.memory)
 
 
-def memory_only(gpu: port.Gpu) -> Mapping[str, capacities.Capacity]:
+def memory_only(gpu: port.Gpu) -> Mapping[str, drakit.Capacity]:
     """Return the capacity of a GPU that is not partitioned."""
     amount = memory(gpu)
-    return {} if amount is None else {"memory": capacities.Capacity(value=amount)}
+    return {} if amount is None else {"memory": drakit.Capacity(value=amount)}
 
 
-def _reported(values: Mapping[str, device.AttributeValue | None]) -> Attributes:
+def _reported(values: Mapping[str, drakit.AttributeValue | None]) -> Attributes:
     return {name: value for name, value in values.items() if value is not None}
 
 

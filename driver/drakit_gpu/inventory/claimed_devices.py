@@ -4,18 +4,16 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit.core import inventory
+import drakit
 from drakit_gpu import port
 from drakit_gpu.inventory import attributes
 
 _MINOR = re.compile(r"gpu-(\d+)(?:-|$)")
 
 
-def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, devices.Device]]:
+def claimed_devices(context: drakit.DriverContext, boot: str) -> Mapping[str, tuple[port.Gpu, drakit.Device]]:
     """Return the devices of a boot's prepared claims with their GPUs, by device name. Counters are left out: nothing new is allocated."""
-    claimed: dict[str, tuple[port.Gpu, devices.Device]] = {}
+    claimed: dict[str, tuple[port.Gpu, drakit.Device]] = {}
     for grant in context.grants():
         minor, uuid = _MINOR.match(grant.device.name), grant.intent.get("gpu")
         address, product = grant.device.attributes.get(attributes.PCI_BUS_ID), grant.device.attributes.get("productName")
@@ -26,14 +24,14 @@ def claimed_devices(context: contexts.DriverContext, boot: str) -> Mapping[str, 
     return claimed
 
 
-def claimed_gpus(context: contexts.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
+def claimed_gpus(context: drakit.DriverContext, boot: str) -> Mapping[int, port.Gpu]:
     """Return the GPUs of a boot's prepared claims, by minor number."""
     return {gpu.minor: gpu for gpu, _ in claimed_devices(context, boot).values()}
 
 
 def with_claimed_devices(
-    offered: inventory.Inventory, context: contexts.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
-) -> inventory.Inventory:
+    offered: drakit.Inventory, context: drakit.DriverContext, boot: str, minors: Collection[int], is_kept: Callable[[port.Gpu], bool]
+) -> drakit.Inventory:
     """Return the inventory with the claimed devices of kept GPUs whose minor number is not in ``minors``."""
     missing = tuple(device for gpu, device in claimed_devices(context, boot).values() if gpu.minor not in minors and is_kept(gpu))
     return dataclasses.replace(offered, devices=(*offered.devices, *missing)) if missing else offered

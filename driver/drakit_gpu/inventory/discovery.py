@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
-from drakit.core import errors, inventory, ports
+import drakit
 from drakit_gpu import identity, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
@@ -60,7 +60,7 @@ class InventoryCache:
         self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
         self.offered: tuple[gpu_devices.GpuView, ...] = ()
         self.unoffered: tuple[UnavailableGpu, ...] = ()
-        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], inventory.Inventory] | None = None
+        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], drakit.Inventory] | None = None
 
     def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
         """Return the views, and those of kept GPUs that do not answer, by minor number. A kept GPU whose number is in use again is dropped."""
@@ -70,7 +70,7 @@ class InventoryCache:
         self.offered = tuple(sorted([*views, *kept], key=lambda view: view.gpu.minor))
         return self.offered
 
-    def authored(self, versions: port.Versions) -> inventory.Inventory:
+    def authored(self, versions: port.Versions) -> drakit.Inventory:
         """Return the inventory of the offered GPUs. It is slow to build, so an unchanged one is reused."""
         before = self._authored
         if before is not None and (versions, self.offered) == before[:2]:
@@ -87,12 +87,12 @@ def keep_none(_: port.Gpu) -> bool:
 
 def discover(
     hardware: port.GpuPort,
-    intents: ports.Intents,
+    intents: drakit.Intents,
     choices: DiscoveryOptions,
     memory: InventoryCache | None = None,
     is_kept: Callable[[port.Gpu], bool] = keep_none,
     markers: markers.MarkerStore = _NO_MARKERS,
-) -> inventory.Inventory:
+) -> drakit.Inventory:
     """Return all GPUs that answer and their partitions, except those that instances of other programs use; raises HardwareError if no GPU answers.
 
     GPUs that do not answer are left out, except those of ``memory`` for which ``is_kept`` is true. ``markers`` tell which instances this driver
@@ -125,7 +125,7 @@ def discover(
             _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
-        raise errors.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
+        raise drakit.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 

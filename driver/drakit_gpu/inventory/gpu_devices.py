@@ -15,14 +15,13 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import device as devices
-from drakit.core import inventory, quantity
+import drakit
 from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import attributes
 from drakit_gpu.mig import counters, partitioning
 
 _SLUG_MAX = 32
-_ONE = {"device": quantity.ONE}
+_ONE = {"device": drakit.ONE}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class GpuView:
         return self.can_be_whole and not self.foreign
 
     @property
-    def memory(self) -> quantity.Quantity | None:
+    def memory(self) -> drakit.Quantity | None:
         """The memory of the whole GPU; where it can have partitions, that of the largest."""
         whole = partitioning.largest_amounts(self.partitions)
         return whole["memory"] if whole else attributes.memory(self.gpu)
@@ -139,16 +138,16 @@ def shared_name(name: str) -> str:
     return f"{name}-shared"
 
 
-def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> inventory.Inventory:
+def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> drakit.Inventory:
     """Return the inventory of a node with mixins, GPU by GPU."""
     products = _products(views)
-    return inventory.Inventory(
+    return drakit.Inventory(
         devices=tuple(device for view in views for device in _devices(view, products[_product_key(view)])),
         counter_sets=tuple(counter_set for view in views for counter_set in _counter_sets(view, products[_product_key(view)])),
-        mixins=inventory.Mixins(
+        mixins=drakit.Mixins(
             device=tuple(_device_mixins(versions, views, tuple(products.values()))),
             counter_set=tuple(
-                inventory.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
+                drakit.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
                 for product in products.values()
                 if product.sample.partitions
             ),
@@ -157,7 +156,7 @@ def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> invent
     )
 
 
-def _devices(view: GpuView, product: _Product) -> Iterator[devices.Device]:
+def _devices(view: GpuView, product: _Product) -> Iterator[drakit.Device]:
     offered = frozenset(view.offered)
     for partition in view.partitions:
         uuid = view.static_uuid(partition)
@@ -178,44 +177,44 @@ def _devices(view: GpuView, product: _Product) -> Iterator[devices.Device]:
         yield _whole_device(view, product)
 
 
-def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> devices.Device:
+def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> drakit.Device:
     profile = product.profile(partition.profile)
     placement = _placement_slug(partition.placement)
-    return devices.Device(
+    return drakit.Device(
         name=partition_name(view.gpu, partition),
         includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
-        consumes=(devices.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+        consumes=(drakit.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
     )
 
 
-def _static_device(view: GpuView, partition: devices.Device, uuid: str) -> devices.Device:
+def _static_device(view: GpuView, partition: drakit.Device, uuid: str) -> drakit.Device:
     """Return the device of an admin's MIG device."""
     return dataclasses.replace(partition, attributes={attributes.UUID: uuid}, consumes=_own_draw(view, partition))
 
 
-def _own_draw(view: GpuView, partition: devices.Device) -> tuple[devices.CounterConsumption, ...]:
+def _own_draw(view: GpuView, partition: drakit.Device) -> tuple[drakit.CounterConsumption, ...]:
     """Return what a device of an existing instance draws: the GPU's counters exclude it already, so only the counter of its two forms."""
-    return (devices.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE),) if view.terms.mig else ()
+    return (drakit.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE),) if view.terms.mig else ()
 
 
 def _static_set(device: str) -> str:
     return f"{device}-counter-set"
 
 
-def _shared_partition(exclusive: devices.Device, profile: str) -> devices.Device:
+def _shared_partition(exclusive: drakit.Device, profile: str) -> drakit.Device:
     includes = tuple(f"shared-{profile}" if name == f"mig-{profile}" else name for name in exclusive.includes)
     return dataclasses.replace(exclusive, name=shared_name(exclusive.name), includes=includes, allow_multiple_allocations=True)
 
 
-def _whole_device(view: GpuView, product: _Product) -> devices.Device:
+def _whole_device(view: GpuView, product: _Product) -> drakit.Device:
     mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
     links = attributes.links(view.gpu, view.peers, view.clique)
-    draws: tuple[devices.CounterConsumption, ...] = ()
+    draws: tuple[drakit.CounterConsumption, ...] = ()
     if view.partitions:
-        draws = (devices.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
+        draws = (drakit.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
     elif view.is_counted:
-        draws = (devices.CounterConsumption(counter_set=view.counter_set, counters=_ONE),)
-    return devices.Device(
+        draws = (drakit.CounterConsumption(counter_set=view.counter_set, counters=_ONE),)
+    return drakit.Device(
         name=whole_name(view.gpu),
         includes=("system", product.common, product.whole),
         attributes={
@@ -228,7 +227,7 @@ def _whole_device(view: GpuView, product: _Product) -> devices.Device:
     )
 
 
-def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
+def _shared_whole(view: GpuView, product: _Product) -> drakit.Device:
     exclusive = _whole_device(view, product)
     return dataclasses.replace(
         exclusive,
@@ -240,61 +239,61 @@ def _shared_whole(view: GpuView, product: _Product) -> devices.Device:
     )
 
 
-def _counter_sets(view: GpuView, product: _Product) -> Iterator[devices.CounterSet]:
+def _counter_sets(view: GpuView, product: _Product) -> Iterator[drakit.CounterSet]:
     if view.partitions:
         taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
-        yield devices.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
+        yield drakit.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
     elif view.is_counted:
-        yield devices.CounterSet(name=view.counter_set, counters=_ONE)
+        yield drakit.CounterSet(name=view.counter_set, counters=_ONE)
     if view.terms.mig:
         for partition in view.partitions:
             if view.static_uuid(partition) is not None or view.is_unfinished(partition):
-                yield devices.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
+                yield drakit.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
 
 
-def _device_mixins(versions: port.Versions, views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.DeviceMixin]:
+def _device_mixins(versions: port.Versions, views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[drakit.DeviceMixin]:
     if views:
-        yield inventory.DeviceMixin(name="system", attributes=attributes.system(versions))
+        yield drakit.DeviceMixin(name="system", attributes=attributes.system(versions))
     for product in products:
         yield from _product_mixins(product)
     for view in views:
         if view.partitions:
             parent = {attributes.PARENT_UUID: view.gpu.uuid, **attributes.board(view.gpu)}
-            yield inventory.DeviceMixin(name=_parent(view), attributes=parent)
+            yield drakit.DeviceMixin(name=_parent(view), attributes=parent)
     for placement in _placements(views):
-        yield inventory.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
+        yield drakit.DeviceMixin(name=f"placement-{_placement_slug(placement)}", attributes=attributes.placement(placement))
 
 
-def _product_mixins(product: _Product) -> Iterator[inventory.DeviceMixin]:
+def _product_mixins(product: _Product) -> Iterator[drakit.DeviceMixin]:
     gpu, whole = product.sample.gpu, partitioning.largest_amounts(product.sample.partitions)
-    yield inventory.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
-    yield inventory.DeviceMixin(
+    yield drakit.DeviceMixin(name=product.common, attributes=attributes.product(gpu))
+    yield drakit.DeviceMixin(
         name=product.whole,
         attributes={attributes.TYPE: attributes.TYPE_GPU},
         capacity=attributes.capacity(whole) if whole else attributes.memory_only(gpu),
     )
     for profile in product.profiles:
-        yield inventory.DeviceMixin(
+        yield drakit.DeviceMixin(
             name=f"mig-{product.profile(profile)}",
             attributes=attributes.profile(profile),
             capacity=attributes.capacity(partitioning.profile_counters(profile)),
         )
         if product.sample.terms.mig:
-            yield inventory.DeviceMixin(
+            yield drakit.DeviceMixin(
                 name=f"shared-{product.profile(profile)}",
                 attributes={**attributes.profile(profile), attributes.TYPE: attributes.TYPE_SHARED_MIG},
                 capacity=product.sample.terms.capacity(partitioning.profile_counters(profile)["memory"]),
             )
 
 
-def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[inventory.ConsumptionMixin]:
+def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[drakit.ConsumptionMixin]:
     for product in products:
         if product.sample.partitions:
-            yield inventory.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
+            yield drakit.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
         for profile in product.profiles:
-            yield inventory.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
+            yield drakit.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
     for placement in _placements(views):
-        yield inventory.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
+        yield drakit.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
 
 
 def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from drakit.core import quantity
+import drakit
 from drakit_gpu import port
 from drakit_gpu.mig import partitioning
 
@@ -39,7 +39,7 @@ class GpuCounters:
         for instance in instances:
             taken = {**self.shared.get(instance.profile_id, {}), **partitioning.slice_counters(instance.placement)}
             for name in left.keys() & taken.keys():
-                left[name] = max(left[name] - taken[name], quantity.ZERO)
+                left[name] = max(left[name] - taken[name], drakit.ZERO)
         return left
 
 
@@ -50,8 +50,8 @@ def counters_of(possible: tuple[partitioning.Partition, ...]) -> GpuCounters:
     engines = {profile.id: partitioning.profile_counters(profile) for profile in profiles.values()}
     if is_exact(possible, engines):
         return GpuCounters(pool=partitioning.engine_pool(possible), shared=engines)
-    instances = {profile.id: {counter_name(profile): quantity.ONE} for profile in profiles.values()}
-    counts = {counter_name(profile): quantity.Quantity.of(profile.instances) for profile in profiles.values()}
+    instances = {profile.id: {counter_name(profile): drakit.ONE} for profile in profiles.values()}
+    counts = {counter_name(profile): drakit.Quantity.of(profile.instances) for profile in profiles.values()}
     return GpuCounters(pool={**counts, **partitioning.all_slice_counters(possible)}, shared=instances)
 
 

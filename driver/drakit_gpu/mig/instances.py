@@ -17,7 +17,7 @@ import functools
 import logging
 from collections.abc import Callable
 
-from drakit.core import errors
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.mig import markers
 
@@ -56,7 +56,7 @@ def mig_device(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuIn
 
 
 def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
-    """Return the MIG device that fills the slot alone; None where its GPU instance has no compute instance or several."""
+    """Return the MIG device that fills the slot alone; None if its GPU instance has no compute instance or several."""
     with port.ignoring(_GONE):
         made = find(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
@@ -65,7 +65,7 @@ def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevi
 
 
 def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuInstance, marker: markers.Marker) -> bool:
-    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raise CallError."""
+    """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raises CallError."""
     try:
         return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
     except port.CallError as error:
@@ -75,7 +75,7 @@ def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.Gp
 
 
 def is_marked(hardware: port.GpuPort, slot: identity.Slot, marker: markers.Marker) -> bool:
-    """Return whether a marker file names the instance that fills the slot. Raise CallError; a lost GPU has no instance."""
+    """Return whether a marker file names the instance that fills the slot. Raises CallError; a lost GPU has no instance."""
     if marker.file is None:
         return False
     instance = _find_present(hardware, slot)
@@ -100,12 +100,12 @@ def ensure(
         try:
             marker.announce()
             instance, is_new = _create(hardware, slot), True
-        except errors.DeviceBusyError:
+        except drakit.DeviceBusyError:
             if (instance := find_instance(hardware, slot)) is None:
                 raise
     # Drakit creates compute instances after the marker, so an instance with some and without a marker is an admin's.
     if not (is_new or is_trusted or marker.matches(instance)) and hardware.compute_instances(slot.gpu, instance.id):
-        raise errors.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
+        raise drakit.DeviceBusyError(f"{describe(slot)} is taken by an instance that was not made by this driver")
     try:
         marker.write(instance)
         compute = None if is_new else _find_compute(hardware, slot, instance)
@@ -114,7 +114,7 @@ def ensure(
         if is_new:
             try:
                 remove(hardware, slot, None, pause)
-            except errors.DrakitError as failure:
+            except drakit.DrakitError as failure:
                 error.add_note(f"the new GPU instance could not be deleted either: {failure}")
         raise
     return _mig_device(instance, compute)
@@ -157,7 +157,7 @@ def remove(
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
         _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
     if _find_present(hardware, slot) == instance:
-        raise errors.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
+        raise drakit.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
@@ -213,13 +213,13 @@ def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
         created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
     except port.CallError as error:
         if error.code is port.Code.INSUFFICIENT_RESOURCES:
-            raise errors.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
+            raise drakit.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
         if error.code in _GONE:
-            raise errors.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
+            raise drakit.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
         raise
     if not slot.is_instance(created):
         hardware.destroy_gpu_instance(slot.gpu, created.id)
-        raise errors.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
+        raise drakit.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
     return created
 
 
@@ -241,7 +241,7 @@ def _retry_while_in_use(
                 users, subject = _users(hardware, gpu, instance), str(gpu)
                 if instance is not None:
                     subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
-                raise errors.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
+                raise drakit.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
             pause(seconds)
     return None
 

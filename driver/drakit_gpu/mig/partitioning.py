@@ -7,10 +7,10 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import quantity
+import drakit
 from drakit_gpu import port
 
-Counters = Mapping[str, quantity.Quantity]
+Counters = Mapping[str, drakit.Quantity]
 
 _ENGINES = ("multiprocessors", "copy_engines", "decoders", "encoders", "jpeg_engines", "ofa_engines")
 _MIB = 1 << 20
@@ -48,13 +48,13 @@ def _compatible(partition: Partition, others: Iterable[Partition]) -> int:
 
 def profile_counters(profile: port.GpuInstanceProfile) -> Counters:
     """Return the amounts of a profile by counter name, memory in bytes. Zeros are kept: they state that there is none."""
-    amounts = {_counter_name(name): quantity.Quantity.of(getattr(profile, name)) for name in _ENGINES}
-    return {**amounts, "memory": quantity.Quantity.binary(profile.memory_mib * _MIB)}
+    amounts = {_counter_name(name): drakit.Quantity.of(getattr(profile, name)) for name in _ENGINES}
+    return {**amounts, "memory": drakit.Quantity.binary(profile.memory_mib * _MIB)}
 
 
 def slice_counters(placement: port.Placement) -> Counters:
     """Return the memory slices of a placement, by counter name."""
-    return {f"memory-slice-{index}": quantity.ONE for index in range(placement.start, placement.end)}
+    return {f"memory-slice-{index}": drakit.ONE for index in range(placement.start, placement.end)}
 
 
 def profile_slug(profile: port.GpuInstanceProfile) -> str:
@@ -83,7 +83,7 @@ def _largest(left: Counters, right: Counters) -> Counters:
 
 def fits(taken: Counters, left: Counters) -> bool:
     """Return whether ``left`` covers ``taken``."""
-    return all(amount <= left.get(name, quantity.ZERO) for name, amount in taken.items())
+    return all(amount <= left.get(name, drakit.ZERO) for name, amount in taken.items())
 
 
 def _counter_name(field: str) -> str:

@@ -15,9 +15,8 @@ import signal
 import time
 from collections.abc import Iterator
 
+import drakit
 from drakit import machines, tables
-from drakit.core import errors
-from drakit.inputs import files
 from drakit_gpu import port
 
 _FILE = "gpu-faults.json"
@@ -55,7 +54,7 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.call not in port.CALLS:
-            raise errors.SettingsError(f"no call {self.call!r}; known are {', '.join(port.CALLS)}", key="fault.call")
+            raise drakit.SettingsError(f"no call {self.call!r}; known are {', '.join(port.CALLS)}", key="fault.call")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ class Faults:
 
     def _read(self) -> list[Fault]:
         try:
-            text = files.read_bytes(self._file, limit=machines.SIZE_MAX).decode()
+            text = machines.read_bytes(self._file).decode()
         except FileNotFoundError:
             return []
         return [_decode_fault(row) for row in tables.from_yaml(text, str(self._file)).rows("faults")]
@@ -176,7 +175,7 @@ def _decode_fault(row: tables.Table) -> Fault:
 def _decode_stall(file: pathlib.Path) -> Stall | None:
     """Return a stall from its file; None if another process is writing or releasing it."""
     try:
-        document = json.loads(files.read_bytes(file, limit=machines.SIZE_MAX))
+        document = json.loads(machines.read_bytes(file))
         return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))
     except (FileNotFoundError, json.JSONDecodeError):
         return None

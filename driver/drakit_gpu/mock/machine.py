@@ -10,8 +10,8 @@ import importlib.resources
 import uuid
 from collections.abc import Mapping
 
+import drakit
 from drakit import machines, tables
-from drakit.core import errors
 from drakit_gpu import port
 
 _SUFFIX = ".yaml"
@@ -113,7 +113,7 @@ def model_names() -> tuple[str, ...]:
 def load_model(name: str, *, field: str = "model") -> Model:
     """Return the model of that name; raises SettingsError that lists the known ones."""
     if name not in model_names():
-        raise errors.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
+        raise drakit.SettingsError(f"no GPU model {name!r}; known are {', '.join(model_names())}", key=field)
     return _stored_model(name)
 
 
@@ -128,14 +128,14 @@ def read_model(top: tables.Table) -> Model:
     """Return a model from its table."""
     capability = top.integers("computeCapability")
     if len(capability) != len(("major", "minor")):
-        raise errors.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
+        raise drakit.SettingsError("must be [major, minor]", key=top.at("computeCapability"))
     profiles: dict[int, tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]] = {}
     exceptions: dict[int, Evidence] = {}
     for row in top.rows("profiles"):
         differs = _evidence(row) if "evidence" in row else None
         profile, placements = _profile(row)
         if profile.id in profiles:
-            raise errors.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
+            raise drakit.SettingsError(f"{profile.id} is the id of two profiles", key=row.at("id"))
         profiles[profile.id] = (profile, placements)
         if differs is not None:
             exceptions[profile.id] = differs
@@ -224,7 +224,7 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model],
     )
     mig_mode = row.flag("migMode")
     if mig_mode and not model.profiles:
-        raise errors.SettingsError(f"{name} has no MIG", key=row.at("migMode"))
+        raise drakit.SettingsError(f"{name} has no MIG", key=row.at("migMode"))
     row.close()
     return Board(gpu=gpu, model=model, mig_mode=mig_mode)
 

@@ -12,7 +12,6 @@ import sys
 import tempfile
 
 from drakit import machines
-from drakit.inputs import files
 from drakit_gpu import cdi, driver_root
 from drakit_gpu.mock import mps_control
 from drakit_gpu.sharing.mps import control_daemon
@@ -52,7 +51,7 @@ def _create_file(path: pathlib.Path, mode: int) -> None:
 
 def _write_program(path: pathlib.Path, text: str) -> None:
     with contextlib.suppress(OSError):
-        if files.read_bytes(path, limit=machines.SIZE_MAX) == text.encode():
+        if machines.read_bytes(path) == text.encode():
             return
     descriptor, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

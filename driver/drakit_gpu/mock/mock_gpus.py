@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+import drakit
 from drakit import machines
-from drakit.core import errors
 from drakit_gpu import driver_root, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import events, fault_injection, machine, mock_driver_root, rules, state
@@ -55,7 +55,7 @@ class MockGpus(port.GpuPort):
         try:
             return mock_driver_root.create_driver_root(self._directory, self._machine.versions.driver)
         except OSError as error:
-            raise errors.SettingsError(f"cannot keep a mock machine in {self._directory}: {error.strerror}", key="mock.dir") from error
+            raise drakit.SettingsError(f"cannot keep a mock machine in {self._directory}: {error.strerror}", key="mock.dir") from error
 
     def boot_id(self) -> str:
         with self._call("boot_id"):

@@ -12,8 +12,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import drakit
 from drakit import machines, tables
-from drakit.core import errors
 from drakit_gpu import port
 from drakit_gpu.health import signals
 
@@ -127,7 +127,7 @@ class StateFile:
         self._decoded = text, state
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
             actual, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
-            raise errors.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
+            raise drakit.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
         return state.booted(boot_id, self._loses_mode)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
@@ -190,10 +190,10 @@ def _decode(text: str, origin: str) -> MachineState:
     try:
         top = tables.Table(json.loads(text), f"{origin}: ")
     except json.JSONDecodeError as error:
-        raise errors.SettingsError(f"is not JSON: {error}", key=origin) from error
+        raise drakit.SettingsError(f"is not JSON: {error}", key=origin) from error
     version = top.integer("version")
     if version != _VERSION:
-        raise errors.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
+        raise drakit.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
     state = MachineState(
         machine=top.text("machine"),
         owner=top.maybe_empty("owner"),

@@ -200,7 +200,7 @@ def _nvlinks(handle: pynvml.c_nvmlDevice_t) -> port.NvLinks:
 
 
 def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | None:
-    """Return the requested action; None where GPU or library do not report it, and for an unknown action."""
+    """Return the requested action; None if GPU or library do not report it, and for an unknown action."""
     values = session.optional(lambda: pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]))
     if values is None:
         return None

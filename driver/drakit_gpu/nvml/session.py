@@ -65,7 +65,7 @@ def calling(call: str) -> Iterator[None]:
 
 
 def optional(read: Callable[[], Result]) -> Result | None:
-    """Return the result of ``read``; None where GPU or library do not support the call."""
+    """Return the result of ``read``; None if GPU or library do not support the call."""
     try:
         return read()
     except pynvml.NVMLError as error:
@@ -75,7 +75,7 @@ def optional(read: Callable[[], Result]) -> Result | None:
 
 
 def detail(read: Callable[[], Result]) -> Result | None:
-    """Return the result of ``read``; None where it fails, because the property is optional. Errors of GPU or session are raised."""
+    """Return the result of ``read``; None if it fails, because the property is optional. Errors of GPU or session are raised."""
     try:
         return read()
     except pynvml.NVMLError as error:

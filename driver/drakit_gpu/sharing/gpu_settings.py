@@ -13,8 +13,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
-from drakit.core import context, errors, records
-from drakit.core import driver as drivers
+import drakit
 from drakit_gpu import config, identity, port, share_policy
 
 _MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
@@ -23,21 +22,21 @@ _MPS = (
 )
 
 
-def warnings(intents: Iterable[records.Record], mine: records.Record) -> Iterator[context.Event]:
+def warnings(intents: Iterable[drakit.Record], mine: drakit.Record) -> Iterator[drakit.Event]:
     """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
     claim_intents = list(intents)
     for reason, message, key in (("SeveralMigDevices", _MIG, "profile"), ("SeveralMpsDaemons", _MPS, "mps")):
         matching = [intent for intent in claim_intents if _has(intent, key)]
         if len(matching) > 1 and max(matching, key=lambda intent: str(intent.get("holder", ""))) == mine:
-            yield context.Event(reason=reason, message=message)
+            yield drakit.Event(reason=reason, message=message)
 
 
-def _has(intent: records.Record, key: str) -> bool:
+def _has(intent: drakit.Record, key: str) -> bool:
     settings = intent.get("settings")
     return key in intent or (isinstance(settings, Mapping) and key in settings)
 
 
-Grant = drivers.Grant[config.AnyConfig]
+Grant = drakit.Grant[config.AnyConfig]
 
 _VOLTA = (7, 0)
 _FIELD = "parameters.sharing"
@@ -55,7 +54,7 @@ class Mps:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that a grant changes; ``before`` is the compute mode to restore, None where it is not changed or the GPU reports none."""
+    """The settings that a grant changes; ``before`` is the compute mode to restore, None if it is not changed or the GPU reports none."""
 
     time_slice: port.TimeSlice | None = None
     compute_mode: port.ComputeMode | None = None
@@ -63,7 +62,7 @@ class Settings:
     mps: Mps | None = None
 
     @classmethod
-    def from_record(cls, record: records.Record) -> Self:
+    def from_record(cls, record: drakit.Record) -> Self:
         """Return the settings of an intent; raises JournalError for a record that this driver did not write."""
         try:
             return cls(
@@ -73,9 +72,9 @@ class Settings:
                 mps=_mps_from(record["mps"]) if "mps" in record else None,
             )
         except (ValueError, TypeError) as error:
-            raise errors.JournalError(f"the journal's record of the GPU's settings is invalid: {error}") from error
+            raise drakit.JournalError(f"the journal's record of the GPU's settings is invalid: {error}") from error
 
-    def to_record(self) -> records.Record:
+    def to_record(self) -> drakit.Record:
         """Return the settings as part of an intent, without those that are not changed."""
         record: dict[str, object] = {}
         for name, value in (("timeSlice", self.time_slice), ("computeMode", self.compute_mode), ("before", self.before)):
@@ -83,7 +82,7 @@ class Settings:
                 record[name] = value.value
         if self.mps is not None:
             record["mps"] = dataclasses.asdict(self.mps)
-        return records.freeze_record(record)
+        return drakit.freeze_record(record)
 
     @property
     def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
@@ -121,7 +120,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
         for other in others:
             if other.gpu_wide != chosen.gpu_wide:
                 text = f"{grant.device.name} is shared with claims that set {other.description}, not {chosen.description}"
-                raise errors.DeviceBusyError(text)
+                raise drakit.DeviceBusyError(text)
     if chosen.compute_mode is None:
         return chosen
     before = next((other.before for other in others if other.before is not None), None) or hardware.compute_mode(gpu.uuid)
@@ -169,7 +168,7 @@ def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) 
     if mode is not None and mode.current:
         setting = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
         fix = f"request a partition{' with a MigConfig' if setting == 'MPS' else ''}, or let its admin turn MIG mode off"
-        raise errors.ConfigError(
+        raise drakit.ConfigError(
             f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {setting}: {fix}", field=_FIELD
         )
 
@@ -182,11 +181,11 @@ def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
     changes = _changes(sharing)
     if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
         version = "{}.{}".format(*gpu.compute_capability)
-        raise errors.ConfigError(
+        raise drakit.ConfigError(
             f"{gpu.product_name} does not support it: it has compute capability {version}, and 7.0 (Volta) is required", field=_FIELD
         )
     if changes and gpu.is_vgpu:
-        raise errors.ConfigError(f"{gpu.product_name} is a vGPU, whose settings only its hypervisor can change", field=_FIELD)
+        raise drakit.ConfigError(f"{gpu.product_name} is a vGPU, whose settings only its hypervisor can change", field=_FIELD)
 
 
 def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> Settings:
@@ -209,7 +208,7 @@ def _mps(grant: Grant, wanted: config.Mps) -> Mps:
     return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)
 
 
-def _mps_from(record: records.Json) -> Mps:
+def _mps_from(record: drakit.Json) -> Mps:
     if not isinstance(record, Mapping):
         raise TypeError(f"mps is {record!r}")
     percentage, memory = record.get("percentage"), record.get("memory")

@@ -11,9 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from drakit.core import backoff, errors, records
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
+import drakit
 from drakit_gpu import identity, port
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import pod_daemons
@@ -24,7 +22,7 @@ _LOCK_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _PATROL_SECONDS, _SWEEP_EVERY = 60.0, 10
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 # The settings applied in one pass: claims that share a GPU have the same ones, which are applied once.
 Applied = set[tuple[port.GpuUuid, tuple[port.TimeSlice | None, port.ComputeMode | None]]]
 
@@ -35,9 +33,9 @@ class Restorer:
     def __init__(
         self,
         hardware: port.GpuPort,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         daemons: pod_daemons.PodDaemons,
-        intents: Callable[[], Iterable[records.Record]] = tuple,
+        intents: Callable[[], Iterable[drakit.Record]] = tuple,
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -86,8 +84,8 @@ class Restorer:
                         uuid = grant.record.get("uuid")
                         if settings.mps is not None and isinstance(uuid, str):
                             self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
-        except errors.DrakitError as error:
-            if isinstance(error, errors.LockedError):
+        except drakit.DrakitError as error:
+            if isinstance(error, drakit.LockedError):
                 locked.add(error.lock)
             _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
             return False
@@ -147,7 +145,7 @@ class RestoreWorker:
             self._condition.notify_all()
 
     def _run(self) -> None:
-        pauses = backoff.Backoff(self._pause, _LONGEST_PAUSE)
+        pauses = drakit.Backoff(self._pause, _LONGEST_PAUSE)
         failed: frozenset[port.GpuUuid] = frozenset()
         seconds = self._patrol
         while True:
@@ -170,7 +168,7 @@ class RestoreWorker:
                     self._restorer.sweep()
                 gpus = self._restorer.gpus_missing_daemon()
             return self._restorer.restore(gpus)
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.warning("listing prepared claims failed", extra={"error": str(error)})
             return gpus
         except Exception:  # noqa: BLE001 - no error may end the worker

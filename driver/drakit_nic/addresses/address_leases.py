@@ -17,9 +17,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors, names, records
+import drakit
 from drakit_nic import config
 from drakit_nic.addresses import ip_pools
 from drakit_nic.discovery import offers
@@ -29,16 +27,16 @@ LOCK = f"{'z' * 16}-nic-addresses"
 FILE = "addresses.by"
 _KEY_PREFIX = "address-"
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LeaseLocation:
     """The location of a lease's record: the key of its grant, and the record's key in the grant's state."""
 
-    claim: names.ClaimUid
+    claim: drakit.ClaimUid
     device: str
-    share_id: names.ShareId | None
+    share_id: drakit.ShareId | None
     key: str
 
 
@@ -59,14 +57,14 @@ class AddressIndex:
             return False
 
     def load(self, leased: Iterable[tuple[str, LeaseLocation]]) -> None:
-        """Replace all entries by those of the recorded leases. Raise HardwareError where other processes cannot be notified."""
+        """Replace all entries by those of the recorded leases. Raises HardwareError where other processes cannot be notified."""
         leases = list(leased)
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(self._name)
         except OSError as error:
-            raise errors.HardwareError("addresses", f"writing {self._file} failed: {error}") from error
+            raise drakit.HardwareError("addresses", f"writing {self._file} failed: {error}") from error
         with self._guard:
             self._locations = {}
         for host, location in leases:
@@ -163,7 +161,7 @@ class AddressLeases:
 
     def __init__(
         self,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         node: str,
         is_alive: IsAlive = _is_alive,
@@ -177,7 +175,7 @@ class AddressLeases:
     def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
         """Return the sandbox's addresses: those of its lease where it has one, else a new lease, which is recorded first.
 
-        Raise ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
+        Raises ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
         """
         own_leases = leases_of(self._context, grant)
         is_own = lambda lease: lease.sandbox_id.cookie == sandbox_id.cookie and not self._is_of_earlier_boot(lease)  # noqa: E731
@@ -190,14 +188,14 @@ class AddressLeases:
         ended += self._ended_holders(chosen, grant, sandbox_id, ended)
         try:
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
-        except errors.DeviceBusyError:
+        except drakit.DeviceBusyError:
             all_leases = tuple(self.all_leases())
             self._index.load(_leased(all_leases))
             is_alive = self._survey()
             ended = [lease for lease in all_leases if self._is_ended(lease, grant, sandbox_id, is_alive)]
             addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
         for lease in ended:
-            with contextlib.suppress(errors.ClaimError):  # The claim was unprepared meanwhile, which released its leases.
+            with contextlib.suppress(drakit.ClaimError):  # The claim was unprepared meanwhile, which released its leases.
                 self.release(lease.grant, lease.sandbox_id)
         if addresses:
             lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
@@ -208,7 +206,7 @@ class AddressLeases:
         return addresses
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
-        """Release the sandbox's addresses, if it has any. Raise ClaimError where the claim, and so its leases, are gone."""
+        """Release the sandbox's addresses, if it has any. Raises ClaimError where the claim, and so its leases, are gone."""
         for lease in leases_of(self._context, grant):
             if lease.sandbox_id.cookie == sandbox_id.cookie:
                 self._remove_from_index(lease)
@@ -260,14 +258,14 @@ class AddressLeases:
     def _ended_holders(
         self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
     ) -> Iterator[Lease]:
-        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raise ConfigError for an address in use."""
+        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
         for address in sorted(hosts_of(chosen)):
             for lease in self._holders(address):
                 if lease in ended:
                     continue
                 if not self._is_ended(lease, grant, sandbox_id):
-                    raise errors.ConfigError(_in_use_message(address, lease, grant, sandbox_id), field="parameters.addresses")
+                    raise drakit.ConfigError(_in_use_message(address, lease, grant, sandbox_id), field="parameters.addresses")
                 ended.append(lease)
                 yield lease
 
@@ -277,7 +275,7 @@ class AddressLeases:
         return ip_pools.take(pools, _Taken(self._index, freed), start=zlib.crc32(f"{sandbox_id.cookie:x}".encode()))
 
 
-def leases_of(context: contexts.DriverContext, grant: Grant) -> tuple[Lease, ...]:
+def leases_of(context: drakit.DriverContext, grant: Grant) -> tuple[Lease, ...]:
     """Return the leases of one grant."""
     leases = (_lease(grant, record) for key, record in context.state(grant).items() if key.startswith(_KEY_PREFIX))
     return tuple(lease for lease in leases if lease is not None)
@@ -314,7 +312,7 @@ def _is_same_grant(grant: Grant, other: Grant) -> bool:
     )
 
 
-def _lease(grant: Grant, record: records.Record) -> Lease | None:
+def _lease(grant: Grant, record: drakit.Record) -> Lease | None:
     match record:
         case {"cookie": str(cookie), "pod": str(pod), "addresses": (*texts,)}:
             sandbox_id = SandboxId(cookie=int(cookie, 16), pod=pod)

@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import TypeAlias, TypeVar
 
-from drakit.core import errors
+import drakit
 
 IPV4, IPV6 = 4, 6
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -40,10 +40,10 @@ class AddressPool:
         first, last = host(self.first, "first"), host(self.last, "last")
         for end, field in ((first, "first"), (last, "last")):
             if end not in subnet:
-                raise errors.ConfigError(f"{end} is not in {subnet}", field=field)
+                raise drakit.ConfigError(f"{end} is not in {subnet}", field=field)
             _check_interface_address(ipaddress.ip_interface(f"{end}/{subnet.prefixlen}"), field)
         if not 0 <= int(last) - int(first) < _POOL_MAX:
-            raise errors.ConfigError(f"is not 0 to {_POOL_MAX - 1} above first", field="last")
+            raise drakit.ConfigError(f"is not 0 to {_POOL_MAX - 1} above first", field="last")
 
     @property
     def version(self) -> int:
@@ -56,7 +56,7 @@ class AddressPool:
         return address.version == first.version and int(first) <= int(address) <= int(last)
 
     def free(self, taken: Container[str], start: int = 0) -> str | None:
-        """Return a free address of the pool as CIDR, searched from the offset ``start``, None where none is free.
+        """Return a free address of the pool as CIDR, searched from the offset ``start``, None if none is free.
 
         ``taken`` has the addresses in use, without prefix.
         """
@@ -73,13 +73,13 @@ def pools_of(pools: Iterable[AddressPool], node: str) -> tuple[AddressPool, ...]
 
 
 def take(pools: Sequence[AddressPool], taken: Container[str], *, start: int = 0) -> tuple[str, ...]:
-    """Return one address of each family that has pools, as CIDR. Raise DeviceBusyError when the pools of a family are used up."""
+    """Return one address of each family that has pools, as CIDR. Raises DeviceBusyError when the pools of a family are used up."""
     addresses = []
     for version in sorted({pool.version for pool in pools}):
         free = (pool.free(taken, start) for pool in pools if pool.version == version)
         address = next((candidate for candidate in free if candidate), None)
         if address is None:
-            raise errors.DeviceBusyError(f"the address pool for IPv{version} of this node is used up")
+            raise drakit.DeviceBusyError(f"the address pool for IPv{version} of this node is used up")
         addresses.append(address)
     return tuple(addresses)
 
@@ -104,21 +104,21 @@ def host(text: str, field: str) -> Address:
 
 
 def _parse(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> Parsed:
-    """Return the value of a text in the canonical form. Raise ConfigError for any other text."""
+    """Return the value of a text in the canonical form. Raises ConfigError for any other text."""
     try:
         parsed = parse(text)
     except ValueError as error:
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} is not {what}", field=field) from error
+        raise drakit.ConfigError(f"{text[:_QUOTE_MAX]!r} is not {what}", field=field) from error
     if "%" in text:
-        raise errors.ConfigError("must not name an interface (%)", field=field)
+        raise drakit.ConfigError("must not name an interface (%)", field=field)
     if text != str(parsed):
-        raise errors.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {str(parsed)!r}", field=field)
+        raise drakit.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {str(parsed)!r}", field=field)
     return parsed
 
 
 def _check_unicast(address: Address, field: str) -> None:
     if address.is_unspecified or address.is_multicast or address.is_loopback or str(address) == "255.255.255.255":
-        raise errors.ConfigError(f"{address} is not the address of one host", field=field)
+        raise drakit.ConfigError(f"{address} is not the address of one host", field=field)
 
 
 def _check_interface_address(address: Interface, field: str) -> None:
@@ -129,8 +129,8 @@ def _check_interface_address(address: Interface, field: str) -> None:
         and address.version == IPV4
         and address.ip in {subnet.network_address, subnet.broadcast_address}
     ):
-        raise errors.ConfigError(f"{address.ip} is the network's own or its broadcast address", field=field)
+        raise drakit.ConfigError(f"{address.ip} is the network's own or its broadcast address", field=field)
     if isinstance(address, ipaddress.IPv6Interface) and (address.ip.ipv4_mapped is not None or subnet.prefixlen == 0):
-        raise errors.ConfigError(f"{address} is not an address an interface can have", field=field)
+        raise drakit.ConfigError(f"{address} is not an address an interface can have", field=field)
     if subnet.prefixlen == 0:
-        raise errors.ConfigError(f"{address} is on a network of all addresses", field=field)
+        raise drakit.ConfigError(f"{address} is on a network of all addresses", field=field)

@@ -71,7 +71,7 @@ class Kernel(Protocol):
         """Return a socket that sends frames by interfaces of the host, or of the open namespace."""
 
     def announceable(self, subject: Subject) -> Announceable | None:
-        """Return the present state of a subject's interface, None where it is gone or no Ethernet interface."""
+        """Return the present state of a subject's interface, None if it is gone or no Ethernet interface."""
 
 
 @dataclasses.dataclass(order=True)
@@ -141,7 +141,7 @@ class Announcer:
         self._close_unused()
 
     def send_due(self) -> float | None:
-        """Make the announcements that are due. Return the seconds until the next one, None where there is none."""
+        """Make the announcements that are due. Return the seconds until the next one, None if there is none."""
         while True:
             with self._changed:
                 if not self._pending:

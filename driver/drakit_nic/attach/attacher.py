@@ -3,40 +3,28 @@
 Everything runs under the NIC's device lock. Order: record the attachment durably; create the child, down, and mark it; direct its frames to the
 share's class; configure it, which sets it up; keep it only if the caller still waits and the claim is still prepared. Every step is idempotent: the
 next container of the sandbox, or the next attempt after a crash of the driver, runs the same steps again.
-
-``AttachmentCollector`` repairs and removes attachments in the background. At start, it removes children with the driver's mark and an unknown share.
-A driver that dies between the removal of a claim and of its child leaves one. A share is known while the journal plans or has it, or while it is
-installed, so pods keep their interfaces while the journal is incomplete. At intervals, the collector compares each recorded attachment with the
-kernel. It removes an attachment whose sandbox is gone, and directs frames to the share's class again where the kernel does not. A NIC whose lock
-another call holds is skipped, so that it delays no other.
-
-A claim that no container lists is prepared and never attached. Neither the kubelet nor the runtime reports an error, so the driver records one Event
-for the claim. It waits first, because an image may still be pulled, and records none for a claim that was ever attached.
 """
 
 import contextlib
 import dataclasses
 import errno
 import logging
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
-from drakit.core import errors, names, records
-from drakit_nic import config, device_locks, pod_interfaces, port
+import drakit
+from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import announcer, sandboxes, server
+from drakit_nic.attach import announcer, attachment_records, sandboxes, server
 from drakit_nic.netlink import link_requests
 
 _log = logging.getLogger(__name__)
 
-Grant = drivers.Grant[object]
+Grant = drakit.Grant[object]
 
 
-def log_keys(grant: Grant | None, sandbox: server.Request | sandboxes.Attachment, **more: object) -> dict[str, object]:
-    """Return the keys of a log line about a grant, None where it is unknown, and a sandbox that uses it."""
+def log_keys(grant: Grant | None, sandbox: server.Request | attachment_records.Attachment, **more: object) -> dict[str, object]:
+    """Return the keys of a log line about a grant, None if it is unknown, and a sandbox that uses it."""
     grant_keys: dict[str, object] = {}
     if grant is not None:
         grant_keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name, "share_id": grant.share_id}
@@ -61,7 +49,7 @@ class Attacher:
         self,
         machine: port.Port,
         kernel: sandboxes.KernelSandboxes,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
@@ -76,7 +64,7 @@ class Attacher:
     ) -> None:
         """Attach an interface to the sandbox whose namespace is open as ``descriptor``.
 
-        ``just_read`` is the grant where the caller has read it. Raise RefusedError, DrakitError.
+        ``just_read`` is the grant where the caller has read it. Raises RefusedError, DrakitError.
         """
         if self._kernel.is_host(descriptor):
             raise server.RefusedError(
@@ -89,21 +77,21 @@ class Attacher:
                 call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
                 self._attach(call, is_waited_for)
 
-    def attachments(self, grant: Grant) -> tuple[sandboxes.Attachment, ...]:
+    def attachments(self, grant: Grant) -> tuple[attachment_records.Attachment, ...]:
         """Return every recorded attachment of a grant."""
-        return sandboxes.attachments_of(self._context.state(grant))
+        return attachment_records.attachments_of(self._context.state(grant))
 
-    def links(self, share: port.Share, attachment: sandboxes.Attachment) -> tuple[link_requests.Link, ...]:
+    def links(self, share: port.Share, attachment: attachment_records.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the existing links of an attachment, usually one or none."""
-        own = sandboxes.alias(share.id, attachment.sandbox)
+        own = attachment_records.alias(share.id, attachment.sandbox)
         return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _belongs_to(link, own, attachment.mac))
 
-    def undo(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
+    def undo(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Remove an attachment if it exists. The caller holds the device's lock."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
         self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
-        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
+        with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
 
@@ -111,15 +99,15 @@ class Attacher:
         """Release the grant's addresses, because it is about to be unprepared."""
         self._leases.end(grant)
 
-    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
+    def _undo_after_failure(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Roll back an attachment. Log a failure without raising it, because unprepare rolls back again and the first error is the one to report."""
         try:
             self.undo(grant, share, attachment)
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared_share(self, request: server.Request) -> tuple[Grant, port.Share]:
-        """Return the grant of a request with its share. Raise RefusedError where the claim is not prepared."""
+        """Return the grant of a request with its share. Raises RefusedError where the claim is not prepared."""
         grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
@@ -130,14 +118,14 @@ class Attacher:
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
-        recorded = sandboxes.from_record(self._context.state(call.grant).get(sandboxes.key_of(call.sandbox.cookie), {}))
+        recorded = attachment_records.from_record(self._context.state(call.grant).get(attachment_records.key_of(call.sandbox.cookie), {}))
         if recorded is not None and recorded.boot_id not in {"", self._context.boot_id}:
             recorded = None  # The kernel gives cookies again after a reboot, so this is the attachment of another sandbox.
         attachment = self._planned(call, recorded)
         link = _own_link(call.sandbox.find(attachment.name), call.share, attachment)
         if recorded != attachment:
             self._check_mac(call, attachment)
-            self._context.set_state(call.grant, attachment.key, sandboxes.to_record(attachment))
+            self._context.set_state(call.grant, attachment.key, attachment_records.to_record(attachment))
         try:
             self._complete(call, attachment, link)
             self._current_grant(call.request, is_waited_for)
@@ -148,23 +136,23 @@ class Attacher:
         if recorded is None:
             _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
-    def _planned(self, call: Call, recorded: sandboxes.Attachment | None) -> sandboxes.Attachment:
+    def _planned(self, call: Call, recorded: attachment_records.Attachment | None) -> attachment_records.Attachment:
         """Return the recorded attachment with its present nsid, or else a new one."""
         nsid, cookie = call.sandbox.nsid(), call.sandbox.cookie
         if recorded is not None:
             return dataclasses.replace(recorded, nsid=nsid)
-        nic_config, sandbox = config.of(call.grant), sandboxes.sandbox_name(call.request.sandbox, cookie)
-        return sandboxes.Attachment(
+        nic_config, sandbox = config.of(call.grant), attachment_records.sandbox_name(call.request.sandbox, cookie)
+        return attachment_records.Attachment(
             cookie=cookie,
             nsid=nsid,
             sandbox=sandbox,
             pod=call.request.pod,
-            name=sandboxes.interface_name(nic_config, call.share.id),
-            mac=sandboxes.mac_address(nic_config, self._node, call.share.id, sandbox),
+            name=attachment_records.interface_name(nic_config, call.share.id),
+            mac=attachment_records.mac_address(nic_config, self._node, call.share.id, sandbox),
             boot_id=self._context.boot_id,
         )
 
-    def _check_mac(self, call: Call, attachment: sandboxes.Attachment) -> None:
+    def _check_mac(self, call: Call, attachment: attachment_records.Attachment) -> None:
         """Raise RefusedError where another interface of the NIC has the configured MAC address.
 
         The search of all claims for its owner runs only where the kernel has the address in another sandbox.
@@ -180,7 +168,7 @@ class Attacher:
                         f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", server.Reason.MAC_TAKEN
                     )
 
-    def _complete(self, call: Call, attachment: sandboxes.Attachment, link: link_requests.Link | None) -> None:
+    def _complete(self, call: Call, attachment: attachment_records.Attachment, link: link_requests.Link | None) -> None:
         """Create and configure the missing parts of an attachment. A MAC address or MTU that the pod changed while the link is up stays."""
         addresses = self._addresses(call, attachment)
         wanted = pod_interfaces.interface_config(config.of(call.grant), name=attachment.name, mac=attachment.mac, addresses=addresses)
@@ -189,8 +177,8 @@ class Attacher:
             _create_link(call.sandbox, wanted, call.share)
             link = call.sandbox.find(wanted.name)
             if link is None:
-                raise errors.HardwareError("RTM_NEWLINK", f"{wanted.name} was created but does not exist")
-        alias = sandboxes.alias(call.share.id, attachment.sandbox)
+                raise drakit.HardwareError("RTM_NEWLINK", f"{wanted.name} was created but does not exist")
+        alias = attachment_records.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
         self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
@@ -210,7 +198,7 @@ class Attacher:
         )
         self._announcer.announce(subject, call.descriptor)
 
-    def _addresses(self, call: Call, attachment: sandboxes.Attachment) -> tuple[str, ...]:
+    def _addresses(self, call: Call, attachment: attachment_records.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses. Leases are read only for a configuration that requests addresses."""
         nic_config = config.of(call.grant)
         return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment)) if address_leases.locks_for(nic_config) else ()
@@ -223,8 +211,8 @@ class Attacher:
         share = shares.from_record(lease.grant.record)
         if share is None or all(member.cookie != lease.sandbox_id.cookie for member in self._machine.members(of=share)):
             return False
-        key = sandboxes.key_of(lease.sandbox_id.cookie)
-        attachment = sandboxes.from_record(self._context.state(lease.grant).get(key, {}))
+        key = attachment_records.key_of(lease.sandbox_id.cookie)
+        attachment = attachment_records.from_record(self._context.state(lease.grant).get(key, {}))
         return attachment is not None and bool(self.links(share, attachment))
 
     def _survey(self) -> address_leases.IsAlive:
@@ -239,21 +227,23 @@ class Attacher:
             share = shares.from_record(lease.grant.record)
             if share is None or (share.id, lease.sandbox_id.cookie) not in existing:
                 return False
-            attachment = sandboxes.from_record(self._context.state(lease.grant).get(sandboxes.key_of(lease.sandbox_id.cookie), {}))
+            attachment = attachment_records.from_record(
+                self._context.state(lease.grant).get(attachment_records.key_of(lease.sandbox_id.cookie), {})
+            )
             return attachment is not None and (
-                sandboxes.alias(share.id, attachment.sandbox) in marked or bool(self.links(share, attachment))
+                attachment_records.alias(share.id, attachment.sandbox) in marked or bool(self.links(share, attachment))
             )
 
         return is_alive
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
-        """Return the present grant. Raise RefusedError where the runtime no longer waits, because it would never remove the interface."""
+        """Return the present grant. Raises RefusedError where the runtime no longer waits, because it would never remove the interface."""
         if not is_waited_for():
             raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
         return self._prepared_share(request)
 
 
-def _sandbox_id(attachment: sandboxes.Attachment) -> address_leases.SandboxId:
+def _sandbox_id(attachment: attachment_records.Attachment) -> address_leases.SandboxId:
     return address_leases.SandboxId(cookie=attachment.cookie, pod=attachment.pod)
 
 
@@ -274,14 +264,14 @@ def _belongs_to(link: link_requests.Link, alias: str, mac: str) -> bool:
 
     A pod's root may change either. A child whose mark and address are both changed belongs to no attachment.
     """
-    return link.alias == alias or (not sandboxes.share_of(link.alias) and link.mac == mac)
+    return link.alias == alias or (not attachment_records.share_of(link.alias) and link.mac == mac)
 
 
-def _own_link(link: link_requests.Link | None, share: port.Share, attachment: sandboxes.Attachment) -> link_requests.Link | None:
-    """Return the link of the attachment, None where there is none. Raise RefusedError where another interface has the name."""
+def _own_link(link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment) -> link_requests.Link | None:
+    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name."""
     if link is None:
         return None
-    alias = sandboxes.alias(share.id, attachment.sandbox)
+    alias = attachment_records.alias(share.id, attachment.sandbox)
     is_own = sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment.mac)
     if not is_own or link.name != attachment.name:
         raise name_taken(link, attachment.name)
@@ -293,103 +283,3 @@ def name_taken(link: link_requests.Link, name: str) -> server.RefusedError:
     altname = "" if link.name == name else f" ({link.name!r} with the alternative name {name!r})"
     reason = f"the pod has another interface named {name!r}{altname}; choose a different NicConfig.interfaceName"
     return server.RefusedError(reason, server.Reason.NAME_TAKEN)
-
-
-COLLECT_INTERVAL = 30.0
-GRACE = 120.0
-_USED, _WARNED, _WAITING = "attached", "warned", "waiting"
-_NOT_ATTACHED = (
-    "no container has attached to the claim's share of {device} in {seconds:.0f} seconds; if containers are running, list the claim in the "
-    "resources.claims of one of them, else the pod gets no interface"
-)
-
-
-class AttachmentCollector:
-    """Compares the attachments of one driver with the kernel."""
-
-    def __init__(
-        self,
-        machine: port.Port,
-        kernel: sandboxes.KernelSandboxes,
-        context: contexts.DriverContext,
-        attaching: Attacher,
-        *,
-        intents: Callable[[], Iterable[records.Record]],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._machine, self._kernel, self._context = machine, kernel, context
-        self._attacher = attaching
-        self._locks = device_locks.RoundLocks(context, "attachments", monotonic=monotonic)
-        self._intents = intents
-        self._monotonic = monotonic
-
-    def remove_orphans(self) -> None:
-        """Remove children with the driver's mark whose share is unknown. Raise HardwareError."""
-        marked = self._kernel.marked()
-        if not marked:
-            return
-        share_ids = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
-        for nsid, link in marked:
-            if sandboxes.share_of(link.alias) not in share_ids:
-                _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
-                self._kernel.delete(nsid, link)
-
-    def collect(self) -> None:
-        """Compare the attachments of every prepared share with the kernel once. Raise the first DrakitError after all have been compared."""
-        admitted = {(member.share_id, member.cookie, member.mac) for member in self._machine.members()}
-        grants = [(grant, share) for grant in self._context.grants() if (share := shares.from_record(grant.record)) is not None]
-        is_last = self._locks.begin({grant.device.name for grant, _ in grants})
-        failures: list[errors.DrakitError] = []
-        for grant, share in sorted(grants, key=lambda pair: is_last(pair[0].device.name)):
-            try:
-                self._repair(grant, share, admitted)
-                self._warn(grant)
-            except errors.ClaimError:  # The claim was unprepared meanwhile.
-                continue
-            except errors.DrakitError as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-
-    def _repair(self, grant: Grant, share: port.Share, admitted: set[tuple[str, int, str]]) -> None:
-        for attachment in self._attacher.attachments(grant):
-            has_link = bool(self._attacher.links(share, attachment))
-            if has_link and (share.id, attachment.cookie, attachment.mac) in admitted:
-                continue
-            with self._locks.hold(grant.device) as is_held:
-                is_current = is_held and attachment in self._attacher.attachments(grant)
-                if not is_current or self._context.grant(*_key(grant)) is None:
-                    continue
-                if self._attacher.links(share, attachment):
-                    self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
-                else:
-                    self._remove_attachment(grant, share, attachment)
-
-    def _remove_attachment(self, grant: Grant, share: port.Share, attachment: sandboxes.Attachment) -> None:
-        """Remove the attachment of a deleted sandbox, and record that the claim was attached."""
-        if _USED not in self._context.state(grant):
-            self._context.set_state(grant, _USED, {})
-        self._attacher.undo(grant, share, attachment)
-        _log.info("attachment of a deleted sandbox removed", extra=log_keys(grant, attachment, interface=attachment.name))
-
-    def _warn(self, grant: Grant) -> None:
-        """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process.
-
-        Raise ClaimError where the claim was unprepared meanwhile.
-        """
-        state, now = self._context.state(grant), self._monotonic()
-        if state.keys() - {_WAITING}:
-            return
-        since = state.get(_WAITING, {}).get("since")
-        if not isinstance(since, int) or since > now:
-            self._context.set_state(grant, _WAITING, {"since": int(now)})
-            return
-        if now - since < GRACE:
-            return
-        self._context.set_state(grant, _WARNED, {})
-        message = _NOT_ATTACHED.format(device=grant.device.name, seconds=GRACE)
-        self._context.record_event(grant.claim, contexts.Event(reason="ShareNotAttached", message=message))
-
-
-def _key(grant: Grant) -> tuple[names.ClaimUid, str, names.ShareId | None]:
-    return (grant.claim.uid, grant.device.name, grant.share_id)

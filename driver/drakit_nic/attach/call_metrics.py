@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Iterator
 
-from drakit.core import advanced
+import drakit
 from drakit_nic.attach import server
 
 BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, math.inf)
@@ -32,13 +32,13 @@ class Calls:
         with self._guard:
             self._refused[reason] += 1
 
-    def readings(self) -> Iterator[advanced.Metric]:
+    def readings(self) -> Iterator[drakit.Metric]:
         """Yield all metrics, also those that are zero."""
         with self._guard:
             refused = dict(self._refused)
             histograms = {outcome: (tuple(counts), self._seconds[outcome]) for outcome, counts in self._counts.items()}
         for outcome, (counts, seconds) in histograms.items():
-            yield advanced.Metric(
+            yield drakit.Metric(
                 name="nic_attach_seconds",
                 documentation="Seconds from a container runtime's call for an interface to its answer.",
                 value=seconds,
@@ -46,7 +46,7 @@ class Calls:
                 buckets=tuple(zip(BOUNDS, itertools.accumulate(counts), strict=True)),
             )
         for reason, count in refused.items():
-            yield advanced.Metric(
+            yield drakit.Metric(
                 name="nic_attach_refusals",
                 documentation="Calls of container runtimes for an interface that were refused.",
                 value=float(count),

@@ -6,107 +6,23 @@ socket that a short-lived thread opened there. ``passthrough.kernel_pods`` appli
 The NIC's namespace gets a number (nsid) for the sandbox's. With it any process can list and delete links there later, without a descriptor that would
 keep a dead namespace alive. The kernel reuses the number of a namespace that is gone. So a link is the driver's only if its parent, the parent's
 namespace and its mark match. Constants: linux/if_link.h.
-
-An attachment is one sandbox's use of one share. Its key is the network namespace's cookie, which the kernel never reuses between two boots; it reuses
-inode numbers of namespaces at once. The record also has the runtime's sandbox id, for people and for the mark on the interface.
 """
 
 import contextlib
-import dataclasses
 import errno
-import hashlib
 import os
 import pathlib
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
-from drakit.core import records
-from drakit.core.encoding import wire
-from drakit_nic import config, pod_interfaces, share
-from drakit_nic.attach import announcer
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic import config, pod_interfaces
+from drakit_nic.attach import announcer, attachment_records
+from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 from drakit_nic.passthrough import kernel_pods, locator, refusals
 from drakit_nic.shaping import tc_messages
 
-MARK = "drakit:"
-_KEY_PREFIX = "attach-"
-_FORMAT = wire.Format(ignore_unknown=True)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Attachment:
-    """One sandbox's use of a share, recorded before the first step. ``nsid`` is the number of the sandbox's namespace in the NIC's namespace.
-
-    ``boot_id`` is empty in a record of an earlier version.
-    """
-
-    cookie: pod_interfaces.Cookie
-    nsid: int
-    sandbox: str
-    pod: str
-    name: str
-    mac: str
-    boot_id: str = ""
-
-    @property
-    def key(self) -> str:
-        """Return the key of its record in the grant's state."""
-        return key_of(self.cookie)
-
-
-def key_of(cookie: int) -> str:
-    """Return the key of the record of the attachment in the namespace of this cookie."""
-    return f"{_KEY_PREFIX}{cookie:x}"
-
-
-def attachments_of(state: Mapping[str, records.Record]) -> tuple[Attachment, ...]:
-    """Return every recorded attachment of a grant."""
-    recorded = (from_record(record) for key, record in state.items() if key.startswith(_KEY_PREFIX))
-    return tuple(attachment for attachment in recorded if attachment is not None)
-
-
-def sandbox_name(sandbox: str, cookie: int) -> str:
-    """Return a sandbox's name: its runtime's id, else its namespace."""
-    return sandbox or f"netns-{cookie:x}"
-
-
-def interface_name(wanted: config.NicConfig, share_id: str) -> str:
-    """Return the interface's name in the pod: the configured one, else one derived from the share's id, so that no two shares have the same."""
-    return wanted.interface_name or f"net{hashlib.sha256(share_id.encode()).hexdigest()[:8]}"
-
-
-def mac_address(wanted: config.NicConfig, node: str, share_id: str, sandbox: str) -> str:
-    """Return the MAC address of a sandbox's interface: the configured one, else one derived from the node, the share and the sandbox."""
-    return wanted.mac or share.mac_address(node, f"{share_id}/{sandbox}")
-
-
-def alias(share_id: str, sandbox: str) -> str:
-    """Return the mark that names the share and sandbox of an interface."""
-    return f"{MARK}{share_id}:{sandbox}"
-
-
-def share_of(alias: str) -> str:
-    """Return the share that an interface's mark names, empty for an alias that is no mark of the driver."""
-    if not alias.startswith(MARK):
-        return ""
-    return alias.removeprefix(MARK).partition(":")[0]
-
-
-def to_record(attachment: Attachment) -> records.Record:
-    """Return the record of an attachment."""
-    return _FORMAT.encode(attachment)
-
-
-def from_record(record: records.Record) -> Attachment | None:
-    """Return the attachment in a record, None for a record of another kind."""
-    return _FORMAT.decode_or_none(Attachment, record)
-
-
-_MACVLAN_MODE = 1
-_MODES = {config.Mode.PRIVATE: 1, config.Mode.BRIDGE: 4}
 _KIND = "macvlan"
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
-_NAMESPACES = pathlib.Path("/run/netns")
 
 
 class Sandbox:
@@ -118,7 +34,7 @@ class Sandbox:
 
     def nsid(self) -> int:
         """Return the number of this namespace in the NIC's namespace. Assign one where there is none."""
-        return rtnetlink.assign_nsid(self._host, self.descriptor)
+        return namespace_numbers.assign_nsid(self._host, self.descriptor)
 
     def find(self, name: str) -> link_requests.Link | None:
         """Return the link of this name in the sandbox, also of this alternative name."""
@@ -126,14 +42,20 @@ class Sandbox:
 
     def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
         """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
-        mode = rtnetlink.number(_MACVLAN_MODE, _MODES[wanted.mode])
         with refusals.naming("mode", wanted.mode.value):
             link_requests.create(
-                self._host, wanted.name, _KIND, data=mode, lower=nic, mac=wanted.mac, mtu=wanted.mtu, namespace=self.descriptor
+                self._host,
+                wanted.name,
+                _KIND,
+                lower=nic,
+                mac=wanted.mac,
+                mtu=wanted.mtu,
+                namespace=self.descriptor,
+                macvlan_mode=wanted.mode.value,
             )
 
     def configure(self, wanted: pod_interfaces.InterfaceConfig) -> None:
-        """Configure the interface of the wanted name, and set it up. Raise HardwareError."""
+        """Configure the interface of the wanted name, and set it up. Raises HardwareError."""
         with rtnetlink.failing_as("apply"):
             kernel_pods.configure(self._inside, self.descriptor, wanted)
 
@@ -162,7 +84,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     def is_host(self, descriptor: int) -> bool:
         """Return whether a descriptor refers to the host's network namespace or the NIC's. All of them exist, so their inode numbers differ."""
-        paths = [*_HOSTS, *([_NAMESPACES / self._namespace] if isinstance(self._namespace, str) else [])]
+        paths = [*_HOSTS, *([namespaces.NAMED / self._namespace] if isinstance(self._namespace, str) else [])]
         own = os.fstat(descriptor)
         for path in paths:
             with contextlib.suppress(PermissionError, FileNotFoundError):
@@ -172,7 +94,7 @@ class KernelSandboxes(kernel_pods.KernelPods):
 
     @contextlib.contextmanager
     def opened(self, descriptor: int) -> Iterator[Sandbox]:
-        """Open a sandbox's namespace and close it afterwards. Raise HardwareError, also where the descriptor is no network namespace."""
+        """Open a sandbox's namespace and close it afterwards. Raises HardwareError, also where the descriptor is no network namespace."""
         with (
             rtnetlink.failing_as("attach"),
             rtnetlink.Socket.open(descriptor, self._after_effect) as inside,
@@ -188,16 +110,16 @@ class KernelSandboxes(kernel_pods.KernelPods):
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
         """Return every child of this host's NICs with the driver's mark, with the number of its namespace. All numbered namespaces are searched."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
-            children = _children(host, rtnetlink.nsids(host.sock))
-            return tuple((nsid, link) for nsid, link in children if share_of(link.alias))
+            children = _children(host, namespace_numbers.nsids(host.sock))
+            return tuple((nsid, link) for nsid, link in children if attachment_records.share_of(link.alias))
 
     def sender(self, descriptor: int | None = None) -> socket.socket:
-        return rtnetlink.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
+        return namespaces.run_in(self._namespace if descriptor is None else descriptor, _packet_socket)
 
     def announceable(self, subject: announcer.Subject) -> announcer.Announceable | None:
         with rtnetlink.Socket.open(self._namespace) as host:
             try:
-                link = link_requests.at(host, subject.ifindex, rtnetlink.in_namespace(subject.nsid))
+                link = link_requests.at(host, subject.ifindex, namespace_numbers.in_namespace(subject.nsid))
                 hosts = link_requests.usable_hosts(host, subject.ifindex, subject.nsid)
             except OSError as error:
                 if error.errno == errno.EINVAL:  # The namespace is gone, and with it the number.
@@ -234,5 +156,5 @@ def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_
     """
     links = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
-    own = rtnetlink.nsid_of(host.sock, host.descriptor)
-    return [] if own == rtnetlink.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]
+    own = namespace_numbers.nsid_of(host.sock, host.descriptor)
+    return [] if own == namespace_numbers.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]

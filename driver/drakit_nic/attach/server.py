@@ -26,8 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from drakit.core import errors, names
-from drakit.serving import accepting
+import drakit
 
 
 class Reason(enum.Enum):
@@ -60,11 +59,11 @@ def reason_of(error: Exception) -> Reason:
     match error:
         case RefusedError():
             return error.reason
-        case errors.ConfigError():
+        case drakit.ConfigError():
             return Reason.CONFIGURATION
-        case errors.HardwareError():
+        case drakit.HardwareError():
             return Reason.HARDWARE
-        case errors.CallerGoneError():
+        case drakit.CallerGoneError():
             return Reason.TOO_LATE
         case _:
             return Reason.OTHER
@@ -86,30 +85,30 @@ class MalformedError(ValueError):
 class Request:
     """A client's request for an interface: the share, and the container that gets it."""
 
-    claim: names.ClaimUid
+    claim: drakit.ClaimUid
     device: str
-    share_id: names.ShareId | None
+    share_id: drakit.ShareId | None
     container: str
     sandbox: str = ""
     pod: str = ""
 
 
 def decode(message: bytes) -> Request:
-    """Return the request in a message. Raise MalformedError."""
+    """Return the request in a message. Raises MalformedError."""
     try:
         header, claim, device, share, container, sandbox, pod = message.decode("ascii").split("\n")
     except ValueError as error:
         raise MalformedError("it is not seven lines of plain text") from error
     if header != _HEADER:
         raise MalformedError(f"it begins with {header[:64]!r}, not {_HEADER!r}")
-    if not names.is_uid(claim) or not names.is_label(device) or not (share == NO_SHARE or names.is_uid(share)):
+    if not drakit.is_uid(claim) or not drakit.is_label(device) or not (share == NO_SHARE or drakit.is_uid(share)):
         raise MalformedError("it names no claim, device and share")
     if not _IDENTIFIER.fullmatch(container) or any(word and not _IDENTIFIER.fullmatch(word) for word in (sandbox, pod)):
         raise MalformedError("it names no container")
     return Request(
-        claim=names.ClaimUid(claim),
+        claim=drakit.ClaimUid(claim),
         device=device,
-        share_id=None if share == NO_SHARE else names.ShareId(share),
+        share_id=None if share == NO_SHARE else drakit.ShareId(share),
         container=container,
         sandbox=sandbox,
         pod=pod,
@@ -148,7 +147,7 @@ Attach = Callable[[Request, int, Callable[[], bool]], None]
 
 
 class Server:
-    """A server for the clients at ``path``. Raise HardwareError when it cannot listen.
+    """A server for the clients at ``path``. Raises HardwareError when it cannot listen.
 
     Each call has a thread of its own, because a call may wait for its device's lock. Calls are limited for each device, so that a device that
     hangs delays no other. ``overloaded`` is called for each refused connection.
@@ -158,7 +157,7 @@ class Server:
         self._attach = attach
         self._overloaded = overloaded
         self._stopping = threading.Event()
-        self._overload = accepting.Overload("nic-attach")
+        self._overload = drakit.Overload("nic-attach")
         self._guard = threading.Condition()
         self._unread = 0
         self._calls: collections.Counter[str] = collections.Counter()
@@ -206,7 +205,7 @@ class Server:
             return
         try:
             fresh, inode = listen(self._path)
-        except errors.HardwareError as error:
+        except drakit.HardwareError as error:
             _log.warning("attach socket lost", extra={"path": str(self._path), "error": str(error)})
             return
         self._socket.close()
@@ -218,7 +217,7 @@ class Server:
             undo.enter_context(connection)
             with self._guard:
                 if self._unread >= UNREAD_MAX:
-                    self._overload.refuse(accepting.Cause.CONNECTIONS)
+                    self._overload.refuse(drakit.OverloadCause.CONNECTIONS)
                     self._overloaded()
                     return
                 self._unread += 1
@@ -244,13 +243,13 @@ class Server:
 
     @contextlib.contextmanager
     def _counted(self, device: str, unread: contextlib.ExitStack) -> Iterator[None]:
-        """Count a call of a device instead of an unread connection. Raise RefusedError where the device has too many."""
+        """Count a call of a device instead of an unread connection. Raises RefusedError where the device has too many."""
         with self._guard:
             is_busy = self._calls[device] >= DEVICE_CALLS_MAX
             if not is_busy:
                 self._calls[device] += 1
         if is_busy:
-            self._overload.refuse(accepting.Cause.CONNECTIONS, device=device)
+            self._overload.refuse(drakit.OverloadCause.CONNECTIONS, device=device)
             self._overloaded()
             raise RefusedError(f"{DEVICE_CALLS_MAX} calls for {device} are in progress; the kubelet retries", Reason.OVERLOAD)
         unread.close()
@@ -271,7 +270,7 @@ class Server:
         except MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
             return refusal(str(error))
-        except (RefusedError, errors.DrakitError) as error:
+        except (RefusedError, drakit.DrakitError) as error:
             return refusal(str(error))
         except OSError:
             raise
@@ -282,10 +281,10 @@ class Server:
 
 
 def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
-    """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raise HardwareError."""
+    """Return a listening socket of mode 0600 that replaces any file at this path, and its inode. Raises HardwareError."""
     longest = _PATH_MAX - len(".new")
     if (length := len(os.fsencode(path))) > longest:
-        raise errors.HardwareError(
+        raise drakit.HardwareError(
             "bind", f"the socket path {path} has {length} bytes and may have {longest}; choose a shorter node.plugins_dir"
         )
     fresh = path.with_name(f"{path.name}.new")
@@ -302,7 +301,7 @@ def listen(path: pathlib.Path) -> tuple[socket.socket, int]:
                 fresh.rename(path)
             undo.pop_all()
     except OSError as error:
-        raise errors.HardwareError("bind", f"{path}: {error.strerror or error}") from error
+        raise drakit.HardwareError("bind", f"{path}: {error.strerror or error}") from error
     return listener, inode
 
 
@@ -362,7 +361,7 @@ def _is_root(connection: socket.socket) -> bool:
 
 @contextlib.contextmanager
 def _received(connection: socket.socket) -> Iterator[tuple[Request, int]]:
-    """Yield the request and its descriptor, and close the descriptor afterwards. Raise MalformedError."""
+    """Yield the request and its descriptor, and close the descriptor afterwards. Raises MalformedError."""
     message, descriptors, flags, _ = socket.recv_fds(connection, REQUEST_MAX + 1, _DESCRIPTORS_MAX, socket.MSG_CMSG_CLOEXEC)
     try:
         if len(message) > REQUEST_MAX or flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):

@@ -17,13 +17,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from drakit.core import advanced, edits, errors, records
-from drakit.core import context as contexts
-from drakit.core import driver as drivers
+import drakit
 from drakit_nic import pod_interfaces, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import announcer, attacher, call_metrics, sandboxes, server
+from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, sandboxes, server
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
 
@@ -39,16 +37,16 @@ _MIN_AGE_SECONDS = 86400.0
 
 @functools.cache
 def program() -> bytes:
-    """Return the client program, compiled once per process in a checkout. Raise HardwareError."""
+    """Return the client program, compiled once per process in a checkout. Raises HardwareError."""
     if BUNDLED.exists():
         return BUNDLED.read_bytes()
     if not BUILD.exists():
-        raise errors.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
+        raise drakit.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
     with tempfile.TemporaryDirectory(prefix="drakit-attach-") as folder:
         output = pathlib.Path(folder) / "attach"
         build = subprocess.run([BUILD, output], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
         if build.returncode:
-            raise errors.HardwareError("attach client", f"compiling it failed: {' '.join(build.stderr.split())[-512:]}")
+            raise drakit.HardwareError("attach client", f"compiling it failed: {' '.join(build.stderr.split())[-512:]}")
         return output.read_bytes()
 
 
@@ -67,7 +65,7 @@ class Copies:
         return name.startswith(_PREFIX) and "/" not in name and os.access(self.path(name), os.X_OK)
 
     def ensure(self) -> str:
-        """Install this version's copy where it is missing or differs, and return its name. Raise HardwareError."""
+        """Install this version's copy where it is missing or differs, and return its name. Raises HardwareError."""
         content = program()
         name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()[:16]}"
         path = self.path(name)
@@ -75,20 +73,20 @@ class Copies:
             if not path.exists() or path.read_bytes() != content:
                 self._put(path, content)
         except OSError as error:
-            raise errors.HardwareError("attach client", f"{path}: {error.strerror or error}") from error
+            raise drakit.HardwareError("attach client", f"{path}: {error.strerror or error}") from error
         return name
 
     def try_out(self, name: str) -> None:
-        """Run a copy once. Raise HardwareError where the host cannot run it."""
+        """Run a copy once. Raises HardwareError where the host cannot run it."""
         path = self.path(name)
         if os.statvfs(path).f_flag & os.ST_NOEXEC:
-            raise errors.HardwareError(
+            raise drakit.HardwareError(
                 "attach client", f"{path} is on a file system mounted noexec; mount it without noexec, or move node.plugins_dir"
             )
         try:
             subprocess.run([path, "--check"], timeout=_CHECK_SECONDS, check=True, capture_output=True, env={})
         except (OSError, subprocess.SubprocessError) as error:
-            raise errors.HardwareError("attach client", f"running {path} failed: {error}") from error
+            raise drakit.HardwareError("attach client", f"running {path} failed: {error}") from error
 
     def sweep(self, used: Collection[str]) -> None:
         """Remove copies that are older than a day and named by no prepared claim."""
@@ -119,7 +117,7 @@ RECORDED = "hook"
 
 _log = logging.getLogger(__name__)
 
-Grant = drivers.Grant[Any]
+Grant = drakit.Grant[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,10 +133,10 @@ class Callbacks:
 class _Started:
     """The parts of a started service that need the driver's context."""
 
-    context: contexts.DriverContext
+    context: drakit.DriverContext
     share_attacher: attacher.Attacher
     whole_attacher: whole_interface.WholeAttacher
-    collector: attacher.AttachmentCollector
+    collector: collector.AttachmentCollector
     announcing: announcer.Announcer
 
 
@@ -162,29 +160,29 @@ class Service:
         if self._started is not None and not self._can_run_client:
             try:
                 self._copies.try_out(self._copies.ensure())
-            except errors.HardwareError as error:
+            except drakit.HardwareError as error:
                 return str(error)
             self._can_run_client = True
         return ""
 
-    def client_for(self, record: records.Record) -> str:
+    def client_for(self, record: drakit.Record) -> str:
         """Return the client's name for a grant: the one it was prepared with while that exists, so that an upgrade changes no prepared claim."""
         recorded = record.get(RECORDED)
         return recorded if isinstance(recorded, str) and self._copies.has(recorded) else self._copies.ensure()
 
-    def hook(self, name: str, grant: Grant) -> edits.Hook:
+    def hook(self, name: str, grant: Grant) -> drakit.Hook:
         """Return the hook of a grant, which calls the client with the socket, the claim, the device and the share."""
         socket = str(self.home / SOCKET)
         grant_args = (grant.claim.uid, grant.device.name, grant.share_id or server.NO_SHARE)
-        return edits.Hook(
-            name=edits.HookName.CREATE_RUNTIME,
+        return drakit.Hook(
+            name=drakit.HookName.CREATE_RUNTIME,
             path=str(self._copies.path(name)),
             args=("attach", socket, str(server.SECONDS), *grant_args),
             timeout=TIMEOUT,
         )
 
-    def start(self, context: contexts.DriverContext, intents: Callable[[], Iterable[records.Record]]) -> None:
-        """Start to answer calls. Raise HardwareError where the socket cannot be created."""
+    def start(self, context: drakit.DriverContext, intents: Callable[[], Iterable[drakit.Record]]) -> None:
+        """Start to answer calls. Raises HardwareError where the socket cannot be created."""
         self._copies.sweep({str(grant.record.get(RECORDED)) for grant in context.grants()})
         index = address_leases.AddressIndex(context.data_dir)
         announcing = announcer.Announcer(self.kernel)
@@ -194,7 +192,7 @@ class Service:
             share_attacher=share_attacher,
             whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index, announcing=announcing),
             announcing=announcing,
-            collector=attacher.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
+            collector=collector.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
         if missing:
@@ -226,7 +224,7 @@ class Service:
             }
             outcome_keys = {"duration_ms": round(seconds * 1000, 1), "reason": reason.value, "error": str(error)}
             _log.warning("attach refused", extra=attacher.log_keys(grant, request, **request_keys, **outcome_keys))
-            if grant is not None and isinstance(error, server.RefusedError | errors.DrakitError):
+            if grant is not None and isinstance(error, server.RefusedError | drakit.DrakitError):
                 self.callbacks.failed(grant, pod, str(error))
             raise
         else:
@@ -236,7 +234,7 @@ class Service:
         finally:
             self.callbacks.finished()
 
-    def readings(self) -> Iterator[advanced.Metric]:
+    def readings(self) -> Iterator[drakit.Metric]:
         """Return the metrics of the container runtime's calls."""
         return self._calls.readings()
 
@@ -249,7 +247,7 @@ class Service:
             self._started.announcing.close()
 
     def collect(self) -> None:
-        """Compare the recorded attachments with the kernel once. Raise DrakitError."""
+        """Compare the recorded attachments with the kernel once. Raises DrakitError."""
         if self._started is not None:
             self._started.collector.collect()
 
@@ -261,11 +259,11 @@ class Service:
         return {attachment.nsid for grant in started.context.grants() for attachment in started.share_attacher.attachments(grant)}
 
     def leftovers(self) -> Iterator[str]:
-        """Return a description of each interface with this driver's mark in a pod's network namespace. Raise HardwareError."""
+        """Return a description of each interface with this driver's mark in a pod's network namespace. Raises HardwareError."""
         return (f"interface {link.name} of a pod" for _, link in self.kernel.marked())
 
     def remove_leftovers(self) -> None:
-        """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raise HardwareError."""
+        """Delete the interfaces with this driver's mark whose share is not installed and that no claim plans. Raises HardwareError."""
         if self._started is not None:
             self._started.collector.remove_orphans()
 
@@ -279,13 +277,13 @@ class Service:
             self._started.whole_attacher.end(grant)
 
     def detach(self, grant: Grant, share_id: str) -> None:
-        """Delete the interfaces of a share that is being removed. Raise HardwareError.
+        """Delete the interfaces of a share that is being removed. Raises HardwareError.
 
         The caller holds the device's lock. All namespaces are searched where the journal may not have every attachment: before ``start``, as in a
         one-off command, and after a lost journal.
         """
         share = shares.from_record(grant.record) or shares.from_record(grant.intent)
-        recorded: tuple[sandboxes.Attachment, ...] = ()
+        recorded: tuple[attachment_records.Attachment, ...] = ()
         if self._started is not None:
             recorded = self._started.share_attacher.attachments(grant)
             if share is not None:
@@ -299,5 +297,5 @@ class Service:
 
     def _delete_marked(self, share_id: str) -> None:
         for nsid, link in self.kernel.marked():
-            if sandboxes.share_of(link.alias) == share_id:
+            if attachment_records.share_of(link.alias) == share_id:
                 self.kernel.delete(nsid, link)

@@ -6,7 +6,7 @@ The checks run in a fixed order, from reasons that no setting can change to a si
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import quantity
+import drakit
 from drakit_nic import pod_interfaces, port
 from drakit_nic import settings as nic_settings
 from drakit_nic.shaping import htb
@@ -15,7 +15,7 @@ CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
 AGGREGATE_KINDS = frozenset({"bond", "team"})
 _REDIRECT = "ifb"
 _SET_SPEED = "set its speed with a rule in nic.rules (match, speed)"
-_HOST_MIN = quantity.Quantity.of(htb.MIN_RATE_BITS)
+_HOST_MIN = drakit.Quantity.of(htb.MIN_RATE_BITS)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class NodeContext:
         return bool(slaves) and not any(slave.is_virtual for slave in slaves)
 
     def speed(self, interface: port.Interface) -> int | None:
-        """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None where both are unknown."""
+        """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None if both are unknown."""
         configured = self.settings.rule_for(interface).speed
         reported = interface.speed if self.is_believable(interface) else None
         return min((speed for speed in (reported, None if configured is None else configured.value) if speed is not None), default=None)
@@ -78,11 +78,11 @@ def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
     return _unknown_speed(interface, context) if speed is None else speed
 
 
-def too_small(speed: int, reserve: quantity.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
+def too_small(speed: int, reserve: drakit.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
     """Return the refusal of an interface whose bandwidth is too small for the policy's two smallest amounts."""
     smallest = rates.min + rates.step
     return Refusal(
-        reason=f"has {quantity.Quantity.of(speed)} minus the reserve of {reserve}, which is less than min + step of the policy, {smallest} bit/s",
+        reason=f"has {drakit.Quantity.of(speed)} minus the reserve of {reserve}, which is less than min + step of the policy, {smallest} bit/s",
         change="lower nic.reserve, or lower reserve, min or step with a rule in nic.rules",
     )
 

@@ -18,7 +18,7 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.core import edits
+import drakit
 from drakit_nic import port
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
@@ -82,12 +82,12 @@ def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
     return next(names, "")
 
 
-def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[edits.DeviceNode, ...]:
+def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[drakit.DeviceNode, ...]:
     """Return the device nodes of an RDMA device: its uverbs, and the connection manager that all RDMA devices share."""
     if not device:
         return ()
     verbs = sorted(entry.name for entry in _entries(classes / "infiniband_verbs") if _read_text(entry / "ibdev") == device)
-    return tuple(edits.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
+    return tuple(drakit.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
 
 
 def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
@@ -97,7 +97,7 @@ def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EthtoolReport:
-    """The facts that an interface's kernel driver reports by ethtool; empty or None where it does not.
+    """The facts that an interface's kernel driver reports by ethtool; empty or None if it does not.
 
     ``driver`` is the driver's name, ``bus_id`` a PCI address, and ``speed`` the link's speed in bits per second.
     """
@@ -108,7 +108,7 @@ class EthtoolReport:
 
 
 def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
-    """Return the report of the interface's driver, empty where it reports nothing or the interface is gone. Raise OSError for other failures."""
+    """Return the report of the interface's driver, empty where it reports nothing or the interface is gone. Raises OSError for other failures."""
     drvinfo = _ioctl(sock, name, struct.pack("=I", _GDRVINFO).ljust(_DRVINFO.size, b"\0"))
     driver, bus_id = "", ""
     if drvinfo is not None:
@@ -118,7 +118,7 @@ def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
 
 
 def _speed(sock: socket.socket, name: str) -> int | None:
-    """Return the link speed, None where it is unknown.
+    """Return the link speed, None if it is unknown.
 
     The first call has no space for mode masks. Its answer is minus the number of 32-bit words of each of the three masks.
     """
@@ -141,7 +141,7 @@ def _settings_request(words: int) -> bytes:
 
 
 def _ioctl(sock: socket.socket, name: str, request: bytes) -> bytes | None:
-    """Make one ioctl and return its answer, None where the driver does not report. Raise OSError."""
+    """Make one ioctl and return its answer, None if the driver does not report. Raises OSError."""
     buffer = ctypes.create_string_buffer(request, len(request))
     ifreq = struct.pack("16sP16x", name.encode(errors="surrogateescape"), ctypes.addressof(buffer))
     try:

@@ -9,22 +9,17 @@ else uses it:
   moved there from the host. Namespaces in /run/netns get one. Links of other namespaces are not seen.
 - Programs that handle its frames: XDP, filters of traffic control, and tcx.
 
-Constants and layouts: linux/rtnetlink.h, linux/nexthop.h, linux/bpf.h. Functions raise OSError.
+Constants: linux/rtnetlink.h, linux/bpf.h. Functions raise OSError.
 """
 
 import contextlib
-import ipaddress
 import itertools
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-from drakit_nic.discovery import listing
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, route_requests, rtnetlink
 from drakit_nic.passthrough import locator
 from drakit_nic.shaping import bpf, tc_messages
 
-_RTMSG = struct.Struct("=BBBBBBBBI")
-_DST = 1
 _UNICAST = 1
 _CLONED = 0x200
 _DEFAULT_LENGTH_MAX = 3
@@ -36,13 +31,13 @@ def default_interfaces(sock: rtnetlink.Socket, ifindex: int = 0) -> frozenset[in
 
     With an index, other interfaces may be missing.
     """
-    routes = ((body, interfaces) for body, interfaces in _routes(sock, ifindex) if _RTMSG.unpack_from(body)[1] <= _DEFAULT_LENGTH_MAX)
-    return frozenset(itertools.chain.from_iterable(interfaces for _, interfaces in routes))
+    routes = (interfaces for route, interfaces in _routes(sock, ifindex) if route.length <= _DEFAULT_LENGTH_MAX)
+    return frozenset(itertools.chain.from_iterable(routes))
 
 
 def read(
     host: locator.Host,
-    links: Iterable[listing.LinkFacts],
+    links: Iterable[link_requests.Link],
     *,
     is_own: Callable[[link_requests.Link], bool],
     own_namespaces: Callable[[], Collection[int]],
@@ -57,30 +52,23 @@ def read(
 
 
 def _uses_by_routes(sock: rtnetlink.Socket) -> Iterator[tuple[int, str]]:
-    for body, interfaces in _routes(sock):
-        destination = _destination(body)
+    for route, interfaces in _routes(sock):
+        destination = route.destination
         if not destination.is_link_local:
             yield from ((ifindex, f"has a route of the host ({destination})") for ifindex in interfaces)
 
 
-def _routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[tuple[bytes, Collection[int]]]:
-    """Yield the messages of all routes to a gateway or a link, each with its interfaces."""
+def _routes(sock: rtnetlink.Socket, ifindex: int = 0) -> Iterator[tuple[route_requests.Route, Collection[int]]]:
+    """Yield all routes to a gateway or a link, each with its interfaces."""
     members: Mapping[int, Collection[int]] | None = None
-    for body in link_requests.routes(sock, ifindex):
-        fields = _RTMSG.unpack_from(body)
-        if fields[7] != _UNICAST or fields[8] & _CLONED:
+    for route in route_requests.routes(sock, ifindex):
+        if route.kind != _UNICAST or route.flags & _CLONED:
             continue
-        interfaces, nexthop = link_requests.interfaces_of(body), link_requests.nexthop_of(body)
-        if nexthop and not interfaces:  # Where net.ipv4.nexthop_compat_mode is 0.
-            members = link_requests.nexthops(sock) if members is None else members
-            interfaces = set(members.get(nexthop, ()))
-        yield body, interfaces
-
-
-def _destination(route: bytes) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    family, length, *_ = _RTMSG.unpack_from(route)
-    packed = rtnetlink.attributes(route[_RTMSG.size :]).get(_DST, bytes(4 if family == link_requests.IPV4_FAMILY else 16))
-    return ipaddress.ip_network((packed, length), strict=False)
+        interfaces = route.interfaces
+        if route.nexthop and not interfaces:  # Where net.ipv4.nexthop_compat_mode is 0.
+            members = route_requests.nexthops(sock) if members is None else members
+            interfaces = set(members.get(route.nexthop, ()))
+        yield route, interfaces
 
 
 def _uses_by_namespaces(
@@ -98,7 +86,7 @@ def _uses_by_namespaces(
             yield link.lower, f"carries {link.name} ({link.kind}) of another network namespace (nsid {place.nsid})"
 
 
-def _uses_by_programs(sock: rtnetlink.Socket, links: Iterable[listing.LinkFacts]) -> Iterator[tuple[int, str]]:
+def _uses_by_programs(sock: rtnetlink.Socket, links: Iterable[link_requests.Link]) -> Iterator[tuple[int, str]]:
     hooked = tc_messages.hooked(sock)
     for link in links:
         if link.has_xdp:

@@ -17,7 +17,7 @@ import base64
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import capacity, device, inventory, names, quantity
+import drakit
 from drakit_nic import port
 from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import eligibility
@@ -34,37 +34,37 @@ NO_NUMA_NODE = -1
 _NO_FUNCTION = port.PciFunction(bus_id="")
 
 
-def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, device.AttributeValue]:
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, drakit.AttributeValue]:
     """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
     pci = interface.pci or _NO_FUNCTION
-    common: Mapping[str, device.AttributeValue] = {
-        IF_NAME: device.truncate_text(_text(interface.name)),
-        "mac": device.truncate_text(interface.mac),
+    common: Mapping[str, drakit.AttributeValue] = {
+        IF_NAME: drakit.truncate_text(_text(interface.name)),
+        "mac": drakit.truncate_text(interface.mac),
         "mtu": interface.mtu,
         "state": interface.state,
         "virtual": interface.is_virtual,
     }
-    own: Mapping[str, device.AttributeValue] = {
+    own: Mapping[str, drakit.AttributeValue] = {
         **common,
-        "driver": device.truncate_text(_text(interface.driver)),
-        "kind": device.truncate_text(interface.kind),
+        "driver": drakit.truncate_text(_text(interface.driver)),
+        "kind": drakit.truncate_text(interface.kind),
         "carrier": interface.carrier,
         SPEED: speed,
         "shaping": classifier.value,
         "vendor": pci.vendor,
         FORM: form,
     }
-    dranet: Mapping[str, device.AttributeValue] = {
+    dranet: Mapping[str, drakit.AttributeValue] = {
         **common,
         "encapsulation": interface.encapsulation,
-        "type": device.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
+        "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
         "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
         "pciAddress": pci.bus_id,
         "sriov": pci.virtual_functions > 0,
         "sriovVfs": pci.virtual_functions,
         "isSriovVf": bool(pci.physical_function),
         "rdma": bool(pci.rdma_device),
-        "rdmaDevice": device.truncate_text(pci.rdma_device),
+        "rdmaDevice": drakit.truncate_text(pci.rdma_device),
     }
     standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
     return {
@@ -79,7 +79,7 @@ def _text(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
-_ONE_USE = {"uses": quantity.ONE}
+_ONE_USE = {"uses": drakit.ONE}
 WHOLE_SUFFIX = "-whole"
 _PCI = "pci-"
 _ENCODED = "net-"
@@ -96,15 +96,15 @@ class Nic:
     name: str
     interface: port.Interface
     speed: int
-    bandwidth: capacity.Capacity
+    bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
     shares: int = 0
     caution: eligibility.Caution | None = None
 
-    def to_device(self) -> device.Device:
+    def to_device(self) -> drakit.Device:
         """Return the published device that many claims may share."""
-        return device.Device(
+        return drakit.Device(
             name=self.name,
             attributes=of(self.interface, speed=self.speed, classifier=self.classifier),
             capacity={BANDWIDTH: self.bandwidth, **({SLOTS: _slots(self.shares)} if self.shares else {})},
@@ -112,15 +112,15 @@ class Nic:
             allow_multiple_allocations=True,
         )
 
-    def to_whole(self) -> device.Device:
+    def to_whole(self) -> drakit.Device:
         """Return the published device that only one claim can have.
 
         A claim may request part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device with at
         most one share.
         """
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
-        bandwidth = self.bandwidth if is_function else capacity.Capacity(value=quantity.Quantity.of(self.speed))
-        return device.Device(
+        bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
+        return drakit.Device(
             name=f"{self.name}{WHOLE_SUFFIX}",
             attributes=of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=WHOLE),
             capacity={BANDWIDTH: bandwidth, **({SLOTS: _slots(1)} if is_function else {})},
@@ -128,9 +128,9 @@ class Nic:
             allow_multiple_allocations=is_function,
         )
 
-    def _consumes(self) -> tuple[device.CounterConsumption, ...]:
+    def _consumes(self) -> tuple[drakit.CounterConsumption, ...]:
         """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
-        return (device.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -158,11 +158,11 @@ class Survey:
     withheld: tuple[Withheld, ...]
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
-    def to_inventory(self) -> inventory.Inventory:
+    def to_inventory(self) -> drakit.Inventory:
         """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets = tuple(device.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
-        return inventory.Inventory(devices=tuple(devices), counter_sets=sets)
+        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
+        return drakit.Inventory(devices=tuple(devices), counter_sets=sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
@@ -229,12 +229,12 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
     return by_name
 
 
-def is_whole(of: device.Device) -> bool:
+def is_whole(of: drakit.Device) -> bool:
     """Return whether a device is the exclusive form of an interface."""
     return of.attributes.get(FORM) == WHOLE
 
 
-def base_name(of: device.Device) -> str:
+def base_name(of: drakit.Device) -> str:
     """Return the device name of the interface, which is that of the shared form."""
     return of.name.removesuffix(WHOLE_SUFFIX) if is_whole(of) else of.name
 
@@ -243,11 +243,11 @@ def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""
     name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
-    return name if names.is_label(name) else ""
+    return name if drakit.is_label(name) else ""
 
 
 def _name_by_interface(name: str) -> str:
-    if names.is_label(name) and not name.startswith((_PCI, _ENCODED)):
+    if drakit.is_label(name) and not name.startswith((_PCI, _ENCODED)):
         return name
     return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
 
@@ -267,8 +267,8 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
     )
 
 
-def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.Capacity | None:
-    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None where the policy needs more.
+def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> drakit.Capacity | None:
+    """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None if the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
     """
@@ -276,11 +276,11 @@ def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> capacity.C
     if value < rates.min.value + rates.step.value:
         return None
     maximum = value if rates.max is None else min(value, rates.max.value)
-    return capacity.Capacity(
-        value=quantity.Quantity.of(value),
-        policy=capacity.RequestPolicy(
-            default=quantity.Quantity.of(min(rates.default.value, maximum)),
-            valid_range=capacity.ValidRange(min=rates.min, max=quantity.Quantity.of(maximum), step=rates.step),
+    return drakit.Capacity(
+        value=drakit.Quantity.of(value),
+        policy=drakit.RequestPolicy(
+            default=drakit.Quantity.of(min(rates.default.value, maximum)),
+            valid_range=drakit.ValidRange(min=rates.min, max=drakit.Quantity.of(maximum), step=rates.step),
         ),
     )
 
@@ -290,7 +290,7 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
     if isinstance(speed, eligibility.Refusal):
         return speed
     rule = context.settings.rule_for(interface)
-    rates, reserve = rule.policy or context.settings.policy, rule.reserve or quantity.ZERO
+    rates, reserve = rule.policy or context.settings.policy, rule.reserve or drakit.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
         return eligibility.too_small(speed, reserve, rates)
@@ -307,12 +307,12 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
     )
 
 
-def _default_shares(bandwidth: capacity.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+def _default_shares(bandwidth: drakit.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
     """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
     return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
 
 
-def _slots(shares: int) -> capacity.Capacity:
+def _slots(shares: int) -> drakit.Capacity:
     """Return a capacity for this number of shares. Each share consumes one."""
-    policy = capacity.RequestPolicy(default=quantity.ONE, valid_values=(quantity.ONE,))
-    return capacity.Capacity(value=quantity.Quantity.of(shares), policy=policy)
+    policy = drakit.RequestPolicy(default=drakit.ONE, valid_values=(drakit.ONE,))
+    return drakit.Capacity(value=drakit.Quantity.of(shares), policy=policy)

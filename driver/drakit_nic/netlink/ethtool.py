@@ -11,8 +11,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
-from drakit.core import records
-from drakit_nic.netlink import rtnetlink
+import drakit
+from drakit_nic.netlink import namespaces, rtnetlink
 
 _NETLINK_GENERIC = 16
 _CONTROLLER, _GET_FAMILY, _FAMILY_ID, _FAMILY_NAME = 16, 3, 1, 2
@@ -46,8 +46,8 @@ class Ethtool:
         self._sock = sock
         self._family = functools.cache(functools.partial(_family_number, sock))
 
-    def read(self, group: Group, ifindex: int) -> records.Record | None:
-        """Return the present settings of an interface, None where its driver has none of this group."""
+    def read(self, group: Group, ifindex: int) -> drakit.Record | None:
+        """Return the present settings of an interface, None if its driver has none of this group."""
         try:
             (answer,) = self._ask(group.get, _device(ifindex))
         except OSError as error:
@@ -57,14 +57,14 @@ class Ethtool:
         attrs = rtnetlink.attributes(answer[_GENERIC.size :])
         is_fixed = bool(group.fixed) and not any(attrs.get(group.numbers[0], b""))
         numbers = (*group.numbers, *(group.fixed if is_fixed else ()))
-        record: dict[str, records.Json] = {str(number): attrs[number].hex() for number in numbers if number in attrs}
+        record: dict[str, drakit.Json] = {str(number): attrs[number].hex() for number in numbers if number in attrs}
         if group.bits in attrs:
             names = set(_names(attrs[group.bits]))
             changeable = set(_names(attrs[group.changeable])) if group.changeable in attrs else names
             record[ON] = tuple(sorted(names & changeable))
         return record or None
 
-    def write(self, group: Group, ifindex: int, wanted: records.Record) -> None:
+    def write(self, group: Group, ifindex: int, wanted: drakit.Record) -> None:
         """Write the settings that differ from a record. Settings that the driver does not report now are skipped."""
         present = self.read(group, ifindex) or {}
         body = b"".join(
@@ -83,11 +83,11 @@ class Ethtool:
 
 
 def opened(namespace: str | int | None) -> rtnetlink.Socket:
-    """Return a socket of generic netlink in a namespace, given as to ``rtnetlink.Socket.open``."""
-    return rtnetlink.Socket(rtnetlink.run_in(namespace, _open))
+    """Return a socket of generic netlink in a namespace, given as to ``namespaces.run_in``."""
+    return rtnetlink.Socket(namespaces.run_in(namespace, _open))
 
 
-def is_as(wanted: records.Record, present: records.Record) -> bool:
+def is_as(wanted: drakit.Record, present: drakit.Record) -> bool:
     """Return whether the settings that a driver reports now are those of a record."""
     return all(present.get(name, value) == value for name, value in wanted.items())
 
@@ -128,5 +128,5 @@ def _changed_bits(attribute: int, wanted: set[str], present: set[str]) -> bytes:
     return rtnetlink.pack(attribute | _NESTED, rtnetlink.pack(_BITS | _NESTED, changed)) if changed else b""
 
 
-def _texts(value: records.Json) -> Iterator[str]:
+def _texts(value: drakit.Json) -> Iterator[str]:
     return map(str, value) if isinstance(value, list | tuple) else iter(())

@@ -13,7 +13,7 @@ import os
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from drakit_nic.netlink import rtnetlink
+from drakit_nic.netlink import namespaces
 
 _NET = "/proc/sys/net"
 _VALUE_BYTES = 256
@@ -55,18 +55,18 @@ def write(descriptor: int, interface: str, wanted: Mapping[str, int], *, may_lac
 
 
 def read_own(namespace: str | int | None, interface: str) -> Mapping[str, str]:
-    """Return the writable settings of an interface that differ from the namespace's ``default``. ``namespace`` as to ``rtnetlink.Socket.open``."""
+    """Return the writable settings of an interface that differ from the namespace's ``default``. ``namespace`` as to ``namespaces.run_in``."""
 
     def work() -> Mapping[str, str]:
         defaults = dict(_values("default"))
         return {name: value for name, value in _values(interface) if value != defaults.get(name)}
 
-    return rtnetlink.run_in(namespace, work)
+    return namespaces.run_in(namespace, work)
 
 
 def differing(namespace: str | int | None, interface: str, own: Mapping[str, str]) -> Mapping[str, str]:
     """Return the wanted value of each setting that is neither as in ``own`` nor, for the others, the namespace's ``default``."""
-    return rtnetlink.run_in(namespace, functools.partial(_differing, interface, own))
+    return namespaces.run_in(namespace, functools.partial(_differing, interface, own))
 
 
 def restore(descriptor: int, interface: str, own: Mapping[str, str]) -> Mapping[str, str]:
@@ -104,7 +104,7 @@ def _run_writable(descriptor: int, work: Callable[[], None]) -> None:
             _make_writable()
             work()
 
-    rtnetlink.run_in(descriptor, inside)
+    namespaces.run_in(descriptor, inside)
 
 
 def _values(interface: str) -> Iterator[tuple[str, str]]:

@@ -50,7 +50,7 @@ Step = tuple[int, int, int, int]
 
 
 class KernelWatch:
-    """A listener for events in a namespace, given as to ``rtnetlink.Socket.open``. Raise OSError."""
+    """A listener for events in a namespace, given as to ``namespaces.run_in``. Raises OSError."""
 
     def __init__(self, namespace: str | int | None = None) -> None:
         self._socket = rtnetlink.listen(_GROUPS, namespace)
@@ -108,13 +108,13 @@ def _fixed_prefix(glob: str) -> str:
 
 
 def _attach_filter(sock: socket.socket, program: bytes) -> None:
-    """Attach the filter to the socket, in place of an earlier one. Raise OSError."""
+    """Attach the filter to the socket, in place of an earlier one. Raises OSError."""
     buffer = ctypes.create_string_buffer(program, len(program))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("@HP", len(program) // _STEP.size, ctypes.addressof(buffer)))
 
 
 def _detach_filter(sock: socket.socket) -> None:
-    """Remove the socket's filter, if it has one. Raise OSError."""
+    """Remove the socket's filter, if it has one. Raises OSError."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
     except OSError as error:

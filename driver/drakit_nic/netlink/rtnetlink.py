@@ -1,27 +1,23 @@
-"""A plain rtnetlink socket: requests with acknowledgement, dumps, attributes, and the numbers of other network namespaces.
+"""An rtnetlink socket: requests with acknowledgement, dumps and attributes.
 
-ADR 72 says why no library is used. Layouts: linux/netlink.h, linux/rtnetlink.h.
+``Socket.change`` changes links, addresses, neighbours, routes and rules by pyroute2. Reads, traffic control, and attributes that the driver keeps and
+writes back unread have no library (ADR 72 says why). Layouts: linux/netlink.h, linux/rtnetlink.h.
 
 A socket stays in the network namespace in which it was opened, whichever thread uses it. A request that the kernel refuses raises OSError, with the
 kernel's own message (NETLINK_EXT_ACK) where it sends one.
-
-A network namespace has numbers (nsid) for other ones. With a number, links of another namespace can be listed without a descriptor and without the
-right to enter it. A number is valid while both namespaces exist; the kernel may then reuse it. Constants and layouts: linux/net_namespace.h.
 """
 
 import contextlib
-import ctypes
 import errno
 import functools
 import os
-import pathlib
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Self, TypeVar
+from typing import Self
 
-from drakit.core import errors
+import drakit
+from drakit_nic.netlink import iproute, namespaces
 
 REQUEST, ACK, ECHO, CREATE, EXCLUSIVE, REPLACE = 0x1, 0x4, 0x8, 0x400, 0x200, 0x100
 _DUMP = 0x300
@@ -39,16 +35,11 @@ _SO_NETNS_COOKIE = 71
 _BUFFER = 1 << 16
 ANSWER_SECONDS = 10.0
 _DUMP_TRIES = 10
-OWN = "/proc/self/ns/net"
-"""The network namespace of the process."""
-_NAMESPACES = pathlib.Path("/run/netns")
-_CLONE_NEWNET = 0x40000000
 
 READING, READING_MASK = 0xDA0A0000, 0xFFFF0000
 """The first bits of the sequence number of a read. Every listener gets the kernel's answers about queueing and recognizes them by these bits."""
 
 Attributes = Mapping[int, bytes]
-Answer = TypeVar("Answer")
 
 
 def _nothing() -> None:
@@ -65,39 +56,55 @@ class Socket:
         self._socket = sock
         self._sequence = 0
         self._after_effect = after_effect
+        self._iproute: iproute.IPRoute | None = None
 
     @classmethod
     def open(cls, namespace: str | int | None = None, after_effect: Callable[[], None] = _nothing) -> Self:
-        """Return a socket in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor. Raise OSError."""
+        """Return a socket in a namespace, given as to ``namespaces.run_in``. Raises OSError."""
         return cls(listen(0, namespace), after_effect)
 
     @classmethod
     def scratch(cls) -> Self:
-        """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raise OSError."""
-        return cls(run_in_thread(_open_in_new_namespace))
+        """Return a socket in a new network namespace, which the kernel removes when the socket is closed. Raises OSError."""
+        return cls(namespaces.run_in_new(_open))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._iproute is not None:
+            self._iproute.close()
         self._socket.close()
 
     @property
     def cookie(self) -> int:
-        """Return the cookie of the socket's network namespace, which is never reused until reboot. Raise OSError before Linux 5.14."""
+        """Return the cookie of the socket's network namespace, which is never reused until reboot. Raises OSError before Linux 5.14."""
         return cookie_of(self._socket)
 
+    def change(self, table: str, command: str, /, **fields: object) -> None:
+        """Change an entry of a table by pyroute2: ``change("link", "set", index=2, mtu=9000)``. Fields that are None are left out. Raises OSError.
+
+        pyroute2 also leaves out a field whose name it does not know.
+        """
+        if self._iproute is None:
+            self._iproute = iproute.IPRoute(self._socket)
+        self._iproute.request(table, command, fields)
+        self._after_effect()
+
     def ask(self, kind: int, body: bytes, flags: int = 0) -> tuple[bytes, ...]:
-        """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raise OSError."""
+        """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raises OSError."""
         answers = tuple(body for _, body in self._exchange(kind, body, flags | ACK))
         if kind % _VERBS != _GET:
             self._after_effect()
         return answers
 
     def dump(self, kind: int, body: bytes) -> tuple[bytes, ...]:
-        """Return the entries of a whole table, which is read again where it changed meanwhile. Raise OSError."""
-        answers = whole_table(lambda: tuple(self._exchange(kind, body, _DUMP)), lambda answer: answer[0])
-        return tuple(answer for _, answer in answers)
+        """Return the entries of a whole table, which is read again where it changed meanwhile. Raises OSError."""
+        for _ in range(_DUMP_TRIES):
+            answers = tuple(self._exchange(kind, body, _DUMP))
+            if not any(flags & _INTERRUPTED for flags, _ in answers):
+                return tuple(answer for _, answer in answers)
+        raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
 
     def _exchange(self, kind: int, body: bytes, flags: int) -> Iterator[tuple[int, bytes]]:
         self._sequence = (self._sequence + 1) & ~READING_MASK | (READING if kind % _VERBS == _GET else 0)
@@ -115,51 +122,9 @@ class Socket:
                 yield marks, content
 
 
-def whole_table(read: Callable[[], tuple[Answer, ...]], flags_of: Callable[[Answer], int]) -> tuple[Answer, ...]:
-    """Return the result of ``read``, repeated while the kernel marks the dump as interrupted (NLM_F_DUMP_INTR). Raise OSError."""
-    for _ in range(_DUMP_TRIES):
-        answers = read()
-        if not any(flags_of(answer) & _INTERRUPTED for answer in answers):
-            return answers
-    raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
-
-
 def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
-    """Return a plain socket in a namespace, given as to ``Socket.open``, that receives events of these multicast groups. Raise OSError."""
-    return run_in(namespace, functools.partial(_open, groups))
-
-
-def run_in(namespace: str | int | None, work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work`` in a namespace, given as to ``Socket.open``. Raise OSError.
-
-    A thread that ends afterwards enters another namespace, so the other threads of the process stay where they are.
-    """
-    if namespace is None:
-        return work()
-    with opened(namespace) as descriptor:
-        return run_in_thread(functools.partial(_run_inside, descriptor, work))
-
-
-def run_in_thread(work: Callable[[], Answer]) -> Answer:
-    """Return the result of ``work`` in a thread that ends before this returns. An attach does it often, and an executor takes twice as long."""
-    results: list[Answer] = []
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            results.append(work())
-        except BaseException as error:  # noqa: BLE001 - raised by the caller's thread
-            failures.append(error)
-
-    thread = threading.Thread(target=run, name="netns", daemon=True)
-    thread.start()
-    try:
-        thread.join()
-    finally:
-        thread.join()  # A signal's exception must not leave a thread that uses what the caller closes.
-    if failures:
-        raise failures.pop()
-    return results.pop()
+    """Return a plain socket in a namespace, given as to ``namespaces.run_in``, that receives events of these multicast groups. Raises OSError."""
+    return namespaces.run_in(namespace, functools.partial(_open, groups))
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -173,7 +138,7 @@ def failing_as(call: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise errors.HardwareError(call, error.strerror or str(error)) from error
+        raise drakit.HardwareError(call, error.strerror or str(error)) from error
 
 
 def pack(kind: int, content: bytes) -> bytes:
@@ -255,7 +220,8 @@ def _raise_error_message(content: bytes, flags: int) -> None:
 
 
 def _open(groups: int = 0) -> socket.socket:
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
+    # For netlink, SOCK_DGRAM is the same as SOCK_RAW (netlink(7)). pyroute2 requires the first.
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
     try:
         sock.settimeout(ANSWER_SECONDS)
         for option in (_EXT_ACK, _STRICT):
@@ -266,84 +232,3 @@ def _open(groups: int = 0) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-@contextlib.contextmanager
-def opened(namespace: str | int) -> Iterator[int]:
-    """Yield the descriptor of a namespace, given as to ``Socket.open``, and close it afterwards unless it was given. Raise OSError."""
-    if isinstance(namespace, int):
-        yield namespace
-        return
-    descriptor = os.open(_NAMESPACES / namespace, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _run_inside(descriptor: int, work: Callable[[], Answer]) -> Answer:
-    """Enter the namespace and run ``work``. The thread must end afterwards, because it stays there."""
-    _call_libc("setns", descriptor, _CLONE_NEWNET)
-    return work()
-
-
-def _open_in_new_namespace() -> socket.socket:
-    """Return a socket in a new namespace. The thread must end afterwards, because it stays there."""
-    _call_libc("unshare", _CLONE_NEWNET)
-    return _open()
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _call_libc(name: str, *arguments: int) -> None:
-    if getattr(_libc(), name)(*arguments):
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-
-
-NO_NSID = -1
-"""The kernel's answer for a namespace without a number."""
-
-_NEWNSID, _GETNSID = 88, 90
-_GENERIC = struct.Struct("=B3x")
-_NSID, _DESCRIPTOR = 1, 3
-_TARGET = 46
-
-
-def nsid_of(host: Socket, descriptor: int) -> int:
-    """Return the number of the namespace ``descriptor`` in the socket's namespace, NO_NSID where it has none."""
-    return next(map(_number, host.ask(_GETNSID, _descriptor_request(descriptor))), NO_NSID)
-
-
-def assign_nsid(host: Socket, descriptor: int) -> int:
-    """Return the number of the namespace ``descriptor`` in the socket's namespace, assigned now where it has none. Raise OSError."""
-    nsid = nsid_of(host, descriptor)
-    if nsid == NO_NSID:
-        with contextlib.suppress(FileExistsError):
-            host.ask(_NEWNSID, _descriptor_request(descriptor) + pack(_NSID, struct.pack("=i", NO_NSID)))
-        nsid = nsid_of(host, descriptor)
-    if nsid == NO_NSID:
-        raise OSError(errno.ENOENT, "the kernel assigned no number to the network namespace")
-    return nsid
-
-
-def nsids(host: Socket) -> tuple[int, ...]:
-    """Return every number of a namespace in the socket's namespace, in ascending order."""
-    return tuple(sorted({_number(answer) for answer in host.dump(_GETNSID, _GENERIC.pack(0))} - {NO_NSID}))
-
-
-def in_namespace(number: int) -> bytes:
-    """Return the attribute that directs a link request to the namespace of this number (IFLA_TARGET_NETNSID)."""
-    return pack(_TARGET, struct.pack("=i", number))
-
-
-def _descriptor_request(descriptor: int) -> bytes:
-    return _GENERIC.pack(0) + number(_DESCRIPTOR, descriptor)
-
-
-def _number(answer: bytes) -> int:
-    nsid: int = struct.unpack("=i", attributes(answer[_GENERIC.size :])[_NSID])[0]
-    return nsid

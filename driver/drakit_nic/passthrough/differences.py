@@ -11,9 +11,9 @@ import pathlib
 import tempfile
 from collections.abc import Iterator, Mapping
 
-from drakit.core import records
+import drakit
 from drakit_nic import pod_interfaces
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import properties
 
 FOLDER = "returned"
@@ -32,30 +32,30 @@ def report(home: pathlib.Path | None, host_state: pod_interfaces.HostState, fail
         _log.warning("interface differences not recorded", extra={"interface": host_state.name, "error": str(error)})
 
 
-def write(home: pathlib.Path, interface: str, recorded: records.Record) -> None:
-    """Write the recorded values of the properties that an interface lacks. Raise OSError."""
+def write(home: pathlib.Path, interface: str, recorded: drakit.Record) -> None:
+    """Write the recorded values of the properties that an interface lacks. Raises OSError."""
     folder = home / FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, fresh = tempfile.mkstemp(dir=folder, prefix=".returned-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(records.thaw(recorded), file)
+        json.dump(drakit.thaw_record(recorded), file)
     pathlib.Path(fresh).rename(folder / f"{interface}{_SUFFIX}")
 
 
-def read(home: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, records.Record]]:
-    """Yield each file with its interface and the recorded values. Raise OSError, and ValueError for a file that somebody edited."""
+def read(home: pathlib.Path) -> Iterator[tuple[pathlib.Path, str, drakit.Record]]:
+    """Yield each file with its interface and the recorded values. Raises OSError, and ValueError for a file that somebody edited."""
     for file in sorted((home / FOLDER).glob(f"*{_SUFFIX}")):
         content = json.loads(file.read_text("utf-8"))
         if not isinstance(content, Mapping):
             raise TypeError(f"{file} is no JSON object")
-        yield file, file.name.removesuffix(_SUFFIX), records.freeze_record(content)
+        yield file, file.name.removesuffix(_SUFFIX), drakit.freeze_record(content)
 
 
-def present(namespace: str | None, interface: str, recorded: records.Record) -> tuple[str, ...]:
-    """Return the names of the properties that an interface lacks now, none where it is not there. Raise HardwareError."""
+def present(namespace: str | None, interface: str, recorded: drakit.Record) -> tuple[str, ...]:
+    """Return the names of the properties that an interface lacks now, none where it is not there. Raises HardwareError."""
     with rtnetlink.failing_as("RTM_GETLINK"), rtnetlink.Socket.open(namespace) as sock:
         link = link_requests.find(sock, interface)
         if link is None:
             return ()
-        with rtnetlink.opened(namespace or "/proc/thread-self/ns/net") as descriptor, properties.opened(sock, descriptor, link) as opened:
+        with namespaces.opened(namespace or "/proc/thread-self/ns/net") as descriptor, properties.opened(sock, descriptor, link) as opened:
             return properties.differing(opened, recorded)

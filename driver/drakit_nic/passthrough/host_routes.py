@@ -13,10 +13,10 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from drakit.core import records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic.addresses import ip_pools
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, route_requests, rtnetlink
 
 MOST = 256
 """The maximum number of recorded routes of one interface, about 70 KB in the journal. A plan for an interface with more is refused."""
@@ -37,7 +37,6 @@ _EXPIRES_AT = 8
 _SHORT_TABLES = 256
 _APPEND = 0x800
 _FORMAT = wire.Format(ignore_unknown=True)
-_FAMILY: Mapping[int, int] = {ip_pools.IPV4: socket.AF_INET, ip_pools.IPV6: socket.AF_INET6}
 
 Names = Callable[[int], str]
 
@@ -87,7 +86,7 @@ class HostRoute:
         return f"{self.destination} {hops} table {self.table}{f' metric {self.metric}' if self.metric else ''}"
 
 
-def to_record(route: HostRoute) -> records.Record:
+def to_record(route: HostRoute) -> drakit.Record:
     """Return a route as the journal stores it."""
     return {**dataclasses.asdict(route), "hops": [dataclasses.asdict(hop) for hop in route.hops]}
 
@@ -111,8 +110,8 @@ def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], i
 
     The routes are of all tables, in the kernel's order.
     """
-    names, bodies = _names(sock), _recorded(sock, ifindex)
-    return tuple(_route(body, names) for body in bodies[:MOST]), max(len(bodies) - MOST, 0)
+    names, routes = _names(sock), _recorded(sock, ifindex)
+    return tuple(_host_route(route, names) for route in routes[:MOST]), max(len(routes) - MOST, 0)
 
 
 def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[HostRoute]) -> Iterator[tuple[HostRoute, OSError]]:
@@ -121,7 +120,7 @@ def restore(sock: rtnetlink.Socket, ifindex: int, name: str, wanted: Sequence[Ho
     Routes onto the link come first, because gateways need them. Routes of daemons, which earlier versions recorded, are skipped.
     """
     names = _names(sock)
-    present = {_route(body, names) for body in _recorded(sock, ifindex)}
+    present = {_host_route(route, names) for route in _recorded(sock, ifindex)}
     for route in sorted(wanted, key=lambda route: not route.is_onlink):
         if route not in present and not is_by_daemon(route.protocol):
             try:
@@ -135,43 +134,39 @@ def _names(sock: rtnetlink.Socket) -> Names:
     return functools.cache(functools.partial(link_requests.name_of, sock))
 
 
-def _recorded(sock: rtnetlink.Socket, ifindex: int) -> tuple[bytes, ...]:
-    """Return the messages of the routes to record of an interface."""
-    routes = link_requests.routes(sock, ifindex)
-    return tuple(body for body in routes if _is_recorded(body) and ifindex in link_requests.interfaces_of(body))
+def _recorded(sock: rtnetlink.Socket, ifindex: int) -> tuple[route_requests.Route, ...]:
+    """Return the routes to record of an interface."""
+    return tuple(route for route in route_requests.routes(sock, ifindex) if _is_recorded(route) and ifindex in route.interfaces)
 
 
-def _is_recorded(body: bytes) -> bool:
+def _is_recorded(route: route_requests.Route) -> bool:
     """Return whether to record a route. A daemon may have thousands by one interface, so the cheapest check comes first."""
-    family, length, _, _, _, protocol, _, _, flags = _RTMSG.unpack_from(body)
-    if protocol in _BY_KERNEL or is_by_daemon(protocol) or flags & _CLONED:
+    if route.protocol in _BY_KERNEL or is_by_daemon(route.protocol) or route.flags & _CLONED:
         return False
-    attrs = rtnetlink.attributes(body[_RTMSG.size :])
+    attrs = route.attributes
     expires = struct.unpack_from("=i", attrs[_CACHEINFO], _EXPIRES_AT)[0] if _CACHEINFO in attrs else 0
-    link_local = family == socket.AF_INET6 and length and ipaddress.ip_address(attrs.get(_DST, bytes(16))).is_link_local
+    link_local = route.family == socket.AF_INET6 and route.length and route.destination.network_address.is_link_local
     return not expires and not link_local
 
 
-def _route(body: bytes, names: Names) -> HostRoute:
-    family, length, origin, tos, short, protocol, scope, kind, flags = _RTMSG.unpack_from(body)
-    attrs = rtnetlink.attributes(body[_RTMSG.size :])
-    zero_address = bytes(4 if family == socket.AF_INET else 16)
-    single = [(rtnetlink.as_number(attrs[_OIF]), 1, bool(flags & _ONLINK), attrs)] if _MULTIPATH not in attrs else []
+def _host_route(route: route_requests.Route, names: Names) -> HostRoute:
+    attrs = route.attributes
+    single = [(route.number(_OIF), 1, bool(route.flags & _ONLINK), attrs)] if _MULTIPATH not in attrs else []
     several = [
         (ifindex, weight, bool(own & _ONLINK), rtnetlink.attributes(content))
         for ifindex, weight, own, content in rtnetlink.hops(attrs.get(_MULTIPATH, b""))
     ]
     return HostRoute(
-        destination=f"{ipaddress.ip_address(attrs.get(_DST, zero_address))}/{length}",
+        destination=str(route.destination),
         hops=tuple(_hop(names(ifindex), weight, own, onlink=onlink) for ifindex, weight, onlink, own in (*single, *several)),
-        table=rtnetlink.as_number(attrs[_TABLE]) if _TABLE in attrs else short,
-        protocol=protocol,
-        scope=scope,
-        kind=kind,
-        tos=tos,
-        metric=rtnetlink.as_number(attrs[_PRIORITY]) if _PRIORITY in attrs else 0,
+        table=route.table,
+        protocol=route.protocol,
+        scope=route.scope,
+        kind=route.kind,
+        tos=route.tos,
+        metric=route.metric,
         source=str(ipaddress.ip_address(attrs[_PREFSRC])) if _PREFSRC in attrs else "",
-        origin=f"{ipaddress.ip_address(attrs[_SRC])}/{origin}" if _SRC in attrs else "",
+        origin=f"{ipaddress.ip_address(attrs[_SRC])}/{route.origin_length}" if _SRC in attrs else "",
         more=_raw(attrs, _UNREAD),
     )
 
@@ -216,7 +211,9 @@ def _packed(route: HostRoute, hops: Sequence[Hop], indices: Mapping[str, int]) -
     short = route.table if route.table < _SHORT_TABLES else 0
     flags = _ONLINK if len(hops) == 1 and hops[0].onlink else 0
     lengths = (destination.prefixlen, origin.prefixlen if origin else 0)
-    body = _RTMSG.pack(_FAMILY[destination.version], *lengths, route.tos, short, route.protocol, route.scope, route.kind, flags)
+    body = _RTMSG.pack(
+        route_requests.FAMILY[destination.version], *lengths, route.tos, short, route.protocol, route.scope, route.kind, flags
+    )
     body += rtnetlink.number(_TABLE, route.table) + (rtnetlink.number(_PRIORITY, route.metric) if route.metric else b"")
     body += rtnetlink.pack(_DST, destination.network_address.packed) if destination.prefixlen else b""
     body += rtnetlink.pack(_SRC, origin.network_address.packed) if origin else b""
@@ -238,4 +235,4 @@ def _hop_attributes(hop: Hop, version: int) -> bytes:
     gateway = ipaddress.ip_address(hop.gateway)
     if gateway.version == version:
         return rtnetlink.pack(_GATEWAY, gateway.packed) + bytes.fromhex(hop.more)
-    return rtnetlink.pack(_VIA, struct.pack("=H", _FAMILY[gateway.version]) + gateway.packed) + bytes.fromhex(hop.more)
+    return rtnetlink.pack(_VIA, struct.pack("=H", route_requests.FAMILY[gateway.version]) + gateway.packed) + bytes.fromhex(hop.more)

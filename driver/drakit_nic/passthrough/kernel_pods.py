@@ -13,9 +13,9 @@ import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from drakit.core import errors
+import drakit
 from drakit_nic import pod_interfaces, sysctls
-from drakit_nic.netlink import interface_sysctls, link_requests, rtnetlink
+from drakit_nic.netlink import interface_sysctls, link_requests, namespace_numbers, namespaces, route_requests, rtnetlink
 from drakit_nic.passthrough import host_routes, locator, properties, refusals
 
 _PROC = pathlib.Path("/proc")
@@ -40,18 +40,18 @@ class KernelPods:
     _after_effect: Callable[[], None]
 
     def apply(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        namespace = child.namespace or self._namespace or rtnetlink.OWN
-        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock, rtnetlink.opened(namespace) as descriptor:
+        namespace = child.namespace or self._namespace or namespaces.OWN
+        with rtnetlink.failing_as("apply"), self._sock_in(child.namespace) as sock, namespaces.opened(namespace) as descriptor:
             configure(sock, descriptor, wanted)
 
     def remove_config(self, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig) -> None:
-        """Remove the interface's rules from the pod, because they would outlive the interface. Raise HardwareError."""
+        """Remove the interface's rules from the pod, because they would outlive the interface. Raises HardwareError."""
         with rtnetlink.failing_as("remove_config"), self._sock_in(child.namespace) as sock:
             for rule in wanted.rules:
-                link_requests.delete_rule(sock, rule)
+                route_requests.delete_rule(sock, rule)
 
     def observed(self, child: pod_interfaces.InterfaceRef) -> pod_interfaces.ObservedInterface | None:
-        """Return the present state of the interface in the pod, None where it does not exist. Raise HardwareError."""
+        """Return the present state of the interface in the pod, None if it does not exist. Raises HardwareError."""
         with rtnetlink.failing_as("observed"), self._sock_in(child.namespace) as sock:
             link = link_requests.find(sock, child.name)
             if link is None:
@@ -93,12 +93,12 @@ class KernelPods:
                 link_requests.alter(sock, link.ifindex, alias=mark)
 
     def locate(self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None = None) -> pod_interfaces.Location:
-        """Return the location of the interface. HERE is the namespace of ``sandbox``. Raise HardwareError."""
+        """Return the location of the interface. HERE is the namespace of ``sandbox``. Raises HardwareError."""
         with rtnetlink.failing_as("locate"), self._host() as host, contextlib.ExitStack() as stack:
             if sandbox is None:
-                return locator.locate(host, whole, rtnetlink.NO_NSID)
-            descriptor = stack.enter_context(rtnetlink.opened(sandbox.namespace))
-            location = locator.locate(host, whole, rtnetlink.nsid_of(host.sock, descriptor))
+                return locator.locate(host, whole, namespace_numbers.NO_NSID)
+            descriptor = stack.enter_context(namespaces.opened(sandbox.namespace))
+            location = locator.locate(host, whole, namespace_numbers.nsid_of(host.sock, descriptor))
             cookie = stack.enter_context(self._sock_in(descriptor)).cookie
             is_recorded = locator.is_recorded_by_earlier_version(whole, cookie)
             return pod_interfaces.Location.HERE if location is pod_interfaces.Location.GONE and is_recorded else location
@@ -108,7 +108,7 @@ class KernelPods:
     ) -> pod_interfaces.Placement:
         """Return the placement to record before the interface is moved from the host into the sandbox.
 
-        Raise HardwareError where the host does not have the interface, or an interface in another namespace uses it. Links that a pod of the present
+        Raises HardwareError where the host does not have the interface, or an interface in another namespace uses it. Links that a pod of the present
         claim created on it are deleted.
         """
         with rtnetlink.failing_as("planned_placement"), self._host() as host, self._sock_in(sandbox.namespace) as sock:
@@ -125,10 +125,10 @@ class KernelPods:
     ) -> None:
         """Move the interface from the host into the pod under the wanted name, and configure it. If the pod has it already, only configure it.
 
-        Raise HardwareError when the host does not have it, or the pod has another interface of that name.
+        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
         """
-        with rtnetlink.failing_as("move_in"), self._host() as host, rtnetlink.opened(child.namespace) as target:
-            in_pod = locator.find(host, whole, rtnetlink.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
+        with rtnetlink.failing_as("move_in"), self._host() as host, namespaces.opened(child.namespace) as target:
+            in_pod = locator.find(host, whole, namespace_numbers.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
                 whole, target, wanted
             )
             if in_pod is None:
@@ -139,7 +139,7 @@ class KernelPods:
     def _moved_by_earlier_version(
         self, whole: pod_interfaces.Passthrough, target: int, wanted: pod_interfaces.InterfaceConfig
     ) -> link_requests.Link | None:
-        """Return the interface that an earlier version moved into a sandbox without an identity, None where no such record exists.
+        """Return the interface that an earlier version moved into a sandbox without an identity, None if no such record exists.
 
         The pod can replace it by another of its own interfaces, which is then configured instead. Nothing outside the pod changes.
         """
@@ -169,7 +169,7 @@ class KernelPods:
             try:
                 with rtnetlink.failing_as("return_to_host"), self._host() as host:
                     return self._return_to_host(host, whole, sandbox, on_failed)
-            except errors.HardwareError as error:
+            except drakit.HardwareError as error:
                 if not isinstance(error.__cause__, _OutOfReachError) or time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_SECONDS)
@@ -194,7 +194,7 @@ class KernelPods:
     def _fetch(
         self, host: locator.Host, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef | None
     ) -> link_requests.Link | None:
-        """Move the interface from its pod to the host and return it, None where no interface of a pod is proved to be it."""
+        """Move the interface from its pod to the host and return it, None if no interface of a pod is proved to be it."""
         place = locator.search(host, whole)
         if place is None or not whole.identity.is_provable:
             return None
@@ -213,12 +213,12 @@ class KernelPods:
     def _entered(
         self, host: locator.Host, nsid: int, sandbox: pod_interfaces.InterfaceRef | None
     ) -> Iterator[tuple[rtnetlink.Socket, int]]:
-        """Yield a socket in the namespace of this number, and its descriptor. Raise OSError where the namespace cannot be entered."""
+        """Yield a socket in the namespace of this number, and its descriptor. Raises OSError where the namespace cannot be entered."""
         for namespace in (*([sandbox.namespace] if sandbox is not None else []), *_all_namespaces()):
             with contextlib.ExitStack() as stack:
                 try:
-                    descriptor = stack.enter_context(rtnetlink.opened(namespace))
-                    if rtnetlink.nsid_of(host.sock, descriptor) != nsid:
+                    descriptor = stack.enter_context(namespaces.opened(namespace))
+                    if namespace_numbers.nsid_of(host.sock, descriptor) != nsid:
                         continue
                     sock = stack.enter_context(self._sock_in(descriptor))
                 except OSError:
@@ -230,7 +230,7 @@ class KernelPods:
     @contextlib.contextmanager
     def _host(self) -> Iterator[locator.Host]:
         """Yield the NICs' own namespace, open."""
-        with self._sock_in(self._namespace) as sock, rtnetlink.opened(self._namespace or rtnetlink.OWN) as descriptor:
+        with self._sock_in(self._namespace) as sock, namespaces.opened(self._namespace or namespaces.OWN) as descriptor:
             yield locator.Host(sock=sock, descriptor=descriptor)
 
     @contextlib.contextmanager
@@ -244,7 +244,7 @@ def _all_namespaces() -> Iterator[str]:
     seen: set[tuple[int, int]] = set()
     processes = sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
     by_process = [_PROC / str(pid) / "ns/net" for pid in processes]
-    named = sorted(locator.NAMED.iterdir()) if locator.NAMED.is_dir() else []
+    named = sorted(namespaces.NAMED.iterdir()) if namespaces.NAMED.is_dir() else []
     for path in (*by_process, *named):
         with contextlib.suppress(OSError):
             status = path.stat()
@@ -272,8 +272,8 @@ def _upper_links(host: locator.Host, ifindex: int) -> tuple[locator.Place, ...]:
     """Return the links of other namespaces on a link of the host. Every visible namespace first gets a number, which the listing needs."""
     with rtnetlink.Socket.open(host.descriptor) as sock:
         for namespace in _all_namespaces():
-            with contextlib.suppress(OSError), rtnetlink.opened(namespace) as descriptor:
-                rtnetlink.assign_nsid(sock, descriptor)
+            with contextlib.suppress(OSError), namespaces.opened(namespace) as descriptor:
+                namespace_numbers.assign_nsid(sock, descriptor)
     return tuple(place for place in locator.upper_links(host) if place.link.lower == ifindex)
 
 
@@ -285,7 +285,7 @@ def _on_host(host: locator.Host, whole: pod_interfaces.Passthrough) -> link_requ
 
 
 def configure(sock: rtnetlink.Socket, descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """Configure the interface of the wanted name and set it up, in the namespace of the socket and the descriptor. Raise OSError."""
+    """Configure the interface of the wanted name and set it up, in the namespace of the socket and the descriptor. Raises OSError."""
     link = link_requests.existing(sock, wanted.name)
     _set_mac_and_mtu(sock, link, wanted)
     if not link.up:  # Later the pod may have changed them, like its MAC.
@@ -296,7 +296,7 @@ def configure(sock: rtnetlink.Socket, descriptor: int, wanted: pod_interfaces.In
 
 
 def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """Write the settings of an interface. Where the node denies that, only a value that a class asked for fails the attach. Raise OSError."""
+    """Write the settings of an interface. Where the node denies that, only a value that a class asked for fails the attach. Raises OSError."""
     optional = sysctls.defaults(wanted.sysctls)
     interface_sysctls.write(descriptor, wanted.name, {name: value for name, value in wanted.sysctls.items() if name not in optional})
     try:
@@ -331,14 +331,14 @@ def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfa
             link_requests.add_neighbour(sock, ifindex, neighbour)
     for route in sorted(wanted.routes, key=lambda route: bool(route.gateway)):
         with refusals.naming("routes", route.destination):
-            link_requests.add_route(sock, ifindex, route)
+            route_requests.add_route(sock, ifindex, route)
     for rule in wanted.rules:
         with refusals.naming("rules", rule.source or rule.destination):
-            link_requests.add_rule(sock, rule)
+            route_requests.add_rule(sock, rule)
 
 
 def _is_back(host: locator.Host, whole: pod_interfaces.Passthrough) -> bool:
-    """Return whether an interface that was not located is on the host already. Raise OSError while hardware is about to return."""
+    """Return whether an interface that was not located is on the host already. Raises OSError while hardware is about to return."""
     link = link_requests.find(host.sock, whole.host_state.name)
     if link is not None and (link.mac, link.alias) == (whole.host_state.mac, whole.host_state.alias):
         return True

@@ -9,9 +9,8 @@ import dataclasses
 import pathlib
 
 from drakit_nic import pod_interfaces
-from drakit_nic.netlink import link_requests, rtnetlink
+from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 
-NAMED = pathlib.Path("/run/netns")
 _BUSES = pathlib.Path("/sys/bus")
 
 
@@ -37,7 +36,7 @@ def on_host(link: link_requests.Link) -> pod_interfaces.Identity:
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
-    """Return the interface on the host, whatever its name, None where the host does not have it."""
+    """Return the interface on the host, whatever its name, None if the host does not have it."""
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
@@ -46,9 +45,9 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
-    """Return the interface in the namespace of this number, None where it is not there."""
+    """Return the interface in the namespace of this number, None if it is not there."""
     links = link_requests.links(host.sock, nsid)
-    own = rtnetlink.nsid_of(host.sock, host.descriptor)
+    own = namespace_numbers.nsid_of(host.sock, host.descriptor)
 
     def identity_in_pod(link: link_requests.Link) -> pod_interfaces.Identity:
         if link.other_nsid is None:
@@ -59,9 +58,9 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
-    """Return the interface in any namespace but the host's, None where no namespace has it."""
-    own = rtnetlink.nsid_of(host.sock, host.descriptor)
-    for nsid in rtnetlink.nsids(host.sock):
+    """Return the interface in any namespace but the host's, None if no namespace has it."""
+    own = namespace_numbers.nsid_of(host.sock, host.descriptor)
+    for nsid in namespace_numbers.nsids(host.sock):
         link = find(host, whole, nsid) if nsid != own else None
         if link is not None:
             return Place(nsid=nsid, link=link)
@@ -70,17 +69,17 @@ def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
 
 def number_named_namespaces(host: Host) -> None:
     """Give every namespace in /run/netns a number in the host's namespace, which the listing of its links needs."""
-    for path in sorted(NAMED.iterdir()) if NAMED.is_dir() else ():
-        with contextlib.suppress(OSError), rtnetlink.opened(str(path)) as descriptor:
-            rtnetlink.assign_nsid(host.sock, descriptor)
+    for path in sorted(namespaces.NAMED.iterdir()) if namespaces.NAMED.is_dir() else ():
+        with contextlib.suppress(OSError), namespaces.opened(str(path)) as descriptor:
+            namespace_numbers.assign_nsid(host.sock, descriptor)
 
 
 def upper_links(host: Host) -> tuple[Place, ...]:
     """Return the links of all other namespaces on top of links of the host, such as a macvlan child that a pod created."""
-    places = [Place(nsid=nsid, link=link) for nsid in rtnetlink.nsids(host.sock) for link in link_requests.links(host.sock, nsid)]
+    places = [Place(nsid=nsid, link=link) for nsid in namespace_numbers.nsids(host.sock) for link in link_requests.links(host.sock, nsid)]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
-    own = rtnetlink.nsid_of(host.sock, host.descriptor)
-    if own == rtnetlink.NO_NSID:
+    own = namespace_numbers.nsid_of(host.sock, host.descriptor)
+    if own == namespace_numbers.NO_NSID:
         return ()
     uppers = (place for place in places if place.link.lower and place.link.other_nsid == own and place.nsid != own)
     return tuple(place for place in uppers if place.link.kind not in pod_interfaces.PAIRS)

@@ -13,8 +13,8 @@ import os
 import struct
 from collections.abc import Mapping
 
-from drakit.core import records
-from drakit_nic.netlink import link_requests, rtnetlink
+import drakit
+from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.shaping import bpf
 
 _XDP, _NESTED = 43, 0x8000
@@ -32,8 +32,8 @@ class Kind(enum.Enum):
     TCX = "tcx"
 
 
-def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> records.Record | None:
-    """Return the programs of a link in the open namespace, None where the kernel cannot say."""
+def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> drakit.Record | None:
+    """Return the programs of a link in the open namespace, None if the kernel cannot say."""
     del sock
     if kind is Kind.XDP:
         return _xdp(link)
@@ -46,7 +46,7 @@ def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_request
     return {direction: tuple(ids) for direction, ids in attached.items() if ids}
 
 
-def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: records.Record) -> None:
+def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: drakit.Record) -> None:
     """Remove the programs that are not in a record. Attach the program of XDP that is."""
     if kind is Kind.XDP:
         for place, (_, flag) in _PLACES.items():
@@ -59,7 +59,7 @@ def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_reques
         kept = set(recorded) if isinstance(recorded, list | tuple) else set()
         for program in _tcx(descriptor, link.ifindex, hook):
             if program not in kept:
-                rtnetlink.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, hook, program))
+                namespaces.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, hook, program))
 
 
 def _xdp(link: link_requests.Link) -> Mapping[str, int]:
@@ -68,7 +68,7 @@ def _xdp(link: link_requests.Link) -> Mapping[str, int]:
 
 
 def _tcx(descriptor: int, ifindex: int, hook: int) -> tuple[int, ...]:
-    return rtnetlink.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, hook))
+    return namespaces.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, hook))
 
 
 def _put_xdp(sock: rtnetlink.Socket, link: link_requests.Link, flag: int, wanted: int, present: int) -> None:
@@ -81,10 +81,10 @@ def _put_xdp(sock: rtnetlink.Socket, link: link_requests.Link, flag: int, wanted
         content = rtnetlink.pack(_DESCRIPTOR, struct.pack("=i", descriptor)) + rtnetlink.number(_FLAGS, flag)
         request = rtnetlink.pack(_XDP | _NESTED, content)
         try:
-            link_requests.alter(sock, link.ifindex, more=request)
+            link_requests.set_attributes(sock, link.ifindex, request)
         except OSError as error:
             if error.errno != errno.EBUSY:  # A link holds the program.
                 raise
             bpf.detach_xdp_links(link.ifindex, present)
             if wanted:
-                link_requests.alter(sock, link.ifindex, more=request)
+                link_requests.set_attributes(sock, link.ifindex, request)

@@ -12,7 +12,7 @@ import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
-from drakit.core import records
+import drakit
 from drakit_nic.netlink import ethtool, interface_sysctls, link_requests, rtnetlink
 from drakit_nic.passthrough import programs
 
@@ -36,7 +36,7 @@ class Interface:
     driver: ethtool.Ethtool
 
     def again(self) -> "Interface":
-        """Return the interface as it is now. Raise OSError where it is gone."""
+        """Return the interface as it is now. Raises OSError where it is gone."""
         link = link_requests.at(self.sock, self.link.ifindex)
         if link is None:
             raise OSError(f"{self.link.name} is gone")
@@ -45,33 +45,33 @@ class Interface:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Property:
-    """One property. ``read`` returns None where the interface has no such property. ``is_as`` compares an interface with a record."""
+    """One property. ``read`` returns None if the interface has no such property. ``is_as`` compares an interface with a record."""
 
     name: str
-    read: Callable[[Interface], records.Json]
-    write: Callable[[Interface, records.Json], None]
-    is_as: Callable[[Interface, records.Json], bool] | None = None
+    read: Callable[[Interface], drakit.Json]
+    write: Callable[[Interface, drakit.Json], None]
+    is_as: Callable[[Interface, drakit.Json], bool] | None = None
 
-    def holds(self, interface: Interface, recorded: records.Json) -> bool:
+    def holds(self, interface: Interface, recorded: drakit.Json) -> bool:
         """Return whether the interface has the recorded value now."""
         return self.read(interface) == recorded if self.is_as is None else self.is_as(interface, recorded)
 
 
 @contextlib.contextmanager
 def opened(sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> Iterator[Interface]:
-    """Yield a link of the socket's namespace, which is open as ``descriptor``, for reading and writing its properties. Raise OSError."""
+    """Yield a link of the socket's namespace, which is open as ``descriptor``, for reading and writing its properties. Raises OSError."""
     with ethtool.opened(descriptor) as generic:
         yield Interface(sock=sock, descriptor=descriptor, link=link, driver=ethtool.Ethtool(generic))
 
 
-def read(interface: Interface) -> records.Record:
+def read(interface: Interface) -> drakit.Record:
     """Return the value of every property in ``TABLE`` that the interface has, without those of ``OF_STATE``."""
     values = {row.name: _read_optional(row, interface) for row in TABLE if row.name not in OF_STATE}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_optional(row: Property, interface: Interface) -> records.Json:
-    """Return a property's value, None where the kernel driver refuses to tell it, because the claim can be served without."""
+def _read_optional(row: Property, interface: Interface) -> drakit.Json:
+    """Return a property's value, None if the kernel driver refuses to tell it, because the claim can be served without."""
     try:
         return row.read(interface)
     except OSError as error:
@@ -85,7 +85,7 @@ def _log_unreadable(interface: str, name: str, reason: str) -> None:
     _log.warning("interface property not read", extra={"interface": interface, "property": name, "error": reason})
 
 
-def restore(interface: Interface, recorded: records.Record) -> Mapping[str, str]:
+def restore(interface: Interface, recorded: drakit.Record) -> Mapping[str, str]:
     """Restore the recorded properties that differ, and return the error of each that cannot be restored, by name."""
     failed: dict[str, str] = {}
     for row in TABLE:
@@ -106,8 +106,8 @@ def restore(interface: Interface, recorded: records.Record) -> Mapping[str, str]
     return failed
 
 
-def differing(interface: Interface, recorded: records.Record) -> tuple[str, ...]:
-    """Return the names of the recorded properties that the interface does not have now. Raise OSError."""
+def differing(interface: Interface, recorded: drakit.Record) -> tuple[str, ...]:
+    """Return the names of the recorded properties that the interface does not have now. Raises OSError."""
     return tuple(row.name for row in TABLE if row.name in recorded and not row.holds(interface, recorded[row.name]))
 
 
@@ -115,20 +115,20 @@ def _number(name: str, attribute: int, form: str = "=I") -> Property:
     """Return the property of one number of the link."""
     layout = struct.Struct(form)
 
-    def read_number(interface: Interface) -> records.Json:
+    def read_number(interface: Interface) -> drakit.Json:
         content = interface.link.attributes.get(attribute)
         value: int | None = None if content is None else layout.unpack(content[: layout.size])[0]
         return value
 
-    def write_number(interface: Interface, value: records.Json) -> None:
+    def write_number(interface: Interface, value: drakit.Json) -> None:
         more = rtnetlink.pack(attribute, layout.pack(_integer(value)))
-        link_requests.alter(interface.sock, interface.link.ifindex, more=more)
+        link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
     return Property(name=name, read=read_number, write=write_number)
 
 
 def _flag(name: str, flag: int) -> Property:
-    def write_flag(interface: Interface, value: records.Json) -> None:
+    def write_flag(interface: Interface, value: drakit.Json) -> None:
         link_requests.set_flags(interface.sock, interface.link.ifindex, flag if value else 0, flag)
 
     return Property(name=name, read=lambda interface: bool(interface.link.flags & flag), write=write_flag)
@@ -137,8 +137,8 @@ def _flag(name: str, flag: int) -> Property:
 def _group(name: str, group: ethtool.Group) -> Property:
     """Return the property of a group of settings of the interface's driver."""
 
-    def is_as(interface: Interface, recorded: records.Json) -> bool:
-        return ethtool.is_as(_mapping(recorded), interface.driver.read(group, interface.link.ifindex) or records.EMPTY)
+    def is_as(interface: Interface, recorded: drakit.Json) -> bool:
+        return ethtool.is_as(_mapping(recorded), interface.driver.read(group, interface.link.ifindex) or drakit.EMPTY_RECORD)
 
     return Property(
         name=name,
@@ -156,26 +156,26 @@ def _programs(name: str, kind: programs.Kind) -> Property:
     )
 
 
-def _write_mac(interface: Interface, value: records.Json) -> None:
+def _write_mac(interface: Interface, value: drakit.Json) -> None:
     """Set the MAC with the link down, because some drivers require that."""
     link_requests.alter(interface.sock, interface.link.ifindex, up=False)
     link_requests.alter(interface.sock, interface.link.ifindex, mac=str(value))
 
 
-def _write_broadcast(interface: Interface, value: records.Json) -> None:
+def _write_broadcast(interface: Interface, value: drakit.Json) -> None:
     more = rtnetlink.pack(_BROADCAST, bytes.fromhex(str(value).replace(":", "")))
-    link_requests.alter(interface.sock, interface.link.ifindex, more=more)
+    link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
 
-def _write_proto_down(interface: Interface, value: records.Json) -> None:
+def _write_proto_down(interface: Interface, value: drakit.Json) -> None:
     """Set whether a protocol holds the link down. It cannot be cleared while it has reasons."""
     reasons = rtnetlink.number(_REASON_MASK, _ALL_REASONS) + rtnetlink.number(_REASON_VALUE, 0)
     if not value:
-        link_requests.alter(interface.sock, interface.link.ifindex, more=rtnetlink.pack(_PROTO_DOWN_REASON | _NESTED, reasons))
-    link_requests.alter(interface.sock, interface.link.ifindex, more=rtnetlink.pack(_PROTO_DOWN, bytes([bool(value)])))
+        link_requests.set_attributes(interface.sock, interface.link.ifindex, rtnetlink.pack(_PROTO_DOWN_REASON | _NESTED, reasons))
+    link_requests.set_attributes(interface.sock, interface.link.ifindex, rtnetlink.pack(_PROTO_DOWN, bytes([bool(value)])))
 
 
-def _write_altnames(interface: Interface, value: records.Json) -> None:
+def _write_altnames(interface: Interface, value: drakit.Json) -> None:
     """Remove other names and add the missing ones, each by itself, because another interface may have got one meanwhile."""
     wanted, present = set(_texts(value)), set(interface.link.altnames)
     link_requests.delete_altnames(interface.sock, interface.link.ifindex, present - wanted)
@@ -183,50 +183,50 @@ def _write_altnames(interface: Interface, value: records.Json) -> None:
         link_requests.add_altnames(interface.sock, interface.link.ifindex, [name])
 
 
-def _read_sysctls(interface: Interface) -> records.Json:
+def _read_sysctls(interface: Interface) -> drakit.Json:
     """Return the settings that are not the namespace's default. The kernel gives the default to an interface that moves in."""
     name = interface.link.name
     return interface_sysctls.read_own(interface.descriptor, name)
 
 
-def _write_sysctls(interface: Interface, value: records.Json) -> None:
+def _write_sysctls(interface: Interface, value: drakit.Json) -> None:
     failed = interface_sysctls.restore(interface.descriptor, interface.link.name, _settings(value))
     if failed:
         raise OSError("; ".join(f"{name}: {error}" for name, error in failed.items()))
 
 
-def _has_sysctls(interface: Interface, recorded: records.Json) -> bool:
+def _has_sysctls(interface: Interface, recorded: drakit.Json) -> bool:
     return not interface_sysctls.differing(interface.descriptor, interface.link.name, _settings(recorded))
 
 
-def _settings(value: records.Json) -> Mapping[str, str]:
+def _settings(value: drakit.Json) -> Mapping[str, str]:
     return {name: str(setting) for name, setting in _mapping(value).items()}
 
 
-def _write_addresses(interface: Interface, value: records.Json) -> None:
+def _write_addresses(interface: Interface, value: drakit.Json) -> None:
     present = set(link_requests.addresses(interface.sock, interface.link.ifindex))
     for address in _texts(value):
         if address not in present:
             link_requests.add_address(interface.sock, interface.link.ifindex, address)
 
 
-def _has_addresses(interface: Interface, recorded: records.Json) -> bool:
+def _has_addresses(interface: Interface, recorded: drakit.Json) -> bool:
     return set(_texts(recorded)) <= set(link_requests.addresses(interface.sock, interface.link.ifindex))
 
 
-def _integer(value: records.Json) -> int:
+def _integer(value: drakit.Json) -> int:
     if not isinstance(value, int):
         raise TypeError(f"{value!r} is no number")
     return value
 
 
-def _mapping(value: records.Json) -> records.Record:
+def _mapping(value: drakit.Json) -> drakit.Record:
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r} is no mapping")
     return value
 
 
-def _texts(value: records.Json) -> tuple[str, ...]:
+def _texts(value: drakit.Json) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise TypeError(f"{value!r} is no list")
     return tuple(map(str, value))

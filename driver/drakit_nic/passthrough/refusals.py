@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from drakit_nic.netlink import link_requests
+from drakit_nic.netlink import route_requests
 
 _FIXES: Mapping[str, str] = {
     "interfaceName": "choose a different NicConfig.interfaceName",
@@ -24,7 +24,7 @@ def naming(field: str, value: object) -> Iterator[None]:
     """Raise an OSError of the body as one that names the field of NicConfig, its value, the kernel's text and the fix."""
     try:
         yield
-    except link_requests.RouteTakenError:
+    except route_requests.RouteTakenError:
         raise
     except OSError as error:
         text = error.strerror or str(error)

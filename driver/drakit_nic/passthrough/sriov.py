@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from drakit.core import records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic.netlink import link_requests, rtnetlink
 
 _IFLA_EXT_MASK, _IFLA_VFINFO_LIST = 29, 22
@@ -47,10 +47,10 @@ class Functions(Protocol):
     """The part of the port for physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """Return the settings of a virtual function, None where it does not exist. Raise HardwareError."""
+        """Return the settings of a virtual function, None if it does not exist. Raises HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        """Set all settings of a virtual function. The call is idempotent. Raise HardwareError, also where the driver supports no rates."""
+        """Set all settings of a virtual function. The call is idempotent. Raises HardwareError, also where the driver supports no rates."""
 
 
 def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
@@ -64,7 +64,7 @@ def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_r
     )
 
 
-def to_record(settings: Settings) -> records.Record:
+def to_record(settings: Settings) -> drakit.Record:
     """Return settings as the journal stores them."""
     return _FORMAT.encode(settings)
 
@@ -89,7 +89,7 @@ class KernelFunctions:
         with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             parent = link_requests.existing(sock, of.parent, _WITH_FUNCTIONS)
             if _functions_of(parent).get(of.number) != wanted:
-                link_requests.alter(sock, parent.ifindex, more=rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
+                link_requests.set_attributes(sock, parent.ifindex, rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
 
 
 def _functions_of(parent: link_requests.Link) -> Mapping[int, Settings]:

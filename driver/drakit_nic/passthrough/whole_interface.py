@@ -22,11 +22,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
-from drakit.core import context as contexts
-from drakit.core import device as devices
-from drakit.core import driver as drivers
-from drakit.core import edits, errors, records
-from drakit.core.encoding import wire
+import drakit
+from drakit import wire
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
@@ -42,12 +39,12 @@ _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
 _FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
 _log = logging.getLogger(__name__)
 
-Grant = drivers.Grant[Any]
+Grant = drakit.Grant[Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Intent:
-    """The plan for a whole interface. ``function`` and its settings are None where it is no virtual function."""
+    """The plan for a whole interface. ``function`` and its settings are None if it is no virtual function."""
 
     mark: str
     interface: port.Interface
@@ -56,7 +53,7 @@ class Intent:
     function_was: Annotated[sriov.Settings | None, wire.Field(name="was")] = None
     function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
 
-    def to_record(self) -> records.Record:
+    def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
         return {
             _KEY: {
@@ -70,12 +67,12 @@ class Intent:
         }
 
 
-def intent_of(record: records.Record) -> Intent | None:
+def intent_of(record: drakit.Record) -> Intent | None:
     """Return the intent in a record, None for a record of another kind, such as a share's."""
     return _FORMAT.decode_or_none(Intent, record[_KEY]) if _KEY in record else None
 
 
-def away(intents: Iterable[records.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
+def away(intents: Iterable[drakit.Record], present: Sequence[port.Interface]) -> Iterator[port.Interface]:
     """Yield the whole interfaces of claims that the host does not have, as they were planned."""
     on_host = {(interface.name, interface.mac) for interface in present} | {interface.pci.bus_id for interface in present if interface.pci}
     for record in intents:
@@ -94,17 +91,17 @@ class Whole:
         self._machine, self._node, self._home = machine, node, home
         self._settings, self._runtime_moves = settings, settings.net_devices
 
-    def plan(self, grant: Grant, interface: port.Interface) -> records.Record:
-        """Return the intent with the interface's present and wanted state. Raise ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
+    def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
+        """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         chosen = config.of(grant)
         config.check(chosen, node=self._node)
         self._check_config(chosen, interface)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
-            raise errors.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+            raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
-            raise errors.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
+            raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
         function = self._function_of(interface)
         was = None if function is None else self._machine.function(function)
@@ -114,14 +111,14 @@ class Whole:
             ceil = self._ceil(chosen, interface)
             planned = sriov.wanted(was, mac=chosen.mac, vlan=chosen.vlan, min_rate=rate, max_rate=max(rate, ceil))
         elif chosen.vlan is not None:
-            raise errors.ConfigError(
+            raise drakit.ConfigError(
                 f"{interface.name} is not a virtual function; only a virtual function can have a VLAN", field="parameters.vlan"
             )
         return Intent(
             mark=mark, interface=interface, host_state=host_state, function=function if was else None, function_was=was, function_is=planned
         ).to_record()
 
-    def prepare(self, grant: Grant, hook: edits.Hook | None) -> drivers.Prepared:
+    def prepare(self, grant: Grant, hook: drakit.Hook | None) -> drakit.Prepared:
         """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
         planned, chosen = _intent_of_grant(grant), config.of(grant)
         if planned.function is not None and planned.function_is is not None:
@@ -135,18 +132,18 @@ class Whole:
                 # The move resets the interface's sysctls, and on the host they would affect other interfaces.
                 self._machine.apply(on_host, dataclasses.replace(pod_interfaces.interface_config(chosen, name=present.name), sysctls={}))
         pci = planned.interface.pci
-        return drivers.Prepared(
-            edits=edits.Edits(
+        return drakit.Prepared(
+            edits=drakit.Edits(
                 env=_env_of(grant, planned, name),
                 device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
-                net_devices=(edits.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
+                net_devices=(drakit.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),
             record=grant.intent,
         )
 
     def unprepare(self, grant: Grant, placement: pod_interfaces.Placement | None = None) -> None:
-        """Return the interface to the host and restore its virtual function. Raise HardwareError while the interface cannot be reached."""
+        """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -163,7 +160,7 @@ class Whole:
         return ceil if limit is None else min(ceil, limit.value)
 
     def _function_of(self, interface: port.Interface) -> sriov.Function | None:
-        """Return the virtual function of an interface, None where it is none, or where its parent has no interface here."""
+        """Return the virtual function of an interface, None if it is none, or if its parent has no interface here."""
         pci = interface.pci
         if pci is None or not pci.physical_function or pci.function_number is None:
             return None
@@ -182,7 +179,7 @@ class Whole:
             if getattr(chosen, name):
                 wire = "addressPools" if name == "address_pools" else name
                 reason = f"cannot be set on {interface.name}: this node's runtime moves it (nic.net_devices) and supports addresses only"
-                raise errors.ConfigError(reason, field=f"parameters.{wire}")
+                raise drakit.ConfigError(reason, field=f"parameters.{wire}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,7 +210,7 @@ class WholeAttacher:
     def __init__(
         self,
         kernel: sandboxes.KernelSandboxes,
-        context: contexts.DriverContext,
+        context: drakit.DriverContext,
         *,
         node: str,
         index: address_leases.AddressIndex | None = None,
@@ -224,7 +221,7 @@ class WholeAttacher:
         self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
     def attach(self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]) -> None:
-        """Move the interface of a prepared grant into the sandbox. Raise RefusedError, DrakitError."""
+        """Move the interface of a prepared grant into the sandbox. Raises RefusedError, DrakitError."""
         if self._kernel.is_host(descriptor):
             reason = "the pod uses the host's network (hostNetwork), where the interface is already"
             raise server.RefusedError(reason, server.Reason.HOST_NETWORK)
@@ -245,7 +242,7 @@ class WholeAttacher:
     def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
 
-        Raise RefusedError, HardwareError.
+        Raises RefusedError, HardwareError.
         """
         sandbox_id = address_leases.SandboxId(cookie=opened.cookie, pod=request.pod)
         recorded = placement_of(self._context, grant)
@@ -305,24 +302,24 @@ class WholeAttacher:
         marked = dataclasses.replace(call.whole.host_state, alias=call.whole.mark)
         try:
             is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.error("interface not returned to host", extra=_log_keys(call, error=str(error)))
             return f"returning the interface to the host failed: {error}"
         if not is_back:
             _log.error("interface gone", extra=_log_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
-        with contextlib.suppress(errors.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
+        with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(call.grant, call.sandbox_id)
             self._context.set_state(call.grant, _STATE_KEY, None)
         _log.info("interface returned to host", extra=_log_keys(call))
         try:
             self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
-        except errors.HardwareError as error:
+        except drakit.HardwareError as error:
             _log.warning("pod rules not removed", extra=_log_keys(call, error=str(error)))
         return ""
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
-        """Return the present grant of a request. Raise RefusedError where it is not prepared or the runtime no longer waits."""
+        """Return the present grant of a request. Raises RefusedError where it is not prepared or the runtime no longer waits."""
         current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
             raise server.RefusedError(
@@ -334,8 +331,8 @@ class WholeAttacher:
         return current
 
 
-def placement_of(context: contexts.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
-    """Return the recorded placement of a grant's interface, None where it was not moved or is on the host again."""
+def placement_of(context: drakit.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
+    """Return the recorded placement of a grant's interface, None if it was not moved or is on the host again."""
     return pod_interfaces.placement_from_record(context.state(grant).get(_STATE_KEY))
 
 
@@ -350,7 +347,7 @@ def _check_free(grant: Grant, location: pod_interfaces.Location) -> None:
         raise server.RefusedError(reason, server.Reason.IN_ANOTHER_POD)
     if location is pod_interfaces.Location.RETURNING:
         reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
-        raise errors.HardwareError("attach", reason)
+        raise drakit.HardwareError("attach", reason)
     if location is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)
@@ -376,21 +373,21 @@ def _check_routes(host_state: pod_interfaces.HostState) -> None:
     if host_state.routes_left_out:
         count = len(host_state.routes) + host_state.routes_left_out
         limit = f"of which at most {host_routes.MOST} can be restored"
-        raise errors.HardwareError(
+        raise drakit.HardwareError(
             "plan", f"the host has {count} routes by {host_state.name}, {limit}; remove some, or take it out of nic.whole"
         )
 
 
 def _intent_of_grant(grant: Grant) -> Intent:
-    """Return the intent of a grant. Raise HardwareError for a grant of another form."""
+    """Return the intent of a grant. Raises HardwareError for a grant of another form."""
     planned = intent_of(grant.intent)
     if planned is None:
-        raise errors.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
+        raise drakit.HardwareError("plan", f"{grant.device.name} was not planned as a whole interface")
     return planned
 
 
 def passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
-    """Return the planned interface of a grant with its last recorded placement. Raise HardwareError."""
+    """Return the planned interface of a grant with its last recorded placement. Raises HardwareError."""
     planned = _intent_of_grant(grant)
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 
@@ -407,7 +404,7 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
     return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
 
 
-def _host_state_of(device: devices.Device) -> pod_interfaces.HostState:
+def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:
     """Return the published state of an interface whose intent is lost, without addresses."""
     mtu = device.attributes.get("mtu")
     name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))

@@ -41,7 +41,7 @@ def create_map(name: str, *, key: int, value: int, entries: int) -> int:
 
 
 def look_up(descriptor: int, key: bytes, size: int) -> bytes | None:
-    """Return the value of a key, None where the map has no such key."""
+    """Return the value of a key, None if the map has no such key."""
     value = ctypes.create_string_buffer(size)
     return None if _element(_LOOKUP, descriptor, key, value) == errno.ENOENT else value.raw
 
@@ -96,7 +96,7 @@ def _batches(descriptor: int, key: int, value: int) -> Iterator[tuple[bytes, byt
 
 
 def load(name: str, program: bytes) -> int:
-    """Load a program for traffic control and return its descriptor. Raise OSError, with the last line of the verifier's log."""
+    """Load a program for traffic control and return its descriptor. Raises OSError, with the last line of the verifier's log."""
     code = ctypes.create_string_buffer(program, len(program))
     license_text = ctypes.create_string_buffer(_LICENSE)
     log = ctypes.create_string_buffer(_LOG_BYTES)

@@ -31,7 +31,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from drakit.core import errors, records
+import drakit
 from drakit_nic import port
 
 MAJOR = 0x00DA
@@ -237,7 +237,7 @@ def _describe_change(wanted: HtbClass, present: HtbClass) -> str:
     return f"class {text(wanted.minor)} has {'; '.join(changed)}"
 
 
-Snapshot = tuple[Iterable[port.Share], Iterable[records.Record]]
+Snapshot = tuple[Iterable[port.Share], Iterable[drakit.Record]]
 
 
 class NumberPool:
@@ -247,7 +247,7 @@ class NumberPool:
         self._range, self._taken, self._next = numbers, set(taken), numbers.start
 
     def lowest(self) -> int | None:
-        """Return the lowest number that is not taken, None where all are."""
+        """Return the lowest number that is not taken, None if all are."""
         while self._next in self._taken:
             self._next += 1
         return self._next if self._next in self._range else None
@@ -271,7 +271,7 @@ class ShareNumbers:
         self._recorded: dict[str, int] | None = None
         self._numbers = NumberPool(SHARES)
 
-    def load(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
+    def load(self, installed: Iterable[port.Share], intents: Iterable[drakit.Record]) -> None:
         """Replace all numbers by those of the installed shares and of the intents, and keep the assigned ones."""
         with self._lock:
             self._load(installed, intents)
@@ -280,7 +280,7 @@ class ShareNumbers:
         """Return the number of a share to plan: the one it is installed with, else a free one.
 
         ``snapshot`` reads installed shares and intents. It is called the first time, and where no number seems to be free. ``at`` returns the share
-        that the kernel has with a number. Raise DeviceBusyError where no number is free, and the errors of the two.
+        that the kernel has with a number. Raises DeviceBusyError where no number is free, and the errors of the two.
         """
         with self._lock:
             if self._recorded is None:
@@ -294,7 +294,7 @@ class ShareNumbers:
                 self._load(*snapshot())
                 free = self._free(share_id, at)
             if free is None:
-                raise errors.DeviceBusyError("this node has no class number left for one more share")
+                raise drakit.DeviceBusyError("this node has no class number left for one more share")
             self._assigned[share_id] = free
             self._numbers.take(free)
             return free
@@ -304,7 +304,7 @@ class ShareNumbers:
         with self._lock:
             self._release(share_id)
 
-    def _load(self, installed: Iterable[port.Share], intents: Iterable[records.Record]) -> None:
+    def _load(self, installed: Iterable[port.Share], intents: Iterable[drakit.Record]) -> None:
         intended = {str(intent.get("id")): minor for intent in intents for minor in [intent.get("minor")] if isinstance(minor, int)}
         self._recorded = {**intended, **{share.id: share.minor for share in installed}}
         self._assigned = {share_id: minor for share_id, minor in self._assigned.items() if share_id not in intended}

@@ -52,7 +52,7 @@ def private_name(nic: int, driver: str) -> str:
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> link_requests.Link | None:
-    """Return the link with the name of this NIC's ifb, None where there is none."""
+    """Return the link with the name of this NIC's ifb, None if there is none."""
     return link_requests.find(sock, name_for(nic))
 
 
@@ -63,7 +63,7 @@ def ours(sock: rtnetlink.Socket) -> Mapping[int, link_requests.Link]:
 
 
 def create(sock: rtnetlink.Socket, name: str) -> None:
-    """Create an ifb, unmarked and down. Raise OSError, with EEXIST where the name is taken."""
+    """Create an ifb, unmarked and down. Raises OSError, with EEXIST where the name is taken."""
     link_requests.create(sock, name, _KIND)
 
 

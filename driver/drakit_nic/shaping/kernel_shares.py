@@ -9,7 +9,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from drakit.core import errors
+import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_events, link_requests, rtnetlink
 from drakit_nic.shaping import htb, ifb_links, maps, parts, shared_nic, tc_messages
@@ -56,7 +56,7 @@ class KernelShares:
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if share.minor not in htb.SHARES:
-            raise errors.HardwareError("install", f"{share.minor} is not a class number of a share")
+            raise drakit.HardwareError("install", f"{share.minor} is not a class number of a share")
         with self._sock("install") as sock, self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
             nic.install(uplink, share)
 
@@ -100,7 +100,7 @@ class KernelShares:
         with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
             if installed is None or installed.id != share.id:
-                raise errors.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
+                raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
             # The installed share counts, because the admin may have lowered its ceil since the plan.
             nic.admit(installed, cookie, mac.lower())
 
@@ -165,7 +165,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _sock(self, call: str) -> Iterator[rtnetlink.Socket]:
-        """Yield a socket in the namespace, to one call at a time. Raise an error of the body as HardwareError of the call."""
+        """Yield a socket in the namespace, to one call at a time. Raises an error of the body as HardwareError of the call."""
         with _failing_as(call), self._lock, rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             yield sock
 
@@ -196,7 +196,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
-        """Yield one NIC to change. Raise HardwareError where another driver shares it."""
+        """Yield one NIC to change. Raises HardwareError where another driver shares it."""
         with self._nic(sock, ifindex, name) as nic:
             parts.refuse_other_owner(nic.present.link, self._owner, name)
             yield nic
@@ -216,7 +216,7 @@ class KernelShares:
 
     @contextlib.contextmanager
     def _maps_of(self, sock: rtnetlink.Socket, ifindex: int) -> Iterator[maps.Maps | None]:
-        """Yield the maps of a NIC, None where it has none. The held maps are used while the classifiers are verified to use them."""
+        """Yield the maps of a NIC, None if it has none. The held maps are used while the classifiers are verified to use them."""
         held, ifb = self._held.get(ifindex), ifb_links.find(sock, ifindex)
         if held is None and (ifb is None or not ifb_links.is_ours(ifb)):
             yield None
@@ -227,7 +227,7 @@ class KernelShares:
                 yield nic.bpf_maps
 
     def _search(self, sock: rtnetlink.Socket, share_id: str) -> tuple[int, int] | None:
-        """Return the interface index and class of a share, None where it is not installed."""
+        """Return the interface index and class of a share, None if it is not installed."""
         for ifindex, _, bpf_maps in self._all_maps(sock):
             for minor, share in bpf_maps.read_shares(ifindex, "").items():
                 if share.id == share_id and not parts.other_owner(ifb_links.find(sock, ifindex), self._owner):
@@ -249,7 +249,7 @@ def _failing_as(call: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise errors.HardwareError(call, str(error)) from error
+        raise drakit.HardwareError(call, str(error)) from error
 
 
 def _detect_shaping() -> port.Shaping:
@@ -287,7 +287,7 @@ def _try_classifier(classifier: port.Classifier) -> None:
 
 @contextlib.contextmanager
 def _scratch_ifb() -> Iterator[tuple[rtnetlink.Socket, link_requests.Link]]:
-    """Yield an ifb in a temporary network namespace. Raise OSError."""
+    """Yield an ifb in a temporary network namespace. Raises OSError."""
     with rtnetlink.Socket.scratch() as sock:
         ifb_links.create(sock, ifb_links.name_for(0))
         yield sock, link_requests.existing(sock, ifb_links.name_for(0))

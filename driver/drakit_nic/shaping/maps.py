@@ -124,7 +124,7 @@ class Maps:
         bpf.delete(self.owners, _owner_key(owner))
 
     def owner(self, owner: tuple[int, str]) -> int | None:
-        """Return the class that an owner's frames go to, None where the owner has no entry."""
+        """Return the class that an owner's frames go to, None if the owner has no entry."""
         value = bpf.look_up(self.owners, _owner_key(owner), _CLASS.size)
         return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
 
@@ -134,7 +134,7 @@ class Maps:
         return tuple(sorted((member for member in members if member is not None), key=lambda member: member.minor))
 
     def member_at(self, mac: str) -> htb.ShareMember | None:
-        """Return the member of an address, None where no member has it."""
+        """Return the member of an address, None if no member has it."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _member(mac, value)
 
@@ -149,7 +149,7 @@ class Maps:
         )
 
     def listed_members(self, minor: int) -> frozenset[str] | None:
-        """Return the addresses that a share's entry lists, None where the entry has no list, empty where there is no entry."""
+        """Return the addresses that a share's entry lists, None if the entry has no list, empty if there is no entry."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return frozenset() if value is None else _listed(value)
 
@@ -169,7 +169,7 @@ class Maps:
         return self._members
 
     def route(self, mac: str) -> int | None:
-        """Return the class that frames for an address go to, None where the address has no entry."""
+        """Return the class that frames for an address go to, None if the address has no entry."""
         value = bpf.look_up(self.routes, _ROUTE.pack(_octets(mac)), _MEMBER.size)
         return None if value is None else _MEMBER.unpack(value)[0] & 0xFFFF
 
@@ -204,7 +204,7 @@ class Maps:
         }
 
     def share(self, minor: int) -> port.Share | None:
-        """Return the share of a class without its interface, None where there is none."""
+        """Return the share of a class without its interface, None if there is none."""
         value = bpf.look_up(self.ledger, _MINOR.pack(minor), _SHARE.size)
         return None if value is None else _share(minor, value, 0, "")
 

@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from drakit.core import errors
+import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_requests, rtnetlink
 from drakit_nic.shaping import bpf, classifiers, htb, ifb_links, maps, tc_messages
@@ -129,7 +129,7 @@ def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -
     other = other_owner(link, owner)
     if other:
         fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
-        raise errors.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
+        raise drakit.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
 
 
 def has_egress_hook(hook: tc_messages.Qdisc | None) -> bool:
@@ -141,9 +141,9 @@ def refuse_foreign(present: NicParts, name: str) -> None:
     """Raise HardwareError where another program has the root qdisc or the ifb's name."""
     if chosen_by_others(present.root):
         fix = "remove it, or take the interface out of nic.include"
-        raise errors.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({present.root}); {fix}")
+        raise drakit.HardwareError("RTM_NEWQDISC", f"{name} has a root qdisc of another program ({present.root}); {fix}")
     if present.link and not ifb_links.is_ours(present.link):
-        raise errors.HardwareError("RTM_NEWLINK", f"the name {present.link.name} belongs to a link of another program; rename it")
+        raise drakit.HardwareError("RTM_NEWLINK", f"the name {present.link.name} belongs to a link of another program; rename it")
 
 
 def open_maps(present: NicParts, held: maps.Maps | None) -> maps.Maps:
@@ -277,7 +277,7 @@ def _uses_maps(installed: tc_messages.Filter | None, names: frozenset[str], bpf_
 
 
 def _ifb(context: NicContext) -> int:
-    """Return the index of the ifb, because another link may get its name. Raise OSError, HardwareError."""
+    """Return the index of the ifb, because another link may get its name. Raises OSError, HardwareError."""
     link = ifb_links.find(context.sock, context.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} was just deleted")

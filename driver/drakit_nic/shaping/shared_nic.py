@@ -10,7 +10,7 @@ import errno
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from drakit.core import errors
+import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_requests
 from drakit_nic.shaping import htb, maps, parts, tc_messages
@@ -79,9 +79,9 @@ class Nic:
         parts.release(self.context)
 
     def admit(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Add a member. The address of another member moves to this one. Raise HardwareError for the host's address."""
+        """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.bpf_maps.route(mac) == htb.HOST:
-            raise errors.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
+            raise drakit.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
@@ -97,7 +97,7 @@ class Nic:
         self._set_owners(member)
 
     def _free_member(self, share: int, members: Iterable[htb.ShareMember]) -> int:
-        """Return the lowest class number that is free in the maps and the kernel. Raise HardwareError where none is left.
+        """Return the lowest class number that is free in the maps and the kernel. Raises HardwareError where none is left.
 
         A class below the share without a member was left by a crash, and is reused.
         """
@@ -109,7 +109,7 @@ class Nic:
                 if existing is None or (existing.spec.parent == share and minor not in own_minors):
                     return minor
                 numbers.take(minor)
-        raise errors.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
+        raise drakit.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
 
     def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
         """Remove a member. The other members of the share get its part of the rate."""
@@ -158,7 +158,7 @@ class Nic:
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
         if not link_requests.name_of(self.context.sock, self.context.nic):
-            raise errors.HardwareError("RTM_GETLINK", f"{self.context.name} is no longer there")
+            raise drakit.HardwareError("RTM_GETLINK", f"{self.context.name} is no longer there")
         parts.refuse_foreign(self.present, self.context.name)
         for part in parts.missing(self.context, self.present, self.bpf_maps):
             yield part.value, functools.partial(self._create_part, part, uplink)
@@ -172,7 +172,7 @@ class Nic:
             shares = self.bpf_maps.read_shares(self.context.nic, self.context.name).values()
             ifindex = self._sides.get(_EGRESS if part is parts.Part.ROOT else _INGRESS)
             if ifindex is None:
-                raise errors.HardwareError("RTM_NEWQDISC", f"another program has just removed the root qdisc of {self.context.name}")
+                raise drakit.HardwareError("RTM_NEWQDISC", f"another program has just removed the root qdisc of {self.context.name}")
             for spec in htb.classes_for(uplink, shares, self.bpf_maps.read_members()).values():
                 tc_messages.put_class(self.context.sock, ifindex, spec, fair=self.context.fair)
 
@@ -218,10 +218,10 @@ class Nic:
         return self.context.sock.cookie if self.context.classifier is port.Classifier.NETNS else htb.ANY_NAMESPACE
 
     def _uplink(self) -> port.Uplink:
-        """Return the NIC with its present speed, the rate of its root class. Raise HardwareError where it has no classes."""
+        """Return the NIC with its present speed, the rate of its root class. Raises HardwareError where it has no classes."""
         root = tc_messages.class_at(self.context.sock, self.context.nic, htb.ROOT)
         if root is None:
-            raise errors.HardwareError("RTM_GETTCLASS", f"{self.context.name} has no HTB classes; the next check restores them")
+            raise drakit.HardwareError("RTM_GETTCLASS", f"{self.context.name} has no HTB classes; the next check restores them")
         return port.Uplink(interface=self.context.name, ifindex=self.context.nic, mac="", speed=root.spec.rate)
 
     def _put_classes(self, specs: Iterable[htb.HtbClass]) -> None:

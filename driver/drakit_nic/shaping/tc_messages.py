@@ -80,7 +80,7 @@ class Filter:
 
 
 def qdisc(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Qdisc | None:
-    """Return the qdisc at the root or the ingress of an interface, None where the qdisc or the interface does not exist."""
+    """Return the qdisc at the root or the ingress of an interface, None if the qdisc or the interface does not exist."""
     return next(map(_qdisc, _get(sock, _GETQDISC, _TCMSG.pack(0, ifindex, 0, parent, 0))), None)
 
 
@@ -97,7 +97,7 @@ def hooked(sock: rtnetlink.Socket) -> frozenset[int]:
 
 
 def add_root(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Create the driver's HTB at the root. Raise OSError, with EEXIST where another qdisc is there.
+    """Create the driver's HTB at the root. Raises OSError, with EEXIST where another qdisc is there.
 
     The direct queue has length 0, so that HTB drops frames that a sender directs past the classes.
     """
@@ -113,7 +113,7 @@ def delete_root(sock: rtnetlink.Socket, ifindex: int) -> None:
 
 
 def add_hooks(sock: rtnetlink.Socket, ifindex: int) -> None:
-    """Create a clsact qdisc. Raise OSError, with EEXIST where an ingress or clsact qdisc exists."""
+    """Create a clsact qdisc. Raises OSError, with EEXIST where an ingress or clsact qdisc exists."""
     body = _TCMSG.pack(0, ifindex, AT_INGRESS & 0xFFFF0000, AT_INGRESS, 0) + rtnetlink.text(_KIND, "clsact")
     sock.ask(_NEWQDISC, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
 
@@ -175,7 +175,7 @@ def _fair_options(limit: int) -> bytes:
 
 
 def try_fair_queue(sock: rtnetlink.Socket, ifindex: int) -> bool:
-    """Create a fair queue at the root of a temporary interface and return True. Raise OSError where the kernel has no fair queue."""
+    """Create a fair queue at the root of a temporary interface and return True. Raises OSError where the kernel has no fair queue."""
     sock.ask(_NEWQDISC, _TCMSG.pack(0, ifindex, OURS, AT_ROOT, 0) + rtnetlink.text(_KIND, _FAIR) + _fair_options(1 << 16), rtnetlink.CREATE)
     return True
 
@@ -205,7 +205,7 @@ def classes(sock: rtnetlink.Socket, ifindex: int, limits: Mapping[int, int] | No
 
 
 def class_at(sock: rtnetlink.Socket, ifindex: int, minor: int) -> Class | None:
-    """Return one class of the driver's HTB, None where it does not exist."""
+    """Return one class of the driver's HTB, None if it does not exist."""
     answers = _get(sock, _GETCLASS, _TCMSG.pack(0, ifindex, OURS | minor, 0, 0))
     return next((_class(answer, None) for answer in answers), None)
 
@@ -259,7 +259,7 @@ def put_filter(
 
 
 def filter_at(sock: rtnetlink.Socket, ifindex: int, parent: int) -> Filter | None:
-    """Return the driver's filter at a qdisc or hook, None where there is none."""
+    """Return the driver's filter at a qdisc or hook, None if there is none."""
     for answer in _get(sock, _GETFILTER, _TCMSG.pack(0, ifindex, 1, parent, _FILTER) + rtnetlink.text(_KIND, "bpf")):
         options = rtnetlink.attributes(rtnetlink.attributes(answer[_TCMSG.size :]).get(_OPTIONS, b""))
         if _BPF_ID in options:

@@ -62,7 +62,7 @@ class Installed(Protocol):
         ...
 
     def read_text(self, filename: str, /) -> str | None:
-        """Return a file of its record; None where it is missing."""
+        """Return a file of its record; None if it is missing."""
         ...
 
 

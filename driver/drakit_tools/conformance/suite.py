@@ -21,7 +21,7 @@ class Subject:
     """The driver to check, and the inputs of the checks.
 
     ``path`` is the registration socket, or a folder of sockets in which ``driver`` selects one. ``claims`` gives ResourceClaims that are
-    allocated to the driver on this node, ``published`` its ResourceSlices, None where there is no API server to ask; each is called with the
+    allocated to the driver on this node, ``published`` its ResourceSlices, None if there is no API server to ask; each is called with the
     driver's name, once it has answered. ``cdi`` is the folder of CDI files. ``restarter`` restarts the driver.
     """
 

@@ -25,7 +25,7 @@ class World:
     stage: stage.Stage
     cluster: clusters.LocalCluster
     api: apis.Api
-    driver: driver_process.Child
+    driver: driver_process.DriverProcess
     node: node_view.NodeView
     node_name: str
 
@@ -53,13 +53,11 @@ class World:
         listing = self.api.list(resources.POD, namespace=NAMESPACE)
         return [json_types.text(pod, "metadata", "name") for pod in listing.items]
 
-    def delete_pods(self, *names: str) -> None:
-        """Delete pods and wait until they are gone."""
-        for name in names:
+    def delete_pods(self) -> None:
+        """Delete all pods of the demo's namespace, and wait until they are gone."""
+        for name in self.pods():
             self.api.delete(resources.POD, name, namespace=NAMESPACE)
-        for name in names:
-            self.stage.wait(f"pod {name} is gone", lambda name=name: self.pod(name) is None)  # type: ignore[misc]
-        self.stage.wait(f"the claims of {', '.join(names)} are released", lambda: not any(map(_is_idle, self.claims())))
+        self.stage.wait("all pods are gone", lambda: not self.pods())
 
     def claims(self) -> list[json_types.Object]:
         """Return all claims of the demo's namespace."""
@@ -90,15 +88,10 @@ class World:
         events = self.api.list(resources.EVENT, namespace=NAMESPACE, field_selector=f"involvedObject.name={pod},type=Warning").items
         return f"{json_types.text(events[-1], 'reason')}: {json_types.text(events[-1], 'message')}" if events else ""
 
-    def slices(self, driver: str) -> list[json_types.Object]:
-        """Return the slices that a driver published for the node."""
-        listing = self.api.list(resources.SLICE, field_selector=f"spec.driver={driver},spec.nodeName={self.node_name}")
-        return listing.items
-
-
-def uid(entry: json_types.Object) -> str:
-    """Return an object's UID."""
-    return json_types.text(entry, "metadata", "uid")
+    def devices(self, driver: str) -> frozenset[str]:
+        """Return the names of the devices that a driver published for the node."""
+        slices = self.api.list(resources.SLICE, field_selector=f"spec.driver={driver},spec.nodeName={self.node_name}").items
+        return frozenset(json_types.text(device, "name") for entry in slices for device in json_types.objects(entry, "spec", "devices"))
 
 
 def phase(pod: json_types.Object | None) -> str:
@@ -117,11 +110,6 @@ def unschedulable(pod: json_types.Object | None) -> str:
 def results(claim: json_types.Object) -> list[json_types.Object]:
     """Return the allocation results of a claim."""
     return json_types.objects(claim, "status", "allocation", "devices", "results")
-
-
-def _is_idle(claim: json_types.Object) -> bool:
-    """Return whether a claim is allocated but reserved for no pod."""
-    return bool(results(claim)) and not json_types.items(claim, "status", "reservedFor")
 
 
 def _generated(pod: json_types.Object, name: str) -> str:

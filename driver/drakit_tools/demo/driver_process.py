@@ -17,13 +17,7 @@ _GRACE_SECONDS = 5.0
 _TAIL_LINES = 15
 
 
-def command(*, machine: str, node: str, folder: pathlib.Path, kubeconfig: pathlib.Path) -> tuple[str, ...]:
-    """Return the arguments of ``drakit run``; ``folder`` is the node's folder."""
-    places = ("--folder", str(folder), "--kubeconfig", str(kubeconfig))
-    return ("drakit", "run", "--mock", machine, "--node", node, *places)
-
-
-class Child:
+class DriverProcess:
     """A ``drakit`` command that can be started, killed and started again; its log is appended to one file.
 
     ``scratch`` is the folder of its temporary files, because a killed process cannot remove them.
@@ -32,7 +26,7 @@ class Child:
     def __init__(self, arguments: Sequence[str], log: pathlib.Path, scratch: pathlib.Path) -> None:
         self.log = log
         self._scratch = scratch
-        self._arguments = (sys.executable, "-m", "drakit", *arguments[1:])
+        self._arguments = (sys.executable, "-m", "drakit", *arguments)
         self._running: subprocess.Popen[bytes] | None = None
         self._marked = 0
 
@@ -45,14 +39,14 @@ class Child:
         """Start it in a new session, so that Ctrl-C on the terminal does not reach it. It stops when the demo's process ends."""
         self._marked = self.log.stat().st_size if self.log.exists() else 0
         self._scratch.mkdir(mode=0o700, exist_ok=True)
-        environment = _environment() | {"TMPDIR": str(self._scratch)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(settings.ENV_PREFIX)}
         with self.log.open("ab") as log:
             self._running = subprocess.Popen(
                 (*self._arguments, "--stop-with-stdin"),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=inherited | {"TMPDIR": str(self._scratch)},
                 start_new_session=True,
             )
 
@@ -103,8 +97,3 @@ def print_tail(out: rich.console.Console, log: pathlib.Path) -> None:
         out.print(f"\nThe end of {log.name}:", markup=False)
     for line in lines:
         output.say(out, line, indent=2, hang=2)
-
-
-def _environment() -> dict[str, str]:
-    """Return this process's environment without drakit's settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(settings.ENV_PREFIX)}

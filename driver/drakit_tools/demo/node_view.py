@@ -4,7 +4,6 @@ A view opens only what another process may open while the driver runs, and chang
 """
 
 import dataclasses
-import json
 import pathlib
 from collections.abc import Sequence
 
@@ -18,8 +17,6 @@ from drakit_gpu import port as gpu_port
 from drakit_gpu.mock import mock_gpus
 from drakit_nic import mock_port as mock_nics
 from drakit_nic import port as nic_port
-
-_ALL_GPUS = 2
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,10 +61,6 @@ class Snapshot:
             half_done=len(self.entries) - prepared,
         )
 
-    def files_of(self, uid: str) -> tuple[pathlib.Path, ...]:
-        """Return the CDI files of one claim."""
-        return tuple(file for file in self.cdi_files if uid in file.name)
-
     def entry(self, uid: str) -> lifecycle.Entry | None:
         """Return the journal's entry of one claim, or None."""
         return next((entry for entry in self.entries if entry.claim.uid == uid), None)
@@ -95,28 +88,24 @@ class NodeView:
             entries=tuple(entry for _, entries in self._views() for entry in entries),
         )
 
-    def offers(self) -> list[tuple[composition.Family, inventory.Inventory]]:
-        """Return the inventory of each driver."""
-        return slices.inventories(self._families)
+    def offers(self) -> dict[str, frozenset[str]]:
+        """Return the names of the devices that each driver offers."""
+        return {
+            family.spec.driver_name: frozenset(device.name for device in offered.flat().devices)
+            for family, offered in slices.inventories(self._families)
+        }
 
     def memory_map(self, width: int | None = None) -> list[str]:
-        """Return a map of the GPUs' memory slices with their holders; on a machine with many GPUs, only of GPUs in use."""
+        """Return a map of each GPU's memory slices with their holders."""
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
             fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
-            maps = drawing.gpu_maps(offered, taken)
-            shown = [gpu for gpu in maps if gpu.spans or len(maps) <= _ALL_GPUS]
-            for gpu in shown:
+            for gpu in drawing.gpu_maps(offered, taken):
                 possible, total = fitting[gpu.counter_set]
-                said = drawing.verdict(possible, best.get(gpu.counter_set, possible))
-                lines += [
-                    f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit",
-                    *drawing.draw_gpu(gpu, width),
-                    *([said] if said else []),
-                ]
-            if len(shown) < len(maps):
-                lines.append(f"and {plurals.counted(len(maps) - len(shown), 'more GPU')}, not in use")
+                verdict = drawing.verdict(possible, best.get(gpu.counter_set, possible))
+                lines += [f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit", *drawing.draw_gpu(gpu, width)]
+                lines += [verdict] if verdict else []
         return lines
 
     def bandwidth_bars(self, width: int | None = None) -> list[str]:
@@ -133,40 +122,8 @@ class NodeView:
             for compute in self._gpus.compute_instances(gpu.uuid, instance.id)
         )
 
-    def interfaces(self) -> frozenset[str]:
-        """Return the names of the offered network interfaces."""
-        flat = [offered.flat() for _, offered in self.offers()]
-        return frozenset(
-            str(device.attributes["ifName"]) for inventory in flat for device in inventory.devices if "ifName" in device.attributes
-        )
-
-    def profiles(self) -> frozenset[str]:
-        """Return the names of the MIG profiles of this machine's GPUs."""
-        return frozenset(profile.name for gpu in self._gpus.gpus() for profile in self._gpus.gpu_instance_profiles(gpu.uuid))
-
     def _views(self) -> list[tuple[inventory.Inventory, Sequence[lifecycle.Entry]]]:
         return [(seen.offered, seen.entries) for seen in map(views.look, self._families)]
-
-
-def cdi_summary(file: pathlib.Path) -> list[str]:
-    """Return what a CDI file gives containers, in a few lines; mounts are counted, with the path of the first."""
-    spec = json.loads(file.read_text("utf-8"))
-    lines = [f"kind: {spec['kind']}, CDI {spec['cdiVersion']}"]
-    for device in spec["devices"]:
-        edits = device["containerEdits"]
-        lines.append(f"device: {device['name']}")
-        lines += [f"env: {variable}" for variable in edits.get("env", ())]
-        if nodes := [node["path"] for node in edits.get("deviceNodes", ())]:
-            lines.append(f"device nodes: {' '.join(nodes)}")
-        if mounts := edits.get("mounts", ()):
-            lines.append(f"{plurals.counted(len(mounts), 'mount')}, the first: {mounts[0]['hostPath']} on {mounts[0]['containerPath']}")
-    return lines
-
-
-def names(file: pathlib.Path, device: str) -> bool:
-    """Return whether a CDI file defines a device, given by its qualified name ``vendor/class=name``."""
-    spec = json.loads(file.read_text("utf-8"))
-    return any(f"{spec['kind']}={item['name']}" == device for item in spec["devices"])
 
 
 def _labels(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:

@@ -15,7 +15,7 @@ def make() -> driver.CpuDriver:
     return driver.CpuDriver(topology.Topology(root, reserved=topology.parse(os.environ.get(RESERVED, ""))))
 
 
-FAMILY = drakit.family(make, settings=settings.Settings, name="cpu")
+FAMILY = drakit.family(make, name="cpu")
 
 
 def main() -> None:

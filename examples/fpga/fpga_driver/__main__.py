@@ -14,7 +14,7 @@ def make() -> driver.FpgaDriver:
     return driver.FpgaDriver(hardware.Hardware(pathlib.Path(os.environ.get(FOLDER, "/var/lib/fpga-driver"))))
 
 
-FAMILY = drakit.family(make, settings=settings.Settings, name="fpga")
+FAMILY = drakit.family(make, name="fpga")
 
 
 def main() -> None:

@@ -85,13 +85,6 @@ def test_show_names_the_pool_of_each_device_and_the_claim_that_has_it(shell: com
     assert [device["device"] for device in shown["claims"][0]["devices"]] == ["fast-1", "slow-0"]
 
 
-def test_the_picture_of_a_node_has_every_pool(shell: command_line.CommandLine) -> None:
-    picture = shell.folder / "node.svg"
-    assert shell.run("show", "--node", "node-1", "--svg", str(picture)).status == 0
-    text = picture.read_text("utf-8")
-    assert [name for name in (*POOLS, *(f"{DRIVER} on {pool}" for pool in POOLS.values())) if name not in text] == []
-
-
 @pytest.fixture
 def cluster(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, cluster_source.ClusterSource]]:
     with cluster_dashboard.api_server(tmp_path) as (store, connection):

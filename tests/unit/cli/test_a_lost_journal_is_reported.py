@@ -55,7 +55,7 @@ def test_a_missing_journal_fails_verify_with_the_fix(gone: command_line.CommandL
     assert "nic.drakit.dev: ok" in ran.out
 
 
-@pytest.mark.parametrize("command", [("journal", "list"), ("journal", "show", command_line.UID), ("show", "--family", "gpu")])
+@pytest.mark.parametrize("command", [("journal", "show"), ("journal", "show", command_line.UID), ("show", "--family", "gpu")])
 def test_a_missing_journal_is_named_by_commands_that_list_claims(gone: command_line.CommandLine, command: tuple[str, ...]) -> None:
     assert FIX in gone.on_node(*command).err
 
@@ -76,7 +76,7 @@ def test_nothing_is_called_unclaimed_after_a_loss(gone: command_line.CommandLine
 
 def test_reading_a_missing_journal_creates_nothing(gone: command_line.CommandLine) -> None:
     before = sorted(path for path in (gone.folder / "node").rglob("*journal*"))
-    for command in (("journal", "list"), ("journal", "verify"), ("doctor", "--no-api")):
+    for command in (("journal", "show"), ("journal", "verify"), ("doctor", "--no-api")):
         gone.on_node(*command)
     assert sorted(path for path in (gone.folder / "node").rglob("*journal*")) == before
 

@@ -35,10 +35,9 @@ def run(node: command_line.CommandLine, *arguments: str, nics: bool = False) -> 
 
 @pytest.mark.parametrize("nics", [False, True], ids=["gpus-only", "both"])
 def test_the_journals_commands_read_the_journal(node: command_line.CommandLine, *, nics: bool) -> None:
-    listed = run(node, "journal", "list", "-o", "json", nics=nics)
+    listed = run(node, "journal", "show", "-o", "json", nics=nics)
     assert [row["uid"] for row in json.loads(listed.out)] == [command_line.UID], listed.err
     assert run(node, "journal", "show", command_line.UID, nics=nics).status == 0
-    assert command_line.UID in run(node, "journal", "export", nics=nics).out
     (row,) = [row for row in json.loads(run(node, "journal", "verify", "-o", "json", nics=nics).out) if row["driver"] == "gpu.drakit.dev"]
     assert row["problems"] == []
 
@@ -77,7 +76,7 @@ def test_uninstall_node_names_the_claim_that_it_cannot_release_and_keeps_it(node
     ran = run(node, "uninstall-node", "--no-api", "-o", "json", "--yes", "--force")
     assert ran.status == 1
     assert CANNOT_LOAD in ran.out + ran.err
-    assert [row["uid"] for row in json.loads(run(node, "journal", "list", "-o", "json").out)] == [command_line.UID]
+    assert [row["uid"] for row in json.loads(run(node, "journal", "show", "-o", "json").out)] == [command_line.UID]
 
 
 def test_commands_succeed_in_a_folder_without_claims(shell: command_line.CommandLine) -> None:

@@ -174,7 +174,7 @@ def api(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, client.Clie
 def publish(store: registry.Registry, folder: pathlib.Path) -> None:
     store.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
     for family, offered in slices.inventories(composition.families(mock_settings(folder))):
-        for entry in slices.sheaf(family, offered, resource_slice.Form.FLAT).objects:
+        for entry in slices.slices_of(family, offered, resource_slice.Form.FLAT).objects:
             assert isinstance(entry, dict)
             store.create(resources.SLICE, {**entry, "metadata": {"generateName": "slice-"}})
 

@@ -148,7 +148,7 @@ def test_a_journal_that_is_a_link_or_a_pipe_is_not_read(shell: command_line.Comm
         (home / "journal.db").symlink_to("/dev/zero")
     else:
         os.mkfifo(home / "journal.db")
-    for command in (("show",), ("journal", "list")):
+    for command in (("show",), ("journal", "show")):
         result = shell.run(*command, *mock).err
         assert "journal.db is a symbolic link" in result or "journal.db is not a regular file" in result
 

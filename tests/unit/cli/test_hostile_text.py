@@ -79,7 +79,7 @@ def test_prepare_and_show_escape_a_request(run: Run, tmp_path: pathlib.Path, nod
     )
     assert_harmless(run("prepare", path, *node, "-o", form, folder=tmp_path))
     assert_harmless(run("show", *node, "-o", form, folder=tmp_path))
-    assert_harmless(run("journal", "list", *node, "-o", form, folder=tmp_path))
+    assert_harmless(run("journal", "show", *node, "-o", form, folder=tmp_path))
 
 
 def manifests(folder: pathlib.Path) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from drakit.core import errors
 from drakit.node import device_status, held_devices
 from drakit_gpu.health import faults
-from drakit_nic import background
+from drakit_nic import link_monitor
 from unit.docs import markdown
 
 REFERENCE = markdown.ROOT / "docs" / "reference"
@@ -61,7 +61,7 @@ def test_every_reason_of_a_failed_prepare_is_on_the_page() -> None:
 
 def test_every_taint_is_on_the_page_and_no_other() -> None:
     keys = {f"gpu.drakit.dev/{key}" for key in (faults.XID, faults.ECC, faults.LOST, faults.RECOVERY, faults.FABRIC, faults.CHANGED)}
-    assert keys | {background.TAINT} == markdown.table_names(section("Taints"))
+    assert keys | {link_monitor.TAINT} == markdown.table_names(section("Taints"))
 
 
 def subclasses(kind: type[Exception]) -> set[type[Exception]]:

@@ -26,7 +26,7 @@ PAGES = [*markdown.files(), markdown.ROOT / "cluster" / "README.md"]
 @functools.cache
 def other_names() -> frozenset[str]:
     """Dotted names that look like modules: settings, and methods of ``testing.Node``, which the pages call ``node``."""
-    settings = markdown.table_names((markdown.ROOT / "docs" / "reference" / "settings.md").read_text("utf-8"))
+    settings = markdown.table_names(markdown.read(markdown.REFERENCE / "settings.md"))
     return frozenset(settings | {f"node.{name}" for name in dir(testing.Node)})
 
 

@@ -173,18 +173,6 @@ def test_a_taken_address_is_a_warning_and_the_driver_continues(program: pathlib.
             assert waits.eventually(lambda: is_listening(probes, port))
 
 
-def test_a_grpc_health_address_that_is_taken_is_taken_over_when_it_is_free(folder: pathlib.Path) -> None:
-    with socket.socket() as foreign:
-        foreign.bind(("127.0.0.1", 0))
-        foreign.listen()
-        port = int(foreign.getsockname()[1])
-        probes = served.Probes()
-        with served.served(values.Serve(grpc_health=f"127.0.0.1:{port}", socket=folder / "1"), probes):
-            assert not is_listening(probes, port)
-            foreign.close()
-            assert waits.eventually(lambda: is_listening(probes, port))
-
-
 def test_the_file_of_a_socket_that_cannot_be_made_is_named(folder: pathlib.Path) -> None:
     (folder / "file").write_text("")
     with pytest.raises(errors.SettingsError, match=rf"serve\.socket: cannot listen on {folder}/file/s"):

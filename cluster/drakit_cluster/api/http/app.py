@@ -99,7 +99,7 @@ class App:
         return await self._act(request, user, target)
 
     def _user(self, request: Request) -> User:
-        """Return the user of a request. Raise BadRequestError for impersonation, which would otherwise run as the token's own user."""
+        """Return the user of a request. Raises BadRequestError for impersonation, which would otherwise run as the token's own user."""
         if any(name.startswith("impersonate-") for name in request.headers):
             raise errors.BadRequestError("Impersonate-User: the local cluster has no impersonation; use a token of that user")
         return self._tokens.user(request.headers.get("authorization", ""))

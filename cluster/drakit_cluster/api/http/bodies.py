@@ -116,7 +116,7 @@ _MAX_MANAGER = 128
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteOptions:
-    """The options of a delete. ``grace_seconds`` is None where the object decides; ``orphan`` keeps the objects that it owns."""
+    """The options of a delete. ``grace_seconds`` is None if the object decides; ``orphan`` keeps the objects that it owns."""
 
     uid: str = ""
     resource_version: str = ""
@@ -128,7 +128,7 @@ class DeleteOptions:
 def is_dry_run(kind: str, parameters: QueryParams, *, apply: bool = False) -> bool:
     """Check the parameters of a create, update or patch; return whether it is a dry run.
 
-    ``kind`` is CreateOptions, UpdateOptions or PatchOptions. Raise InvalidError.
+    ``kind`` is CreateOptions, UpdateOptions or PatchOptions. Raises InvalidError.
     """
     dry_run = parameters.getlist("dryRun")
     failures = [*_manager(parameters.get("fieldManager", "")), *_check_dry_run(dry_run)]
@@ -144,7 +144,7 @@ def is_dry_run(kind: str, parameters: QueryParams, *, apply: bool = False) -> bo
 
 
 def of_delete(body: Json, parameters: QueryParams) -> DeleteOptions:
-    """Return the options of a delete from the body, and those that it does not set from the query. Raise InvalidError."""
+    """Return the options of a delete from the body, and those that it does not set from the query. Raises InvalidError."""
     dry: list[str] = json_types.strings(body, "dryRun") or parameters.getlist("dryRun")
     policy = json_types.text(body, "propagationPolicy") or parameters.get("propagationPolicy", "")
     failures = list(_check_dry_run(dry))

@@ -26,7 +26,7 @@ Frames: TypeAlias = "asyncio.Queue[Frame | None]"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of a watch. ``seconds`` is its length; ``bookmark_every`` is None where the client wants no bookmarks."""
+    """The options of a watch. ``seconds`` is its length; ``bookmark_every`` is None if the client wants no bookmarks."""
 
     since: str
     seconds: float

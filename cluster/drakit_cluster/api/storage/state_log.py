@@ -53,7 +53,7 @@ class StateLog:
         return self._added > self._rewrite_bytes
 
     def read(self) -> Contents:
-        """Return the contents of the file, empty where it does not exist. Raise StateError for a file that cannot be read completely."""
+        """Return the contents of the file, empty where it does not exist. Raises StateError for a file that cannot be read completely."""
         try:
             content = _content(self._path)
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class StateLog:
 
 
 def _content(path: pathlib.Path) -> bytes:
-    """Return the contents of a regular file. Raise OSError for a link, StateError for anything else that is not a regular file."""
+    """Return the contents of a regular file. Raises OSError for a link, StateError for anything else that is not a regular file."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StateError(f"{path}: is not a regular file; move it away to start with an empty cluster")
@@ -128,7 +128,7 @@ def _content(path: pathlib.Path) -> bytes:
 
 
 def _replay(change: Json, objects: dict[tuple[Resource, str, str], Object], *, is_head: bool) -> int:
-    """Apply one line to the objects; return its version. Raise ValueError or KeyError for an invalid line."""
+    """Apply one line to the objects; return its version. Raises ValueError or KeyError for an invalid line."""
     if is_head:
         if change != _HEAD:
             raise ValueError("the file is of another kind or version")

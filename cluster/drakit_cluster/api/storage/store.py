@@ -127,7 +127,7 @@ class Store:
     def put(self, resource: Resource, obj: Object) -> Entry:
         """Store ``obj`` under its own name and namespace as the next version; the resourceVersion is written into ``obj``.
 
-        Raise StorageError for an object that is larger than etcd accepts, or that cannot be logged.
+        Raises StorageError for an object that is larger than etcd accepts, or that cannot be logged.
         """
         metadata = json_types.child(obj, "metadata")
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
@@ -145,7 +145,7 @@ class Store:
     def remove(self, resource: Resource, key: Key) -> Entry:
         """Remove the object under ``key`` (which must exist); the entry returned carries the version of the removal.
 
-        Raise StorageError where the removal cannot be logged.
+        Raises StorageError where the removal cannot be logged.
         """
         with self.lock:
             last = self._entry(key, self._entries[resource][key].copy())
@@ -157,7 +157,7 @@ class Store:
     def follow(self, resource: Resource, since: int, sink: Sink) -> None:
         """Send every change after version ``since`` to ``sink``: past changes at once, later changes as they happen.
 
-        Raise GoneError where the history does not reach back to ``since``.
+        Raises GoneError where the history does not reach back to ``since``.
         """
         with self.lock:
             if since < self._lost.get(resource, 0):

@@ -97,7 +97,7 @@ class Feed:
         self._receiver = receiver
 
     def start(self, since: str, *, initial_bookmark: bool = False) -> None:
-        """Begin after version ``since``; unset or "0" sends every existing object as ADDED first. Raise GoneError."""
+        """Begin after version ``since``; unset or "0" sends every existing object as ADDED first. Raises GoneError."""
         version = parse_version(since)
         with self._store.lock:
             if version is None:

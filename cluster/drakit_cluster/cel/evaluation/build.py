@@ -36,7 +36,7 @@ def constant(value: Value) -> Plan:
 
 
 def build(checked: checker.Checked) -> tuple[Run, int]:
-    """Return the closure of the whole tree, and the number of variables that it needs. Raise CompileError."""
+    """Return the closure of the whole tree, and the number of variables that it needs. Raises CompileError."""
     builder = _Builder(checked)
     try:
         plan = builder.plan(checked.root)

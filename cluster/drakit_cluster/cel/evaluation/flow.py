@@ -177,7 +177,7 @@ def make_map(keys: list[Run], value_runs: list[Run], optional: frozenset[int]) -
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A loop over a list or a map; `condition` is None where it always holds. Variables are numbers of slots."""
+    """A loop over a list or a map; `condition` is None if it always holds. Variables are numbers of slots."""
 
     over: Run
     accu: int

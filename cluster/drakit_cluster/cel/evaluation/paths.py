@@ -35,7 +35,7 @@ UNSET: Final = object()
 
 
 def qualify(value: Value, key: Value) -> Value:
-    """Return `value[key]` or `value.key`. Raise EvalError if there is no such element."""
+    """Return `value[key]` or `value.key`. Raises EvalError if there is no such element."""
     element = look_up(value, key)
     if element is MISSING:
         raise errors.EvalError(f"index out of bounds: {key}" if isinstance(value, (list, tuple)) else f"no such key: {key}")

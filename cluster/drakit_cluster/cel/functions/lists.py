@@ -71,7 +71,7 @@ def flatten(items: list[Value], depth: int = 1) -> list[Value]:
 
 
 def count_up(count: int) -> list[Value]:
-    """Return `lists.range(count)`. Raise BudgetError for a range that costs more than any limit."""
+    """Return `lists.range(count)`. Raises BudgetError for a range that costs more than any limit."""
     if count < 0:
         raise errors.EvalError(f"lists.range: size must be non-negative, got {count}")
     if count > _RANGE_MAX:

@@ -21,7 +21,7 @@ _LAST: Final = 253402300799
 
 
 def duration(text: str) -> Duration:
-    """Read Go's notation, such as `1h30m` or `-1.5s`. Raise EvalError."""
+    """Read Go's notation, such as `1h30m` or `-1.5s`. Raises EvalError."""
     body = text[1:] if text[:1] in ("+", "-") else text
     nanos = position = 0
     while body != "0" and (match := _PART.match(body, position)) is not None:
@@ -34,21 +34,21 @@ def duration(text: str) -> Duration:
 
 
 def checked_duration(nanos: int) -> Duration:
-    """Return a duration of 64 bits of nanoseconds. Raise EvalError on overflow."""
+    """Return a duration of 64 bits of nanoseconds. Raises EvalError on overflow."""
     if not values.INT_MIN <= nanos <= values.INT_MAX:
         raise errors.EvalError("duration overflow")
     return Duration(nanos)
 
 
 def checked_timestamp(nanos: int) -> Timestamp:
-    """Return an instant of the years 1 to 9999. Raise EvalError on overflow."""
+    """Return an instant of the years 1 to 9999. Raises EvalError on overflow."""
     if not _FIRST <= nanos // SECOND <= _LAST:
         raise errors.EvalError("timestamp overflow")
     return Timestamp(nanos)
 
 
 def timestamp(text: str) -> Timestamp:
-    """Read RFC 3339. Raise EvalError."""
+    """Read RFC 3339. Raises EvalError."""
     match = _RFC3339.fullmatch(text)
     try:
         day, time, fraction, zone = match.groups() if match is not None else ("",) * 4

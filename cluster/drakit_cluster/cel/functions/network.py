@@ -26,7 +26,7 @@ _UNESCAPED: Final = "$&+,/:;=@-_.~"
 
 
 def parse_ip(text: str) -> Ip:
-    """Parse an IP address. Raise EvalError."""
+    """Parse an IP address. Raises EvalError."""
     if "%" in text:
         raise errors.EvalError(f'IP address "{text}" with zone value is not allowed')
     try:
@@ -75,7 +75,7 @@ def _global_unicast(address: Address) -> bool:
 
 
 def parse_url(text: str) -> Url:
-    """Return `url(text)`. Raise EvalError."""
+    """Return `url(text)`. Raises EvalError."""
     _read(text)
     return _read(text.partition("#")[0])
 

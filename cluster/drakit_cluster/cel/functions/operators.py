@@ -71,7 +71,7 @@ def go_name(value: Value) -> str:
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Return whether two values are equal. Raise EvalError if the left value refuses the comparison."""
+    """Return whether two values are equal. Raises EvalError if the left value refuses the comparison."""
     kind, other = type(left), type(right)
     if kind in _NUMERIC:
         return other in _NUMERIC and bool(left == right)
@@ -115,7 +115,7 @@ def _not_different(left: Value, right: Value) -> bool:
 
 
 def compare(left: Value, right: Value) -> int:
-    """Return -1, 0 or 1. Raise EvalError for values that have no order."""
+    """Return -1, 0 or 1. Raises EvalError for values that have no order."""
     kind, other = type(left), type(right)
     if kind in _NUMERIC and other in _NUMERIC:
         if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):

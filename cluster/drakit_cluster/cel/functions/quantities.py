@@ -49,7 +49,7 @@ class Amount:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Amount:
-    """Parse a quantity. Raise ValueError."""
+    """Parse a quantity. Raises ValueError."""
     if text != text.strip():
         raise ValueError(f"{text!r} is not a quantity")
     parsed = quantity.parse(text)
@@ -83,7 +83,7 @@ def _to_quantity(text: str) -> Amount:
 
 
 def as_integer(value: Amount) -> int:
-    """Return `quantity.asInteger()`. Raise EvalError for a quantity that Kubernetes stores in another form."""
+    """Return `quantity.asInteger()`. Raises EvalError for a quantity that Kubernetes stores in another form."""
     if value.integer is None:
         raise errors.EvalError("cannot convert value to integer")
     return value.integer

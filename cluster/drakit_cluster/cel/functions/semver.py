@@ -46,7 +46,7 @@ class Semver:
 
 @functools.lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
-    """Parse a version strictly. Raise ValueError."""
+    """Parse a version strictly. Raises ValueError."""
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)
@@ -66,7 +66,7 @@ def parse(text: str) -> Semver:
 
 
 def normalize(text: str) -> str:
-    """Return the text with a leading `v` and leading zeros removed and missing parts filled with 0. Raise ValueError."""
+    """Return the text with a leading `v` and leading zeros removed and missing parts filled with 0. Raises ValueError."""
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < _FULL:
         if "+" in parts[-1] or "-" in parts[-1]:

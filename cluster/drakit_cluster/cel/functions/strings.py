@@ -30,7 +30,7 @@ _OPTIONS.log_errors = False
 
 @functools.lru_cache(maxsize=512)
 def pattern(text: str) -> "re2._Regexp[str]":
-    """Return the compiled regular expression. Raise EvalError."""
+    """Return the compiled regular expression. Raises EvalError."""
     try:
         return re2.compile(text, options=_OPTIONS)
     except re2.error as error:
@@ -133,7 +133,7 @@ class Piece:
 
 
 def pieces(text: str) -> list[Piece]:
-    """Return the parts of a format string. Raise EvalError for an invalid clause."""
+    """Return the parts of a format string. Raises EvalError for an invalid clause."""
     parts: list[Piece] = []
     last = 0
     for match in _CLAUSE.finditer(text):
@@ -150,7 +150,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def render(text: str, args: list[Value]) -> str:
-    """Return `text.format(args)`: the clauses replaced by the arguments in turn. Raise EvalError."""
+    """Return `text.format(args)`: the clauses replaced by the arguments in turn. Raises EvalError."""
     remaining = iter(args)
     return "".join(_rendered(piece, remaining, len(args)) if piece.verb else piece.text for piece in pieces(text))
 

@@ -52,7 +52,7 @@ class Token:
 
 
 def tokens(source: str) -> list[Token]:
-    """Return the tokens of the source, ending with an END token. Raise SourceError for a character that starts no token."""
+    """Return the tokens of the source, ending with an END token. Raises SourceError for a character that starts no token."""
     result: list[Token] = []
     position = 0
     while position < len(source):
@@ -67,7 +67,7 @@ def tokens(source: str) -> list[Token]:
 
 
 def number(token: Token, *, negative: bool) -> values.Value:
-    """Return the value of a numeric token, with its minus if `negative`. Raise SourceError if it does not fit into 64 bits."""
+    """Return the value of a numeric token, with its minus if `negative`. Raises SourceError if it does not fit into 64 bits."""
     sign = "-" if negative else ""
     if token.kind is Kind.FLOAT:
         value = float(sign + token.text)
@@ -86,7 +86,7 @@ def number(token: Token, *, negative: bool) -> values.Value:
 
 
 def text(token: Token) -> str | bytes:
-    """Return the value of a string or bytes token. Raise SourceError for an escape that is not a character."""
+    """Return the value of a string or bytes token. Raises SourceError for an escape that is not a character."""
     body = token.text
     binary = body[0] in "bB"
     body = body[1:] if binary else body

@@ -20,7 +20,7 @@ Expander = Callable[[int, Expr, Args], Expr]
 
 
 def expand(offset: int, function: str, target: Expr | None, args: Args) -> Expr | None:
-    """Return the expansion of a call; None if it is not a macro. Raise SourceError."""
+    """Return the expansion of a call; None if it is not a macro. Raises SourceError."""
     if target is None:
         return _has(offset, args[0]) if function == "has" and len(args) == 1 else None
     if function == "bind" and len(args) == 3 and isinstance(target, Ident) and target.name == "cel":

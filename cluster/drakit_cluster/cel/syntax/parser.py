@@ -30,7 +30,7 @@ _RESERVED: Final = frozenset(
 
 
 def parse(source: str) -> Expr:
-    """Return the tree of an expression. Raise CompileError with the position of the first syntax error."""
+    """Return the tree of an expression. Raises CompileError with the position of the first syntax error."""
     try:
         return _Parser(lexer.tokens(source)).parse()
     except errors.SourceError as error:

@@ -24,7 +24,7 @@ class Checked:
 
 
 def check(source: str, root: Expr, environment: declarations.Environment) -> Checked:
-    """Check the tree of `source`. Raise CompileError with every complaint."""
+    """Check the tree of `source`. Raises CompileError with every complaint."""
     checker = _Checker(environment)
     checker.check(root)
     if checker.complaints:

@@ -88,7 +88,7 @@ class Endpoint:
             return self._connected
 
     def prepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
-        """Call NodePrepareResources; return the answers by claim UID. Raise CallError."""
+        """Call NodePrepareResources; return the answers by claim UID. Raises CallError."""
         request = v1.NodePrepareResourcesRequest(claims=[claim.encode() for claim in claims])
         if self._faults.unprepare_first:
             self.unprepare(claims)
@@ -96,7 +96,7 @@ class Endpoint:
         return {uid: Answer(devices=tuple(map(_device, answer.devices)), error=answer.error) for uid, answer in response.claims.items()}
 
     def unprepare(self, claims: Sequence[ClaimId]) -> dict[str, Answer]:
-        """Call NodeUnprepareResources; return the answers by claim UID. Raise CallError."""
+        """Call NodeUnprepareResources; return the answers by claim UID. Raises CallError."""
         request = v1.NodeUnprepareResourcesRequest(claims=[claim.encode() for claim in claims])
         response = self._call("NodeUnprepareResources", request)
         return {uid: Answer(error=answer.error) for uid, answer in response.claims.items()}

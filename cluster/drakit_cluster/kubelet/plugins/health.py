@@ -152,7 +152,7 @@ class _Stream:
         return self._ending.is_set()
 
     def listen(self) -> Iterator[list[Report]]:
-        """Yield the reports of the driver until the stream ends. Raise RpcError."""
+        """Yield the reports of the driver until the stream ends. Raises RpcError."""
         with self._lock:
             if self.ended:
                 return

@@ -67,7 +67,7 @@ class Plugins:
         self._on_usable = on_usable
 
     def add(self, facts: PluginFacts) -> Endpoint:
-        """Add a registered instance of a driver. Raise RegistrationError for an endpoint that is registered already."""
+        """Add a registered instance of a driver. Raises RegistrationError for an endpoint that is registered already."""
         endpoint = Endpoint(facts.endpoint, self._timing, self._faults, lambda: self._update_usable(facts.name))
         with self._lock:
             if self._closed:

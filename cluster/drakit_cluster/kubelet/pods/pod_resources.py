@@ -72,7 +72,7 @@ class PodResources(services.PodResourcesListerServicer):
 
 
 def serve(service: PodResources, socket: pathlib.Path) -> grpc.Server:
-    """Serve on a unix socket for its owner only; the caller stops the server. Raise RuntimeError if the socket cannot be created."""
+    """Serve on a unix socket for its owner only; the caller stops the server. Raises RuntimeError if the socket cannot be created."""
     socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     socket.unlink(missing_ok=True)
     server = grpc.server(futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="pod-resources"))

@@ -175,7 +175,7 @@ class PodWorker:
             self._services.recorder.normal(POD, pod, "Completed", f"phase {phase.value}")
 
     def _end(self, pod: Object, *, deleted: bool) -> None:
-        """End a pod that is being deleted, deleted or terminal. Raise ApiError if the write fails."""
+        """End a pod that is being deleted, deleted or terminal. Raises ApiError if the write fails."""
         deleting = pod_claims.is_deleting(pod) and not deleted
         if not self._clean_up(pod, grace=json_types.number(pod, "metadata", "deletionGracePeriodSeconds") if deleting else 0):
             return

@@ -49,7 +49,7 @@ class Preparation:
         self._records = {record.key: record for record in checkpoint.load()}
 
     def prepare(self, pod: Object) -> list[str]:
-        """Prepare the claims of the pod that are not prepared yet; return a description of each. Raise PreparationError."""
+        """Prepare the claims of the pod that are not prepared yet; return a description of each. Raises PreparationError."""
         claims = [self._usable_claim(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
         if not claims:
             return []
@@ -62,7 +62,7 @@ class Preparation:
         return self._finish(new_records)
 
     def unprepare(self, pod_uid: str) -> list[str]:
-        """Release the pod's claims, unprepare those that no other pod uses, and return these. Raise PreparationError."""
+        """Release the pod's claims, unprepare those that no other pod uses, and return these. Raises PreparationError."""
         with self._lock:
             last, batches = self._release(pod_uid)
         try:
@@ -198,7 +198,7 @@ class Preparation:
         return last, batches
 
     def _call(self, driver: str, call: str, claims: list[ClaimId]) -> dict[str, Answer]:
-        """Return a driver's answers. Raise PreparationError for an answer about an unknown claim, an error, or a missing answer."""
+        """Return a driver's answers. Raises PreparationError for an answer about an unknown claim, an error, or a missing answer."""
         endpoint = self._plugins.choose(driver)
         if endpoint is None:
             raise PreparationError(f"DRA driver {driver} is not registered")

@@ -67,7 +67,7 @@ class Checkpoint:
         self._path = path
 
     def save(self, records: Iterable[ClaimRecord]) -> None:
-        """Replace the content. Raise OSError if the write fails; the old content then remains."""
+        """Replace the content. Raises OSError if the write fails; the old content then remains."""
         states = [_encode(record) for record in records]
         data = json.dumps({"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": states})
         content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())})

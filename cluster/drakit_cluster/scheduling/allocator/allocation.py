@@ -21,7 +21,7 @@ class Writer:
         self._new_share_id = new_share_id
 
     def write(self, claim: Claim, picks: Sequence[Pick]) -> Object:
-        """Return the AllocationResult of one claim. Raise AllocationError for a node selector of several terms."""
+        """Return the AllocationResult of one claim. Raises AllocationError for a node selector of several terms."""
         chosen = _chosen_options(claim, picks)
         allocated: Object = {"results": [self._result(pick) for pick in picks]}
         if configs := [*_class_configs(chosen), *_claim_configs(claim, chosen)]:

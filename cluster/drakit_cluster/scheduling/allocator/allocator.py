@@ -53,7 +53,7 @@ class Allocator:
     ) -> list[Object] | None:
         """Return one AllocationResult per claim, or None if they do not fit together on ``node``.
 
-        Raise AllocationError if a claim, class, selector or pool makes a decision impossible. ``allocated`` is not changed.
+        Raises AllocationError if a claim, class, selector or pool makes a decision impossible. ``allocated`` is not changed.
         """
         problem = self.problem(claims=claims, node=node, allocated=allocated)
         try:
@@ -87,7 +87,7 @@ class Allocator:
         return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.advice(blamed)}"
 
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
-        """Return the problem to solve. Raise AllocationError for errors that show before any device is chosen."""
+        """Return the problem to solve. Raises AllocationError for errors that show before any device is chosen."""
         inventory = self._inventory(node)
         reading = self._reader.read(claims)
         problem = Problem(

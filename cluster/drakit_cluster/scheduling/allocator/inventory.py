@@ -49,7 +49,7 @@ class Device:
 
     @functools.cached_property
     def draws(self) -> Draws:
-        """The counters that it consumes. Raise AllocationError for a malformed quantity."""
+        """The counters that it consumes. Raises AllocationError for a malformed quantity."""
         return self._pool.draws(self.spec)
 
     @functools.cached_property
@@ -58,7 +58,7 @@ class Device:
 
     @functools.cached_property
     def capacities(self) -> Mapping[str, Capacity]:
-        """The published capacity. Raise AllocationError for a malformed quantity."""
+        """The published capacity. Raises AllocationError for a malformed quantity."""
         try:
             return capacity.decode_capacities(self.spec.get("capacity"))
         except quantity.QuantityError as error:
@@ -69,7 +69,7 @@ class Device:
         return {}
 
     def demand(self, amounts: Amounts, amounts_text: str) -> Amounts | None:
-        """Return what the requested ``amounts`` (``amounts_text`` as written) consume; None if impossible. Raise AllocationError as capacities do."""
+        """Return what the requested ``amounts`` (``amounts_text`` as written) consume; None if impossible. Raises AllocationError."""
         if amounts_text not in self._demands:
             if len(self._demands) >= _MAX_DEMANDS:
                 self._demands.clear()
@@ -103,13 +103,13 @@ class CompiledPool:
         return by_name
 
     def draws_of(self, name: str) -> Draws:
-        """Return the draws of the devices with a name; empty for an unknown name. Raise AllocationError for a malformed quantity."""
+        """Return the draws of the devices with a name; empty for an unknown name. Raises AllocationError for a malformed quantity."""
         if name not in self._draws_by_name:
             self._draws_by_name[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
         return self._draws_by_name[name]
 
     def draws(self, spec: Object) -> Draws:
-        """Return the draws of a published device; negative amounts count as 0. Raise AllocationError for a malformed quantity."""
+        """Return the draws of a published device; negative amounts count as 0. Raises AllocationError for a malformed quantity."""
         if "consumesCounters" not in spec or not self.positions:
             return ()
         amounts: dict[int, int] = {}

@@ -55,7 +55,7 @@ BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36}
 
 
 def of_version(version: str) -> KnownErrors:
-    """Return the errors of a version; none for an empty text. Raise ValueError for an unknown version."""
+    """Return the errors of a version; none for an empty text. Raises ValueError for an unknown version."""
     if version and version not in BY_VERSION:
         raise ValueError(f"the errors of version {version!r} are not known; write {' or '.join(BY_VERSION)}")
     return BY_VERSION.get(version, NONE)

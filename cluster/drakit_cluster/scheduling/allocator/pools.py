@@ -109,7 +109,7 @@ class SliceIndex:
                 self._counters_of_nodes[entry.pool].append((node, entry))
 
     def pools(self, node: Object) -> list[Pool]:
-        """Return the pools for ``node`` in the order of allocation. Raise AllocationError for an unreadable node selector."""
+        """Return the pools for ``node`` in the order of allocation. Raises AllocationError for an unreadable node selector."""
         relevant: dict[PoolId, list[Slice]] = {}
         name = json_types.text(node, "metadata", "name")
         for entry in (*(self._by_node.get(name, ()) if name else ()), *self._by_node.get("", ())):

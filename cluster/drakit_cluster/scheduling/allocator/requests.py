@@ -119,7 +119,7 @@ class Classes:
         self._selectors: dict[str, tuple[str, ...]] = {}
 
     def find(self, name: str, where: str) -> Object:
-        """Return the class that ``where`` names. Raise AllocationError if it does not exist."""
+        """Return the class that ``where`` names. Raises AllocationError if it does not exist."""
         if not name:
             raise AllocationError(f"{where}: deviceClassName is not set (unsupported request type?)")
         if name not in self._classes:

@@ -279,7 +279,7 @@ def _may_forbid_all(problem: Problem) -> bool:
 
 
 def solve(problem: Problem) -> list[Pick] | None:
-    """Return the first solution, or None. Raise AllocationError if Kubernetes' search would meet an error."""
+    """Return the first solution, or None. Raises AllocationError if Kubernetes' search would meet an error."""
     try:
         return Search(problem, learning=False).run()
     except _DeadEnd:

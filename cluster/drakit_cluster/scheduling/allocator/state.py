@@ -77,7 +77,7 @@ class AllocatedState:
     def add(self, claim: Object) -> None:
         """Count the claim's results; a claim of the same UID added before is replaced.
 
-        Raise QuantityError on a malformed consumed capacity; then nothing changes.
+        Raises QuantityError on a malformed consumed capacity; then nothing changes.
         """
         results = self._results(json_types.at(claim, "status", "allocation", "devices", "results"))
         key = _key(claim)

@@ -33,7 +33,7 @@ class Verdicts:
         self._by_expression: dict[str, tuple[Footprint | None, dict[Hashable, bool]]] = {}
 
     def matches(self, expression: str, device: Device) -> bool:
-        """Return the verdict. Raise SelectorError if the selector fails."""
+        """Return the verdict. Raises SelectorError if the selector fails."""
         cached = self._by_expression.get(expression)
         if cached is None:
             if len(self._by_expression) >= _MAX_EXPRESSIONS:
@@ -202,7 +202,7 @@ class Suitability:
         return candidates
 
     def all_of(self, want: Want) -> list[Device]:
-        """Return "all devices" of the want: those that are selected and large enough, in use or not. Raise AllocationError."""
+        """Return "all devices" of the want: those that are selected and large enough, in use or not. Raises AllocationError."""
         return [
             device
             for device in self._inventory.devices

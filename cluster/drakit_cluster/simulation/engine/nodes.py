@@ -125,7 +125,7 @@ class Nodes:
             node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
 
     def allocate(self, template: PodTemplate, node: Node, first: str = "") -> Grant | None:
-        """Allocate a pod's devices on a node, or return None if they do not fit. Raise AllocationError as the allocator does."""
+        """Allocate a pod's devices on a node, or return None if they do not fit. Raises AllocationError as the allocator does."""
         results = node.type.allocator(first).allocate(
             claims=template.claims, node=node.type.node, allocated=node.used, new_share_id=self._share_ids.__next__
         )

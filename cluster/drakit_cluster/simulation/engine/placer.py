@@ -37,7 +37,7 @@ class Placer:
         return self._index.may_fit(template, pods)
 
     def place(self, template: PodTemplate) -> Grant | None:
-        """Place one pod on the best node on which the allocator finds devices. Raise AllocationError as it does."""
+        """Place one pod on the best node on which the allocator finds devices. Raises AllocationError as it does."""
         while (node := self._index.best(template)) is not None:
             grant = self._nodes.allocate(template, node, self._scorer.first(node, template))
             if grant is not None:

@@ -36,7 +36,7 @@ FORM = "CHOICE[,order=ORDER][,layout=PROFILE+PROFILE...][,step=BANDWIDTH]"
 
 
 def parse(text: str) -> Policy:
-    """Return the policy of a text such as ``most-allocated,order=largest-first``. Raise WorkloadError."""
+    """Return the policy of a text such as ``most-allocated,order=largest-first``. Raises WorkloadError."""
     choice, *changes = (part.strip() for part in text.split(","))
     variant = Variant()
     for change in changes:

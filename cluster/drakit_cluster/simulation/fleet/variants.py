@@ -32,7 +32,7 @@ class Variant:
     """The minimum and the step of the bandwidth of shares, as a quantity; empty for the published policy."""
 
     def applied(self, slices: Sequence[Object]) -> list[Object]:
-        """Return the slices of one node as they would be published. Raise WorkloadError for a layout that no GPU has."""
+        """Return the slices of one node as they would be published. Raises WorkloadError for a layout that no GPU has."""
         devices = [device for entry in slices for device in json_types.objects(entry, "spec", "devices")]
         changed_slices = list(slices)
         if self.layout:

@@ -31,7 +31,7 @@ class Partition:
         self._failed: set[tuple[Counts, Counts]] = set()
 
     def possible(self, pods: Counts, types: Sequence[tuple[PlacedType, int]]) -> bool:
-        """Return whether the pods fit on so many nodes of each type. Raise GivenUpError."""
+        """Return whether the pods fit on so many nodes of each type. Raises GivenUpError."""
         return self._share(pods, [placed for placed, _ in types], tuple(number for _, number in types))
 
     def _share(self, pods: Counts, types: Sequence[PlacedType], nodes_left: Counts) -> bool:

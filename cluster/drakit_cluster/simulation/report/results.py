@@ -67,7 +67,7 @@ def run(
     errors: KnownErrors = known_errors.NONE,
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """Simulate a workload with a policy and return the result. Raise WorkloadError for a policy that does not fit the fleet."""
+    """Simulate a workload with a policy and return the result. Raises WorkloadError for a policy that does not fit the fleet."""
     nodes = Nodes(fleet, gates=gates, errors=errors, variant=policy.variant)
     recorder = Recorder(workload)
     outcomes = Simulator(nodes, workload, policy, recorder).run(on_progress)

@@ -30,7 +30,7 @@ class Catalogue:
         self._templates: dict[tuple[str, str], PodTemplate] = {}
 
     def template(self, text: str, node_selector: Object | None = None) -> PodTemplate:
-        """Return the template that ``text`` names. Raise WorkloadError for a name that is neither a template nor shorthand."""
+        """Return the template that ``text`` names. Raises WorkloadError for a name that is neither a template nor shorthand."""
         selector = node_selector or {}
         key = (text, str(sorted(selector.items())))
         if key not in self._templates:
@@ -50,7 +50,7 @@ class Catalogue:
 
 
 def read(file: str, text: str, catalogue: Catalogue) -> Workload:
-    """Return the workload of a file; a name that ends in .csv is read as CSV. Raise WorkloadError with file and row."""
+    """Return the workload of a file; a name that ends in .csv is read as CSV. Raises WorkloadError with file and row."""
     rows = _csv(file, text) if file.endswith(".csv") else _yaml(file, text)
     file_tasks: list[Task] = []
     for where, row in rows:
@@ -64,7 +64,7 @@ def read(file: str, text: str, catalogue: Catalogue) -> Workload:
 
 
 def seconds(text: str) -> float:
-    """Return a time in seconds: a number, or one with s, m, h or d. Raise WorkloadError."""
+    """Return a time in seconds: a number, or one with s, m, h or d. Raises WorkloadError."""
     number, unit = (text[:-1], text[-1]) if text[-1:] in _SECONDS else (text, "s")
     try:
         value = float(number) * _SECONDS[unit]

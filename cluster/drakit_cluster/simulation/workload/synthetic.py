@@ -39,7 +39,7 @@ class Mix:
 
 
 def parse_asks(text: str) -> dict[str, float]:
-    """Return weights of a text such as ``mig=1g.5gb:6,gpu=1:1``. Raise WorkloadError."""
+    """Return weights of a text such as ``mig=1g.5gb:6,gpu=1:1``. Raises WorkloadError."""
     asks: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().rpartition(":") if ":" in part else (part.strip(), "", "1")

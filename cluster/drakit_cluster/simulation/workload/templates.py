@@ -46,7 +46,7 @@ def combined(name: str, parts: Sequence[PodTemplate]) -> PodTemplate:
 
 
 def from_shorthand(text: str) -> PodTemplate:
-    """Return the template of a text such as ``mig=1g.5gb+nic=10G`` or ``gpu=2``. Raise WorkloadError."""
+    """Return the template of a text such as ``mig=1g.5gb+nic=10G`` or ``gpu=2``. Raises WorkloadError."""
     requests = [_request(f"r{number}", part.strip(), text) for number, part in enumerate(text.split("+"))]
     return from_claim_spec(text, {"devices": {"requests": json_types.from_objects(requests)}})
 

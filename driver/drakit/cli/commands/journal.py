@@ -28,7 +28,7 @@ app = typer.Typer(
 
     [bold]Examples[/bold]
 
-      drakit journal list      list claims and their devices
+      drakit journal show      list claims and their devices
 
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c
 
@@ -52,91 +52,48 @@ class Opened:
         return {"driver": self.family.spec.driver_name, **inspection.entry_document(entry, notes)}
 
 
-@app.command("list")
-@options.quietly
-@options.on_a_node
-def list_(
-    settings: values.Settings,
-    families: options.Families = None,
-    style: options.Output = options.Format.TABLE,
-) -> None:
-    """List the claims in the journal, with their state, their devices, and whether they were prepared since the last boot.
-
-    The states are preparing, prepared and unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing
-    or unpreparing.
-
-    [bold]Examples[/bold]
-
-      drakit journal list --mock dgx-a100-40gb-2gpu
-
-      drakit journal list --family gpu -o json
-    """
-    rows: list[dict[str, object]] = []
-    for opened in _journals(composition.families_to_read(settings, only=families or ())):
-        output.warn(opened.trouble)
-        rows += [_row(opened.family, entry) for entry in opened.memory.entries()]
-    if style is not options.Format.TABLE:
-        output.document(rows, style)
-        return
-    cells = [(row["claim"], row["uid"], row["driver"], row["state"], row["boot"], ", ".join(_texts(row["devices"]))) for row in rows]
-    output.put(output.console(), output.table("", ["CLAIM", "UID", "DRIVER", "STATE", "BOOT", "DEVICES"], cells))
-
-
 @app.command()
 @options.quietly
 @options.on_a_node
 def show(
     settings: values.Settings,
-    uid: Annotated[str, typer.Argument(metavar="UID", help="UID of the claim.")],
-    style: Annotated[options.Format, typer.Option("--output", "-o", help="yaml or json; table prints yaml.")] = options.Format.YAML,
+    uid: Annotated[str, typer.Argument(metavar="[UID]", help="UID of a claim. Without it, all claims.", show_default=False)] = "",
+    families: options.Families = None,
+    style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show the journal's entry of one claim: intents, records, CDI edits, notes, and the devices as they were allocated.
+    """List the claims in the journal, or show one claim in full.
+
+    The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
+    unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing or unpreparing.
+
+    With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, notes, parameters, and
+    the devices as they were allocated. Check the parameters before you share them in a bug report.
 
     [bold]Examples[/bold]
+
+      drakit journal show --mock dgx-a100-40gb-2gpu
 
       drakit journal show 4cf8db2d-06c0-4d70-9a51-e59b25b2c16c --mock dgx-a100-40gb-2gpu
+
+      drakit journal show --family gpu -o json > journal.json
     """
-    if not names.is_uid(uid):
-        raise errors.ConfigError(f"{uid!r} is not a claim UID; list the UIDs with: journal list", field="UID")
-    entries = []
-    for opened in _journals(composition.families_to_read(settings)):
-        output.warn(opened.trouble)
-        entry = opened.memory.entry(names.ClaimUid(uid))
-        entries += [opened.document(entry)] if entry is not None else []
-    if not entries:
-        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} is in no journal of this node")
-    output.document(entries[0] if len(entries) == 1 else entries, _machine(style))
-
-
-@app.command()
-@options.quietly
-@options.on_a_node
-def export(
-    settings: values.Settings,
-    families: options.Families = None,
-    style: Annotated[options.Format, typer.Option("--output", "-o", help="json or yaml; table prints json.")] = options.Format.JSON,
-) -> None:
-    """Write the content of the journals as one document, for a bug report or as a backup.
-
-    It contains the parameters that users wrote in their claims. Check it before you share it.
-
-    [bold]Examples[/bold]
-
-      drakit journal export --mock dgx-a100-40gb-2gpu > journal.json
-    """
-    documents: list[object] = []
+    if uid and not names.is_uid(uid):
+        raise errors.ConfigError(f"{uid!r} is not a claim UID; list the UIDs with: journal show", field="UID")
+    rows, documents = [], []
     for opened in _journals(composition.families_to_read(settings, only=families or ())):
-        claims = [opened.document(entry) for entry in opened.memory.entries()]
-        documents.append(
-            {
-                "driver": opened.family.spec.driver_name,
-                "path": str(opened.family.folders.home / inspection.DATABASE),
-                "trouble": opened.trouble,
-                "claims": claims,
-                "taints": inspection.taints_document(opened.memory.taints()),
-            }
-        )
-    output.document(documents, options.Format.JSON if style is options.Format.TABLE else style)
+        output.warn(opened.trouble)
+        for entry in opened.memory.entries():
+            if not uid or entry.claim.uid == uid:
+                rows.append(_row(opened.family, entry))
+                documents.append(opened.document(entry))
+    if uid and not documents:
+        raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} is in no journal of this node")
+    if uid:
+        output.document(documents[0] if len(documents) == 1 else documents, options.Format.YAML if style is options.Format.TABLE else style)
+    elif style is options.Format.TABLE:
+        output.put(output.console(), output.table("", ["CLAIM", "UID", "DRIVER", "STATE", "BOOT", "DEVICES"], rows))
+    else:
+        output.document(documents, style)
 
 
 @app.command()
@@ -192,15 +149,10 @@ def _journal(family: composition.Family) -> Iterator[Opened | None]:
         yield Opened(family=family, copy=copy, memory=memory, trouble=trouble)
 
 
-def _row(family: composition.Family, entry: lifecycle.Entry) -> dict[str, object]:
-    return {
-        "claim": str(entry.claim),
-        "uid": entry.claim.uid,
-        "driver": family.spec.driver_name,
-        "state": entry.state.value,
-        "boot": "this" if entry.boot_id == family.spec.identity.boot_id else "earlier",
-        "devices": [f"{kept.device.name}{f' ({kept.share_id})' if kept.share_id else ''}" for kept in entry.grants],
-    }
+def _row(family: composition.Family, entry: lifecycle.Entry) -> tuple[str, ...]:
+    boot = "this" if entry.boot_id == family.spec.identity.boot_id else "earlier"
+    devices = ", ".join(f"{kept.device.name}{f' ({kept.share_id})' if kept.share_id else ''}" for kept in entry.grants)
+    return str(entry.claim), entry.claim.uid, family.spec.driver_name, entry.state.value, boot, devices
 
 
 def _problems(family: composition.Family) -> Iterator[str]:
@@ -246,7 +198,3 @@ def _content(path: pathlib.Path) -> bytes | None:
 
 def _texts(value: object) -> list[str]:
     return [str(element) for element in value] if isinstance(value, list) else []
-
-
-def _machine(style: options.Format) -> options.Format:
-    return options.Format.YAML if style is options.Format.TABLE else style

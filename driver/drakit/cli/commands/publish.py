@@ -25,7 +25,7 @@ JOIN_SECONDS = 5.0
 
 
 def publish(
-    family: Annotated[str, typer.Argument(metavar="FAMILY", help="The device family: tpu.")],
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="A device family with devices of several nodes.")],
     mock: options.Mock = None,
     kubeconfig: options.Kubeconfig = None,
     once: Annotated[

@@ -1,15 +1,13 @@
 """``drakit show``: shows the devices of this node, and the claims that use them."""
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import rich.console
 import typer
 
-from drakit import settings as values
 from drakit.cli import composition, drawing, not_offered, options, output, views
-from drakit.core import advanced, context, errors, inventory, lifecycle, quantity
+from drakit.core import advanced, context, inventory, lifecycle, quantity
 from drakit.core import device as devices
 from drakit.telemetry import plurals
 
@@ -41,9 +39,6 @@ def show(
     every: Annotated[
         bool, typer.Option("--all", help="Print a row for each MIG placement; the default counts free placements by profile.")
     ] = False,
-    svg: Annotated[
-        pathlib.Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture of the node to FILE as SVG, instead of text.")
-    ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Show devices, MIG placements on a map of memory slices, shares and their bandwidth, prepared claims, and interfaces that are not offered.
@@ -56,15 +51,10 @@ def show(
 
       drakit show --mock dgx-a100-40gb-2gpu --all
 
-      drakit show --mock dgx-a100-40gb-2gpu --svg node.svg
-
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
     output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
-    if svg is not None:
-        _write_picture(svg, settings, families or ())
-        return
     documents, unread = [], []
     for family, seen in views.every(settings, only=families or ()):
         unread += [seen.error] if seen.error else []
@@ -77,16 +67,6 @@ def show(
         output.document(documents, style)
     for error in unread:
         raise error
-
-
-def _write_picture(file: pathlib.Path, settings: values.Settings, only: Sequence[str]) -> None:
-    from drakit_tools.dashboard import node_source, picture
-
-    text = picture.svg(node_source.NodeSource(settings, only=only).state())
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise errors.SettingsError(f"{file} cannot be written: {error.strerror}", key="--svg") from error
 
 
 def _print(family: composition.Family, seen: views.View, *, every: bool) -> None:

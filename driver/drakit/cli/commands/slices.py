@@ -19,7 +19,7 @@ _LONGEST_NAME = 253
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sheaf:
+class SliceSet:
     """The slices of one driver in one form, as objects and with their size on the wire."""
 
     driver: str
@@ -55,22 +55,25 @@ def slices(
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
     output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
-    sheaves = [
-        sheaf(family, offered, shape)
+    slice_sets = [
+        slices_of(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))
         for shape in (resource_slice.Form if form is None else [form])
     ]
     if style is options.Format.TABLE:
-        _table(sheaves)
+        _table(slice_sets)
         return
     wanted = form or resource_slice.Form.FLAT
-    output.documents((entry for sheaf in sheaves if sheaf.form is wanted for entry in sheaf.objects), style)
-    for one in () if terminal.QUIET.get() else sheaves:
-        typer.echo(f"# {one.driver} {one.form.value}: {plurals.counted(len(one.objects), 'slice')}, {one.bytes} bytes", err=True)
+    output.documents((entry for slice_set in slice_sets if slice_set.form is wanted for entry in slice_set.objects), style)
+    for slice_set in () if terminal.QUIET.get() else slice_sets:
+        typer.echo(
+            f"# {slice_set.driver} {slice_set.form.value}: {plurals.counted(len(slice_set.objects), 'slice')}, {slice_set.bytes} bytes",
+            err=True,
+        )
 
 
 def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
-    """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raise HardwareError."""
+    """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raises HardwareError."""
     seen = [(family, views.look(family)) for family in families]
     for _, view in seen:
         if view.error is not None:
@@ -79,13 +82,13 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
     return [(family, view.offered) for family, view in seen]
 
 
-def sheaf(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> Sheaf:
+def slices_of(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> SliceSet:
     """Return the slices that a driver would create on a cluster without slices of this node."""
     driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
     for pool, part in inventory.by_pool(offered, node).items():
         pages = publisher.pages(part, publisher.Server(), form)
         creates += reconcile.plan(pages, (), driver=driver, node=node, pool=pool).creates
-    return Sheaf(driver=driver, form=form, objects=tuple(map(_object, creates)))
+    return SliceSet(driver=driver, form=form, objects=tuple(map(_object, creates)))
 
 
 def _object(create: resource_slice.Create) -> object:
@@ -99,14 +102,14 @@ def _object(create: resource_slice.Create) -> object:
     }
 
 
-def _table(sheaves: Sequence[Sheaf]) -> None:
-    flat = {sheaf.driver: sheaf.bytes for sheaf in sheaves if sheaf.form is resource_slice.Form.FLAT}
+def _table(slice_sets: Sequence[SliceSet]) -> None:
+    flat = {slice_set.driver: slice_set.bytes for slice_set in slice_sets if slice_set.form is resource_slice.Form.FLAT}
     rows = []
-    for sheaf in sheaves:
-        specs = [entry["spec"] for entry in sheaf.objects if isinstance(entry, dict)]
+    for slice_set in slice_sets:
+        specs = [entry["spec"] for entry in slice_set.objects if isinstance(entry, dict)]
         devices = sum(len(spec.get("devices", ())) for spec in specs)
         sets = sum(len(spec.get("sharedCounters", ())) for spec in specs)
-        share = f"{100 * sheaf.bytes / flat[sheaf.driver]:.0f}%" if sheaf.driver in flat else ""
-        rows.append((sheaf.driver, sheaf.form.value, len(sheaf.objects), devices, sets, sheaf.bytes, share))
+        share = f"{100 * slice_set.bytes / flat[slice_set.driver]:.0f}%" if slice_set.driver in flat else ""
+        rows.append((slice_set.driver, slice_set.form.value, len(slice_set.objects), devices, sets, slice_set.bytes, share))
     columns = ["DRIVER", "FORM", "SLICES", "DEVICES", "COUNTER SETS", "BYTES", "OF FLAT"]
     output.put(output.console(), output.table("", columns, rows))

@@ -40,7 +40,7 @@ class Row:
 
 
 def release(families: Sequence[composition.Family], names: Sequence[str], *, is_sure: bool, style: options.Format) -> None:
-    """List what no claim has. With ``is_sure`` release what is listed; ``names`` limits both. Raise ConfigError for an unknown name."""
+    """List what no claim has. With ``is_sure`` release what is listed; ``names`` limits both. Raises ConfigError for an unknown name."""
     listed = [(family, row) for family in families for row in _rows(family, names)]
     known = {row.leftover.name for _, row in listed}
     if unknown := [name for name in names if name not in known]:

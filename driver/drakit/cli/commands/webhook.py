@@ -113,16 +113,16 @@ class Webhook:
         began = time.monotonic()
         with self._judging:  # One at a time: parsing is CPU-bound, and hostile bodies need much memory.
             answer = review.answer(body, self._rules)
-        self._durations.observe((answer.resource, answer.verdict.value), time.monotonic() - began)
+        self._durations.labels(answer.resource, answer.verdict.value).observe(time.monotonic() - began)
         content_type = "application/json" if answer.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
         return serving.Page(body=answer.body, content_type=content_type, status=answer.status)
 
 
-def measures(target: metrics.Metrics, loaded_at: Callable[[], float]) -> metrics.Durations:
+def measures(target: metrics.Metrics, loaded_at: Callable[[], float]) -> metrics.Histogram:
     """Add the webhook's metrics, and return the histogram of its reviews, with samples of 0 for every kind that is checked."""
     target.gauge("drakit_webhook_certificate_loaded_seconds", _LOADED, (), lambda: [({}, loaded_at())])
     reviews = target.durations("drakit_webhook_seconds", "Seconds from a review's last byte to its answer.", _LABELS)
     for kind in opaque.KINDS.values():
         for verdict in (review.Verdict.ALLOWED, review.Verdict.DENIED):
-            reviews.begin((kind.resource, verdict.value))
+            reviews.labels(kind.resource, verdict.value)
     return reviews

@@ -52,7 +52,7 @@ class _Group:
 def paginate(
     inventory: inventories.Inventory, *, form: resource_slice.Form, layout: resource_slice.Layout
 ) -> tuple[resource_slice.Page, ...]:
-    """Return the pages of a pool, at least one. Raise InventoryError if too many devices must share a slice (TOGETHER)."""
+    """Return the pages of a pool, at least one. Raises InventoryError if too many devices must share a slice (TOGETHER)."""
     source = inventory.flat() if form is resource_slice.Form.FLAT else inventory
     if layout is resource_slice.Layout.TOGETHER:
         groups = _pack(_together(source))

@@ -45,7 +45,7 @@ class ClusterPublisher(publisher.SlicePublisher):
         self._publishers: dict[str, tuple[inventory.ClusterPool, publisher.Publisher]] = {}
 
     def offer(self, offered: Sequence[inventory.ClusterPool]) -> None:
-        """Publish exactly these pools from now on. Raise InventoryError for a duplicate name."""
+        """Publish exactly these pools from now on. Raises InventoryError for a duplicate name."""
         names = [pool.name for pool in offered]
         for name in names:
             if names.count(name) > 1:
@@ -54,7 +54,7 @@ class ClusterPublisher(publisher.SlicePublisher):
         self._changed()
 
     def reconcile(self) -> int:
-        """Make the stored slices equal to the offer, if this process leads, and return the number of writes. Raise the first DrakitError."""
+        """Make the stored slices equal to the offer, if this process leads, and return the number of writes. Raises the first DrakitError."""
         offered = self._offered
         if offered is None or not self._leads():
             return 0
@@ -179,7 +179,7 @@ class Election:
             self._clock.wait(stop, self._terms.retry * _jitter.uniform(1.0, 1.2))
 
     def step(self) -> None:
-        """Read the lease, and acquire or renew it if that is due. Raise ApiError."""
+        """Read the lease, and acquire or renew it if that is due. Raises ApiError."""
         requested = self._clock.monotonic()
         lease = self._store.read()
         self._observed = self._observed.again(lease, self._clock.monotonic())

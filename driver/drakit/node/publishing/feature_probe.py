@@ -70,7 +70,7 @@ GATES: Mapping[Probe, frozenset[str]] = {
 def run_probe(
     probe: Probe, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], resource_slice.Layout | None]:
-    """Probe, and return the feature gates whose fields are dropped, and the layout to use if the server rejects the usual one. Raise ApiError."""
+    """Probe, and return the feature gates whose fields are dropped, and the layout to use if the server rejects the usual one. Raises ApiError."""
     has_mixins = "DRAMixins" not in lacks
     page = _on_no_node(_PLAIN_COUNTERS if probe is Probe.COUNTERS and not has_mixins else _PAGES[probe], target)
     pool = resource_slice.Pool(name=f"{target.pool}{resource_slice.PROBE_SUFFIX}", generation=1, count=1 if probe is Probe.COUNTERS else 2)

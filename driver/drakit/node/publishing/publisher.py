@@ -62,7 +62,7 @@ class SlicePublisher(abc.ABC):
 
     @abc.abstractmethod
     def reconcile(self) -> int:
-        """Reconcile once, and return the number of writes. Raise DrakitError."""
+        """Reconcile once, and return the number of writes. Raises DrakitError."""
 
     def wake(self) -> None:
         """Reconcile now."""
@@ -192,7 +192,7 @@ class Publisher(SlicePublisher):
         self._changed()
 
     def reconcile(self) -> int:
-        """Make the stored slices equal to the offer, and return the number of writes. Raise ApiError or InventoryError."""
+        """Make the stored slices equal to the offer, and return the number of writes. Raises ApiError or InventoryError."""
         offered = self._offered
         if offered is None:
             return 0

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from drakit.core import errors
+import drakit
 from drakit_gpu import driver_root, programs
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, launcher, processes
@@ -54,7 +54,7 @@ class ControlDaemon:
         program = self._program()
         if program is None:
             fix = "install it, it comes with NVIDIA's driver, or correct gpu.driver_root"
-            raise errors.HardwareError(CONTROL, f"is not installed below {self._root.path}; MPS needs it: {fix}")
+            raise drakit.HardwareError(CONTROL, f"is not installed below {self._root.path}; MPS needs it: {fix}")
         options = ["-multiuser-server"] if wanted.multi_user else []
         command = [*self._launcher(self._folder / daemon_folder.SHM), str(program), "-f", *options]
         try:
@@ -63,7 +63,7 @@ class ControlDaemon:
                 env = {**self._environment(), "CUDA_VISIBLE_DEVICES": device}
                 self._running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env, start_new_session=True)
         except OSError as error:
-            raise errors.HardwareError(CONTROL, f"cannot be started: {error}") from error
+            raise drakit.HardwareError(CONTROL, f"cannot be started: {error}") from error
         self._wait_until_ready(self._running)
         self._set_limits(wanted)
         return self._running.pid
@@ -75,7 +75,7 @@ class ControlDaemon:
         except programs.ProgramError as error:
             fix = "wait, or end the claim's pods, or delete the daemon's pod to have it replaced"
             text = f"the claim's daemon does not answer ({error}); it is left running for its pods: {fix}"
-            raise errors.HardwareError(CONTROL, text) from error
+            raise drakit.HardwareError(CONTROL, text) from error
 
     def stop(self) -> None:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL. Raises HardwareError where one does not end."""
@@ -87,7 +87,7 @@ class ControlDaemon:
             for process in self._wait_for_end():
                 process.send(number)
         if living := self._wait_for_end():
-            raise errors.HardwareError(CONTROL, f"processes {', '.join(str(process.pid) for process in living)} do not end")
+            raise drakit.HardwareError(CONTROL, f"processes {', '.join(str(process.pid) for process in living)} do not end")
 
     @property
     def _start_log(self) -> pathlib.Path:
@@ -114,9 +114,9 @@ class ControlDaemon:
                 self._ping()
                 return
             if running.poll() is not None:
-                raise errors.HardwareError(CONTROL, f"ended at once: {_last_lines(self._start_log)}")
+                raise drakit.HardwareError(CONTROL, f"ended at once: {_last_lines(self._start_log)}")
             if time.monotonic() > end:
-                raise errors.HardwareError(CONTROL, f"does not answer; see {self._log}")
+                raise drakit.HardwareError(CONTROL, f"does not answer; see {self._log}")
             self._pause(_POLL_SECONDS)
 
     def _set_limits(self, wanted: gpu_settings.Mps) -> None:

@@ -26,8 +26,8 @@ import socket
 import stat
 import struct
 
+import drakit
 from drakit import mountinfo
-from drakit.core import edits
 
 PIPE, SHM, LOG = "pipe", "shm", "log"
 CONTROL_SOCKET = "control"
@@ -95,11 +95,11 @@ def remove(folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
 
 
-def access(folder: pathlib.Path) -> edits.Edits:
+def access(folder: pathlib.Path) -> drakit.Edits:
     """Return the edits that connect a container to the daemon of this folder."""
     places = {PIPE: PIPE_IN_CONTAINER, SHM: _SHM_IN_CONTAINER}
-    mounts = (edits.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
-    return edits.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
+    mounts = (drakit.Mount(host_path=str(folder / name), container_path=place, options=_MOUNT) for name, place in places.items())
+    return drakit.Edits(env={PIPE_VARIABLE: PIPE_IN_CONTAINER}, mounts=tuple(mounts))
 
 
 def is_shm_mounted(folder: pathlib.Path) -> bool:
@@ -148,7 +148,7 @@ def clear_pipe(folder: pathlib.Path) -> None:
 def control_listener(folder: pathlib.Path) -> int | None:
     """Return the pid of the process that listens on the folder's control socket, as the kernel recorded it.
 
-    None where no process listens, or where a file of that name is not a socket. Nothing is sent.
+    None if no process listens, or if a file of that name is not a socket. Nothing is sent.
     """
     with contextlib.suppress(OSError):
         descriptor = os.open(folder / CONTROL_SOCKET, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -16,7 +16,7 @@ import pathlib
 import time
 from collections.abc import Callable, Collection
 
-from drakit.core import edits, errors, ports
+import drakit
 from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, supervisor
@@ -41,7 +41,7 @@ class PodDaemons:
     ``control_daemon.ControlDaemon``. The kubelet gives up a prepare after 45 s and retries; the retry finds what the first call finished.
     """
 
-    pods: ports.PodStore | None = None
+    pods: drakit.PodStore | None = None
     home: pathlib.Path | None = None
     root: driver_root.DriverRoot = dataclasses.field(default_factory=driver_root.DriverRoot)
     own_shm: bool = True
@@ -50,10 +50,10 @@ class PodDaemons:
     end_seconds: float = 30.0
     pause: Callable[[float], None] = time.sleep
 
-    def require_pods(self) -> ports.PodStore:
+    def require_pods(self) -> drakit.PodStore:
         """Return the store of the pods; raises ConfigError where this node runs no MPS daemons."""
         if self.pods is None or self.home is None:
-            raise errors.ConfigError(
+            raise drakit.ConfigError(
                 "MPS is not set up on this node: its daemons run in pods, and gpu.mps_template is not set. Install the PodTemplate of drakit's "
                 "manifests (chart: admissionPolicy.enabled) and set gpu.mps_template to its NAMESPACE/NAME",
                 field="parameters.sharing.strategy",
@@ -83,7 +83,7 @@ class PodDaemons:
                 stop_seconds=self.stop_seconds,
             ).write(folder)
         except OSError as error:
-            raise errors.HardwareError(control_daemon.CONTROL, f"cannot be started: {error}") from error
+            raise drakit.HardwareError(control_daemon.CONTROL, f"cannot be started: {error}") from error
         self._run(pods, _pod(pods, folder, grant, device, claim))
 
     def check(self, grant: str) -> None:
@@ -95,7 +95,7 @@ class PodDaemons:
                 failure = supervisor.send_request(folder, supervisor.CHECK)
                 if failure:
                     reason = failure.removeprefix(f"{control_daemon.CONTROL}: ")
-                    raise errors.HardwareError(control_daemon.CONTROL, f"pod {_name(pods, folder)}: {reason}")
+                    raise drakit.HardwareError(control_daemon.CONTROL, f"pod {_name(pods, folder)}: {reason}")
                 return
             if time.monotonic() >= next_check:
                 self._check_pod(pods, folder, is_last=time.monotonic() >= end)
@@ -114,24 +114,24 @@ class PodDaemons:
         if self.pods is not None:
             self._delete(self.pods, folder, is_stopped=is_stopped)
         elif not is_stopped and supervisor.is_running(folder):
-            raise errors.HardwareError(
+            raise drakit.HardwareError(
                 control_daemon.CONTROL, "the claim's daemon did not stop, and gpu.mps_template is not set to delete its pod"
             )
         try:
             daemon_folder.remove(folder)
         except OSError as error:
-            raise errors.HardwareError(control_daemon.CONTROL, f"cannot remove {folder}: {error}") from error
+            raise drakit.HardwareError(control_daemon.CONTROL, f"cannot remove {folder}: {error}") from error
 
-    def _delete(self, pods: ports.PodStore, folder: pathlib.Path, *, is_stopped: bool) -> None:
+    def _delete(self, pods: drakit.PodStore, folder: pathlib.Path, *, is_stopped: bool) -> None:
         """Delete the pod. Raises HardwareError where a daemon that was not stopped may live on."""
         name = _name(pods, folder)
         try:
             pods.delete(name)
             if not is_stopped:
                 self._wait_for_end(pods, name)
-        except errors.ApiError as error:
+        except drakit.ApiError as error:
             if not is_stopped:
-                raise errors.HardwareError(control_daemon.CONTROL, f"pod {name} does not answer and cannot be deleted: {error}") from error
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not answer and cannot be deleted: {error}") from error
             _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
 
     def running(self) -> Collection[str]:
@@ -145,7 +145,7 @@ class PodDaemons:
         """
         try:
             names = set() if self.pods is None else set(self.pods.names())
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.warning("listing MPS pods failed", extra={"error": str(error)})
             names = set()
         present = self._folders()
@@ -168,7 +168,7 @@ class PodDaemons:
         """Return whether the daemon's supervisor runs. It ends with the daemon."""
         return self.home is not None and supervisor.is_running(self._folder(grant))
 
-    def access(self, grant: str) -> edits.Edits:
+    def access(self, grant: str) -> drakit.Edits:
         """Return the edits that connect a container to the daemon of a grant."""
         return daemon_folder.access(self._folder(grant))
 
@@ -178,57 +178,57 @@ class PodDaemons:
     def _folders(self) -> list[pathlib.Path]:
         return [folder for folder in self.home.iterdir() if folder.is_dir()] if self.home is not None and self.home.is_dir() else []
 
-    def _run(self, pods: ports.PodStore, pod: ports.PodRequest) -> None:
+    def _run(self, pods: drakit.PodStore, pod: drakit.PodRequest) -> None:
         """Create the pod unless it exists. A pod that the kubelet will not run is deleted first."""
         try:
             state = pods.state(pod.name)
-            if state is not None and state.phase is ports.PodPhase.OVER:
+            if state is not None and state.phase is drakit.PodPhase.OVER:
                 _log.warning("MPS pod is over and is replaced", extra={"pod": pod.name, "reason": state.message})
                 pods.delete(pod.name)
                 self._wait_for_end(pods, pod.name)
                 state = None
-            if state is not None and state.phase is ports.PodPhase.ENDING:
+            if state is not None and state.phase is drakit.PodPhase.ENDING:
                 self._wait_for_end(pods, pod.name)
                 state = None
             if state is None:
                 pods.create(pod)
-        except errors.ApiError as error:
+        except drakit.ApiError as error:
             text = f"the pod of the claim's MPS daemon cannot be created: {error}"
-            raise errors.ApiError(text, status=error.status, reason=error.reason) from error
+            raise drakit.ApiError(text, status=error.status, reason=error.reason) from error
 
-    def _check_pod(self, pods: ports.PodStore, folder: pathlib.Path, *, is_last: bool) -> None:
+    def _check_pod(self, pods: drakit.PodStore, folder: pathlib.Path, *, is_last: bool) -> None:
         """Raise HardwareError where the pod fails, or still does not serve at the last check."""
         name = _name(pods, folder)
         try:
             state = pods.state(name)
-        except errors.ApiError as error:
-            state = ports.PodState(phase=ports.PodPhase.STARTING, message=str(error))
+        except drakit.ApiError as error:
+            state = drakit.PodState(phase=drakit.PodPhase.STARTING, message=str(error))
         if state is None:
-            raise errors.HardwareError(control_daemon.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
-        if state.phase in {ports.PodPhase.FAILING, ports.PodPhase.OVER}:
-            raise errors.HardwareError(control_daemon.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
+            raise drakit.HardwareError(control_daemon.CONTROL, f"the claim's daemon does not run: there is no pod {name}")
+        if state.phase in {drakit.PodPhase.FAILING, drakit.PodPhase.OVER}:
+            raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} of the claim's daemon fails: {state.message or 'see its log'}")
         if is_last:
             reason = f": {state.message}" if state.message else ""
-            raise errors.HardwareError(
+            raise drakit.HardwareError(
                 control_daemon.CONTROL, f"pod {name} of the claim's daemon is {state.phase.value} for {self.start_seconds:g} s{reason}"
             )
 
-    def _wait_for_end(self, pods: ports.PodStore, name: str) -> None:
+    def _wait_for_end(self, pods: drakit.PodStore, name: str) -> None:
         end = time.monotonic() + self.end_seconds
         while pods.state(name) is not None:
             if time.monotonic() > end:
-                raise errors.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
             self.pause(_END_POLL_SECONDS)
 
 
-def _name(pods: ports.PodStore, folder: pathlib.Path) -> str:
+def _name(pods: drakit.PodStore, folder: pathlib.Path) -> str:
     """Return the name of a folder's pod. It depends on the node, because an unreachable node may still have a pod for the same claim."""
     return f"{NAME_PREFIX}{hashlib.sha256(f'{pods.node}:{folder}'.encode()).hexdigest()[:16]}"
 
 
-def _pod(pods: ports.PodStore, folder: pathlib.Path, grant: str, device: str, claim: str) -> ports.PodRequest:
+def _pod(pods: drakit.PodStore, folder: pathlib.Path, grant: str, device: str, claim: str) -> drakit.PodRequest:
     uid, name, _ = f"{grant}//".split("/", 2)
-    return ports.PodRequest(
+    return drakit.PodRequest(
         name=_name(pods, folder),
         labels={"app.kubernetes.io/component": _COMPONENT, "drakit.dev/claim-uid": uid, "drakit.dev/device": name},
         annotations={"drakit.dev/claim": claim, "drakit.dev/device-uuid": device},
@@ -236,13 +236,13 @@ def _pod(pods: ports.PodStore, folder: pathlib.Path, grant: str, device: str, cl
     )
 
 
-def _delete_pods(pods: ports.PodStore, names: Collection[str]) -> None:
+def _delete_pods(pods: drakit.PodStore, names: Collection[str]) -> None:
     """Delete the pods of unknown grants; an API error is logged."""
     for name in sorted(names):
         try:
             pods.delete(name)
             _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
-        except errors.DrakitError as error:
+        except drakit.DrakitError as error:
             _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
 
 

@@ -21,7 +21,7 @@ import sys
 import threading
 import types
 
-from drakit.core import errors
+import drakit
 from drakit_gpu import driver_root
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import control_daemon
@@ -128,7 +128,7 @@ class Supervisor:
             while not self._stopped:
                 ready, _, _ = select.select([listener.fileno(), daemon], [], [], _FOLDER_CHECK_SECONDS)
                 if daemon in ready:
-                    raise errors.HardwareError(control_daemon.CONTROL, "the daemon ended; see its log")
+                    raise drakit.HardwareError(control_daemon.CONTROL, "the daemon ended; see its log")
                 if listener.fileno() in ready:
                     self._serve(listener)
                 if not _is_same_folder(self._folder, own):
@@ -158,7 +158,7 @@ class Supervisor:
                     (self._folder / WANTED).unlink(missing_ok=True)
                 case _:
                     return f"unknown request {request!r}"
-        except (errors.DrakitError, OSError) as error:
+        except (drakit.DrakitError, OSError) as error:
             return " ".join(str(error).split())
         return ""
 
@@ -182,7 +182,7 @@ def main(folder: pathlib.Path) -> int:
         Supervisor(folder, DaemonSpec.read(folder)).run()
     except FileNotFoundError as error:
         sys.stderr.write(f"nothing to run: {error}\n")
-    except (errors.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
+    except (drakit.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     while not (is_ending.wait(_IDLE_SECONDS) or (folder / WANTED).exists()):

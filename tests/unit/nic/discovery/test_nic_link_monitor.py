@@ -11,10 +11,10 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, device, driver, names, quantity, records
 from drakit.core import context as contexts
 from drakit.testing import fake_context
-from drakit_nic import background, config, mock_port, port, reporting, settings
+from drakit_nic import config, link_monitor, mock_port, port, reporting, settings
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import sandboxes
+from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import offers
 from fakes import waits, watched_driver
 
@@ -52,7 +52,7 @@ class MonitorSetup:
         self.context = fake_context.FakeContext(folder)
         self.health = reporting.DeviceHealth(self.context)
         self.reporter = reporting.StatusReporter(self.machine, self.context)
-        self.monitor = background.LinkMonitor(
+        self.monitor = link_monitor.LinkMonitor(
             self.context,
             survey=self.driver.survey,
             carrier_loss=carrier_loss,
@@ -75,10 +75,10 @@ class MonitorSetup:
         return self.context.put(cast("fake_context.Grant", grant))
 
     def attach(self, grant: fake_context.Grant, cookie: int = 7) -> None:
-        noted = sandboxes.Attachment(
+        noted = attachment_records.Attachment(
             cookie=cookie, nsid=1, sandbox=f"s{cookie}", pod=f"pod-{cookie}", name="net1", mac=f"02:aa:00:00:00:{cookie:02x}"
         )
-        self.context.set_state(grant, noted.key, sandboxes.to_record(noted))
+        self.context.set_state(grant, noted.key, attachment_records.to_record(noted))
         sandbox_id = address_leases.SandboxId(cookie=cookie, pod=noted.pod)
         self.context.set_state(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 

@@ -16,7 +16,7 @@ from drakit.core import context as contexts
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
 from drakit.testing import fake_context
-from drakit_nic import background, config, kernel_port, mock_port, port, reporting
+from drakit_nic import background, config, kernel_port, mock_port, port, reporting, tc_reconciler
 from drakit_nic import driver as nic_driver
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
@@ -36,8 +36,8 @@ class Node:
     context: fake_context.FakeContext
     intents: list[records.Record]
 
-    def reconciler(self) -> background.TcReconciler:
-        return background.TcReconciler(
+    def reconciler(self) -> tc_reconciler.TcReconciler:
+        return tc_reconciler.TcReconciler(
             self.machine,
             self.context,
             survey=self.driver.survey,
