@@ -170,7 +170,7 @@ def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, con
 
 def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, reported = polled_once(node, context)
-    node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
+    node.hardware.report_xid(uuid(node), 48, recovery=signals.RecoveryAction.RESET)
     watch.poll()
     assert reported == []
     node.hardware.reset(uuid(node))
