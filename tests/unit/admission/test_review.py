@@ -13,7 +13,7 @@ from fakes import parameters as p
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 KINDS = (p.CLAIM, p.TEMPLATE, p.CLASS)
-RULES = composition.opaque_rules(settings.Settings())
+RULES = composition.opaque_rules(settings.defaults())
 BAD = p.config(p.NIC, p.nic(mtu=20))
 
 
