@@ -123,7 +123,7 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["publish", "gpu", "--mock", "tpu-v5e-8x8"], "'gpu' has no devices of several nodes; families that have: tpu"),
+        (["publish", "gpu", "--mock", "tpu-v5e-8x8"], "'gpu' has no devices of several nodes; installed are gpu, nic, tpu"),
         (["publish", "tpu"], "TPUs are only known as mock machines yet; name one, for example tpu-v5e-8x8"),
         (["publish", "tpu", "--mock", "dgx-h100"], "dgx-h100 has no TPUs; machines with some: tpu-v5e-16x16, tpu-v5e-8x8"),
         (["publish", "tpu", "--mock", "tpu-v5e-8x8", "--set", "tpu.nodes=[a, b]"], "tpu.nodes: 2 node names for 16 nodes"),

@@ -16,11 +16,11 @@ A container gets the node's chips and the variables that TPU runtimes read:
 A node is in one slice at a time, so no two claims of a container set a variable differently.
 """
 
-import drakit
 import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
+import drakit
 from tpu_driver import machine, offer
 
 

@@ -4,9 +4,9 @@ A slice takes whole nodes, so the counter of a node is its number of chips. A co
 sets, so a slice has at most 64 nodes. Nodes that no slice connects are in separate pools, which keeps the pools small.
 """
 
-import drakit
 from collections.abc import Mapping, Sequence
 
+import drakit
 from tpu_driver import machine
 
 CHIPS = "tpus"
