@@ -27,7 +27,7 @@ from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, recla
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery
 from drakit_gpu.mig import instances, markers
-from drakit_gpu.sharing import gpu_settings, restore
+from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
 
 NAME = "gpu.drakit.dev"
@@ -337,9 +337,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
         if wanted.slot is None and "mps" not in wanted.settings:
             return
-        for event in gpu_settings.warnings(self._intents(grant.claim.uid), grant.intent):
+        for event in usage_warnings.of_claim(self._intents(grant.claim.uid), grant.intent):
             keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
-            _log.warning("claim prepared against advice", extra={**keys, "reason": event.reason, "advice": event.message})
+            _log.warning("claim prepared with a warning", extra={**keys, "reason": event.reason, "warning": event.message})
             if self._context is not None:
                 self._context.record_event(grant.claim, event)
 

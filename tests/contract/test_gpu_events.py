@@ -68,7 +68,7 @@ def test_changes_of_mig_are_events(machine: Machine) -> None:
 @pytest.mark.parametrize("action", list(signals.RecoveryAction))
 def test_the_recovery_action_of_a_gpu_stays_until_it_is_reset(machine: Machine, action: signals.RecoveryAction) -> None:
     uuid = machine.seen.gpus()[0].uuid
-    machine.hardware.report_xid(uuid, 48, asks=action)
+    machine.hardware.report_xid(uuid, 48, recovery=action)
     assert machine.seen.recovery_action(uuid) is action
     machine.hardware.reset(uuid)
     assert machine.seen.recovery_action(uuid) is signals.RecoveryAction.NONE

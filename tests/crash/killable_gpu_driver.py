@@ -263,7 +263,7 @@ def serve(life: Life, stepper: Stepper, known: inventory_cache.InventoryCache | 
             data_dir=life.folder / "data",
             boot_id=boot,
             journal=journaled,
-            notebook=journaled,
+            driver_state=journaled,
             device_locks=device_locks,
             clock=timing.SystemClock(),
         )

@@ -15,7 +15,7 @@ def main(machine: str, folder: str, owner: str, call: str, index: str, *xid: str
     gpus = mock_gpus.MockGpus(machines.Choice(name=machine, directory=pathlib.Path(folder), owner=owner))
     uuid = sorted(gpus.gpus(), key=lambda gpu: gpu.minor)[int(index)].uuid
     if call == "report_xid":
-        gpus.report_xid(uuid, int(xid[0]), asks=signals.RecoveryAction.RESET)
+        gpus.report_xid(uuid, int(xid[0]), recovery=signals.RecoveryAction.RESET)
     else:
         getattr(gpus, call)(uuid)
 

@@ -17,14 +17,14 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._entries: dict[names.ClaimUid, lifecycle.Entry] = {}
         self._lock = threading.Lock()
-        self._notes: dict[tuple[names.ClaimUid, GrantKey], dict[str, records.Record]] = {}
+        self._driver_state: dict[tuple[names.ClaimUid, GrantKey], dict[str, records.Record]] = {}
         self._taints: dict[str, dict[tuple[str, str], devices.Taint]] = {}
         self._lost: frozenset[names.ClaimUid] | None = None
 
     def lose(self, *named: names.ClaimUid) -> None:
         """Drop all entries, as when the file is unreadable but names these claims."""
         self._entries.clear()
-        self._notes.clear()
+        self._driver_state.clear()
         self._lost = frozenset(named)
 
     def lost_claims(self) -> Collection[names.ClaimUid] | None:
@@ -97,7 +97,7 @@ class MemoryJournal:
         with self._lock:
             self._after(uid, lifecycle.Move.FINISH_UNPREPARE)
             del self._entries[uid]
-            self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
+            self._driver_state = {key: kept for key, kept in self._driver_state.items() if key[0] != uid}
 
     def rebuilt_by_hand(self) -> bool:
         self._lost = None
@@ -109,18 +109,18 @@ class MemoryJournal:
             if entry is None or state not in (None, entry.state):
                 return
             del self._entries[uid]
-            self._notes = {key: kept for key, kept in self._notes.items() if key[0] != uid}
+            self._driver_state = {key: kept for key, kept in self._driver_state.items() if key[0] != uid}
 
-    def notes(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
+    def state(self, uid: names.ClaimUid, grant: GrantKey) -> Mapping[str, records.Record]:
         with self._lock:
-            return dict(self._notes.get((uid, grant), {}))
+            return dict(self._driver_state.get((uid, grant), {}))
 
-    def note(self, uid: names.ClaimUid, grant: GrantKey, key: str, record: records.Record | None) -> None:
+    def set_state(self, uid: names.ClaimUid, grant: GrantKey, key: str, record: records.Record | None) -> None:
         with self._lock:
             entry = self._entries.get(uid)
             if entry is None or entry.state is not lifecycle.State.PREPARED or grant not in {one.key for one in entry.grants}:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} has no prepared grant of {grant[2]}")
-            kept = self._notes.setdefault((uid, grant), {})
+            kept = self._driver_state.setdefault((uid, grant), {})
             kept.pop(key, None)
             if record is not None:
                 kept[key] = records.freeze_record(record)

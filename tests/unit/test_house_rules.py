@@ -101,7 +101,6 @@ LOG_KEYS = frozenset(
         # What only some lines are about.
         *(
             "address",
-            "advice",
             "alias",
             "allowed",
             "caller_pid",
@@ -162,6 +161,7 @@ LOG_KEYS = frozenset(
             "threads",
             "tls",
             "version",
+            "warning",
             "was",
             "what",
             "writes",

@@ -24,7 +24,7 @@ Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
 
 _HIDDEN = ("mock", "families", "family", "every")
-# The help of these options elsewhere is about drakit's own drivers.
+# The help of these options elsewhere is about a program that serves several families.
 _RETOLD: Mapping[str, object] = {
     "folder": Annotated[
         pathlib.Path | None,
@@ -135,7 +135,7 @@ _JOURNAL: Mapping[str, _Offered] = {
         The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
         unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing or unpreparing.
 
-        With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, notes, parameters,
+        With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, state, parameters,
         and the devices as they were allocated. Check the parameters before you share them in a bug report.""",
         example=f"journal show {_UID}",
     ),

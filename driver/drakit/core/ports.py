@@ -71,7 +71,7 @@ class Journal(Protocol):
         """Move a preparing claim to prepared, with all records and edits."""
 
     def refresh(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry]) -> None:
-        """Update all records and edits of a preparing or prepared claim; its state and notes stay."""
+        """Update all records and edits of a preparing or prepared claim; its state and the driver's state stay."""
 
     def begin_unprepare(self, uid: names.ClaimUid) -> None:
         """Move a preparing, prepared or unpreparing claim to unpreparing."""
@@ -83,14 +83,14 @@ class Journal(Protocol):
         """Delete an entry, or only one in this state, without its hardware: another claim or a running pod may use that."""
 
 
-class Notebook(Protocol):
-    """The driver's own state (drakit.journal): notes, which are deleted with their claim, and taints, which belong to a boot. Durable on return."""
+class DriverState(Protocol):
+    """The driver's own state (drakit.journal): records, which are deleted with their claim, and taints, which belong to a boot. Durable on return."""
 
-    def notes(self, uid: names.ClaimUid, grant: tuple[str, str, str, str]) -> Mapping[str, records.Record]:
-        """Return the notes of a grant (``GrantEntry.key``) by key."""
+    def state(self, uid: names.ClaimUid, grant: tuple[str, str, str, str]) -> Mapping[str, records.Record]:
+        """Return the driver's state of a grant (``GrantEntry.key``) by key."""
 
-    def note(self, uid: names.ClaimUid, grant: tuple[str, str, str, str], key: str, record: records.Record | None) -> None:
-        """Set a note, or delete it where ``record`` is None. Raises ClaimError when the grant is not prepared."""
+    def set_state(self, uid: names.ClaimUid, grant: tuple[str, str, str, str], key: str, record: records.Record | None) -> None:
+        """Store a record; None deletes it. Raises ClaimError when the grant is not prepared."""
 
     def taints(self) -> Mapping[str, Sequence[device.Taint]]:
         """Return the taints of this boot by device."""

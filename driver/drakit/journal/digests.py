@@ -38,8 +38,8 @@ def of_prepared(boot_id: str, grants: Iterable[Prepared]) -> int:
     return _digest(values)
 
 
-def of_note(position: int, key: str, record: str) -> int:
-    """Return the digest of a note. Raises UnicodeEncodeError as ``of_claim``."""
+def of_state(position: int, key: str, record: str) -> int:
+    """Return the digest of a record of the driver's state. Raises UnicodeEncodeError as ``of_claim``."""
     return _digest((position, key, record))
 
 
@@ -61,10 +61,10 @@ def check_claim(stored: tuple[int, int], claim: codec.ClaimRow, grants: Sequence
     _check(path, stored, lambda: of_claim(claim, grants))
 
 
-def check_note(stored: int, position: int, key: str, record: str, path: str) -> None:
-    """Raise UnreadableError where a note is not Unicode, or does not have its known digest."""
+def check_state(stored: int, position: int, key: str, record: str, path: str) -> None:
+    """Raise UnreadableError where a record of the driver's state is not Unicode, or does not have its known digest."""
     check_text(path, key, record)
-    _check(path, (stored,), lambda: (of_note(position, key, record),))
+    _check(path, (stored,), lambda: (of_state(position, key, record),))
 
 
 def check_text(path: str, *texts: object) -> None:

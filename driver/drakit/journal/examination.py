@@ -17,7 +17,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Sequence
 
 from drakit.core import names
-from drakit.journal import codec, digests, files, marks, quarantine, schema, sqlite, store
+from drakit.journal import codec, digests, driver_state, files, marks, quarantine, schema, sqlite, store
 
 BOOT = "boot_id"
 DRIVER = "driver"
@@ -47,7 +47,7 @@ class Damage:
     reason: str
     readable: tuple[store.Rows, ...] = ()
     lost: tuple[names.ClaimUid, ...] = ()
-    salvage: store.Salvage = dataclasses.field(default_factory=store.Salvage)
+    salvage: driver_state.Salvage = dataclasses.field(default_factory=driver_state.Salvage)
     is_served: bool = False
 
 
@@ -155,10 +155,10 @@ def _decode(database: sqlite3.Connection, reason: str, *, is_suspect: bool = Fal
     if not schema.has_tables(database):
         return None
     reading = _Reading(reason, is_suspect=is_suspect)
-    salvage = store.Salvage()
+    salvage = driver_state.Salvage()
     try:
         reading.read(database)
-        salvage = store.salvage(database)
+        salvage = driver_state.salvage(database)
     except sqlite.FAILURES as error:
         if not sqlite.is_damage(error):
             raise

@@ -113,22 +113,22 @@ def has_claims(directory: pathlib.Path) -> bool:
         return bool(store.counts(database))
 
 
-Notes = Mapping[str, records.Record]
+State = Mapping[str, records.Record]
 
 
-def entry_document(entry: lifecycle.Entry, notes: Sequence[Notes]) -> dict[str, object]:
-    """Return one claim with its grants in order, each with its notes."""
+def entry_document(entry: lifecycle.Entry, states: Sequence[State]) -> dict[str, object]:
+    """Return one claim with its grants in order, each with the driver's state."""
     return {
         "uid": entry.claim.uid,
         "namespace": entry.claim.namespace,
         "name": entry.claim.name,
         "state": entry.state.value,
         "bootID": entry.boot_id,
-        "grants": [_grant(grant, grant_notes) for grant, grant_notes in zip(entry.grants, notes, strict=True)],
+        "grants": [_grant(grant, state) for grant, state in zip(entry.grants, states, strict=True)],
     }
 
 
-def _grant(grant: lifecycle.GrantEntry, notes: Notes) -> dict[str, object]:
+def _grant(grant: lifecycle.GrantEntry, state: State) -> dict[str, object]:
     return {
         "request": grant.request,
         "pool": grant.pool,
@@ -141,6 +141,6 @@ def _grant(grant: lifecycle.GrantEntry, notes: Notes) -> dict[str, object]:
         "intent": records.thaw(grant.intent),
         "record": records.thaw(grant.record),
         "edits": None if grant.edits is None else codec.FORMAT.encode(grant.edits),
-        "notes": {key: records.thaw(note) for key, note in notes.items()},
+        "notes": {key: records.thaw(record) for key, record in state.items()},
         "snapshot": codec.FORMAT.encode(grant.device),
     }

@@ -1,9 +1,9 @@
 """Implement core.ports.Journal on SQLite.
 
-When a method returns, its change survives the death of the process. Changes on which hardware depends (``begin``, ``finish_unprepare``, notes,
-taints) also survive a power cut (see ``relax``). A method that raises has changed nothing. Commits reach the disk in order, each with all before it.
-Reads see every change that returned before, of any process. Any number of threads and processes may use one data directory; one process writes
-through one connection (``sqlite.Writer``).
+When a method returns, its change survives the death of the process. Changes on which hardware depends (``begin``, ``finish_unprepare``, the
+driver's state, taints) also survive a power cut (see ``relax``). A method that raises has changed nothing. Commits reach the disk in order, each
+with all before it. Reads see every change that returned before, of any process. Any number of threads and processes may use one data directory;
+one process writes through one connection (``sqlite.Writer``).
 """
 
 import collections
@@ -17,8 +17,7 @@ from typing import Self
 
 from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
-from drakit.journal import codec, examination, opening, quarantine, schema, sqlite, store
-from drakit.journal import store as notebook
+from drakit.journal import codec, driver_state, examination, opening, quarantine, schema, sqlite, store
 
 Quarantine = quarantine.Quarantine
 _POOL = "pool"
@@ -132,28 +131,28 @@ class Journal:
         """Delete an unpreparing claim. Raises IllegalMoveError, JournalError."""
         self._commit(lambda database: store.finish_unprepare(database, uid))
 
-    def notes(self, uid: names.ClaimUid, grant: notebook.GrantKey) -> Mapping[str, records.Record]:
-        """Return the notes of a grant by key. Raises JournalError."""
+    def state(self, uid: names.ClaimUid, grant: driver_state.GrantKey) -> Mapping[str, records.Record]:
+        """Return the driver's state of a grant by key. Raises JournalError."""
         with self._reader() as database:
-            return notebook.notes_of(database, uid, grant)
+            return driver_state.read(database, uid, grant)
 
-    def note(self, uid: names.ClaimUid, grant: notebook.GrantKey, key: str, record: records.Record | None) -> None:
-        """Set a note of a prepared grant, or delete it where ``record`` is None. Raises ClaimError when the grant is not prepared, JournalError."""
+    def set_state(self, uid: names.ClaimUid, grant: driver_state.GrantKey, key: str, record: records.Record | None) -> None:
+        """Store a record of a prepared grant; None deletes it. Raises ClaimError when the grant is not prepared, JournalError."""
         text = None if record is None else codec.dump(records.thaw(record))
-        self._commit(lambda database: notebook.set_note(database, uid, grant, key, text))
+        self._commit(lambda database: driver_state.write(database, uid, grant, key, text))
 
     def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:
         """Return the taints of this boot by device. Raises JournalError."""
         with self._reader() as database:
-            return notebook.taints(database, self.boot_id)
+            return driver_state.taints(database, self.boot_id)
 
     def taint(self, device: str, taint: hardware.Taint, *, since: datetime.datetime) -> None:
         """Add or replace a taint of a device. A taint that equals the stored one keeps its time; a new one without a time gets ``since``."""
-        self._commit(lambda database: notebook.set_taint(database, device, taint, self.boot_id, since=since))
+        self._commit(lambda database: driver_state.set_taint(database, device, taint, self.boot_id, since=since))
 
     def untaint(self, device: str, key: str) -> None:
         """Remove the taints of a key from a device, if there are any. Raises JournalError."""
-        self._commit(lambda database: notebook.remove_taints(database, device, key))
+        self._commit(lambda database: driver_state.remove_taints(database, device, key))
 
     def pool(self) -> str:
         """Return the node's own pool that a driver served here last; empty where none has. Raises JournalError."""

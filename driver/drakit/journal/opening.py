@@ -20,7 +20,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from drakit.core import errors
-from drakit.journal import codec, digests, examination, files, schema, sqlite, store
+from drakit.journal import codec, digests, driver_state, examination, files, schema, sqlite, store
 from drakit.journal import quarantine as quarantines
 from drakit.telemetry import logs
 
@@ -123,7 +123,7 @@ def _open(
             last_boot_id = schema.meta(database, examination.BOOT) or ""
             if last_boot_id != boot_id:
                 schema.set_meta(database, examination.BOOT, boot_id)
-            store.remove_other_boots(database, boot_id)
+            driver_state.remove_other_boots(database, boot_id)
             if schema.has_progress(database):
                 store.add_digests(database)
             served = quarantines.served(database)
@@ -206,7 +206,7 @@ def _write_successor(
         with sqlite.transaction(database):
             schema.upgrade(database, migrations)
             digest = sum(store.insert(database, claim, grants) for claim, grants in damage.readable)
-            store.restore(database, damage.salvage)
+            driver_state.restore(database, damage.salvage)
             if damage.is_served:
                 quarantines.set_served(database, is_served=True)
             schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))

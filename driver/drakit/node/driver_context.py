@@ -18,7 +18,7 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-NOTE_KEY_MAX = 63
+STATE_KEY_MAX = 63
 
 Grant = drivers.Grant[object]
 
@@ -80,7 +80,7 @@ class NodeDriverContext:
         data_dir: pathlib.Path,
         boot_id: str,
         journal: ports.Journal,
-        notebook: ports.Notebook,
+        driver_state: ports.DriverState,
         device_locks: ports.Locks,
         clock: ports.Clock,
     ) -> None:
@@ -92,7 +92,7 @@ class NodeDriverContext:
         self._debounce = Debounce(clock.monotonic)
         self._author = author
         self._journal = journal
-        self._notebook = notebook
+        self._driver_state = driver_state
         self._locks = device_locks
         self._clock = clock
 
@@ -115,13 +115,13 @@ class NodeDriverContext:
 
     def state(self, grant: Grant) -> Mapping[str, records.Record]:
         """Return the stored state of this grant, by key."""
-        return self._notebook.notes(grant.claim.uid, _key(grant))
+        return self._driver_state.state(grant.claim.uid, _key(grant))
 
     def set_state(self, grant: Grant, key: str, record: records.Record | None) -> None:
         """Store a record of a prepared grant durably; None deletes it. Raises ClaimError when the grant is no longer prepared."""
-        if not 0 < len(key) <= NOTE_KEY_MAX:
-            raise errors.ConfigError(f"{key!r} must have 1 to {NOTE_KEY_MAX} characters", field="note.key")
-        self._notebook.note(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
+        if not 0 < len(key) <= STATE_KEY_MAX:
+            raise errors.ConfigError(f"{key!r} must have 1 to {STATE_KEY_MAX} characters", field="state.key")
+        self._driver_state.set_state(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
 
     def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:
         """Hold device locks. Raises RuntimeError inside a verb, which holds device locks already, and LockedError once the wait is over."""
@@ -137,22 +137,22 @@ class NodeDriverContext:
         names.check_label(device, "device")
         if not self._debounce.has_lasted((device, taint.key), after):
             return
-        if not any(_is_equal(existing, taint) for existing in self._notebook.taints().get(device, ())):
-            self._notebook.taint(device, taint, since=self._clock.now().replace(microsecond=0))
+        if not any(_is_equal(existing, taint) for existing in self._driver_state.taints().get(device, ())):
+            self._driver_state.taint(device, taint, since=self._clock.now().replace(microsecond=0))
             _log.info("taint added", device=device, key=taint.key, effect=taint.effect.value)
             self._taints_changed()
 
     def untaint(self, device: str, key: str) -> None:
         """Remove this key's taints from the published device."""
         self._debounce.clear((device, key))
-        if any(existing.key == key for existing in self._notebook.taints().get(device, ())):
-            self._notebook.untaint(device, key)
+        if any(existing.key == key for existing in self._driver_state.taints().get(device, ())):
+            self._driver_state.untaint(device, key)
             _log.info("taint removed", device=device, key=key)
             self._taints_changed()
 
     def taints(self) -> Mapping[str, Sequence[devices.Taint]]:
         """Return the taints added in this boot and not removed, by device."""
-        return self._notebook.taints()
+        return self._driver_state.taints()
 
     def report_health(self, report: context.HealthReport, *, after: float = 0.0) -> None:
         """Report a device's health to the kubelet; a fault only once it has lasted for ``after`` seconds."""

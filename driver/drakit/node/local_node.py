@@ -125,7 +125,7 @@ class LocalNode:
             data_dir=folders.home,
             boot_id=spec.identity.boot_id,
             journal=self.journal,
-            notebook=self.journal,
+            driver_state=self.journal,
             device_locks=device_locks,
             clock=timing.SystemClock(),
         )

@@ -29,7 +29,7 @@ TaintsByDevice = Mapping[str, Sequence[drakit.Taint]]
 _TEXTS: Mapping[str, str] = {
     ECC: "an uncorrectable memory error",
     LOST: "the GPU does not answer any more",
-    RECOVERY: "the GPU asks for the recovery action",
+    RECOVERY: "the GPU requests the recovery action",
     FABRIC: "the GPU cannot use the NVLink fabric:",
     CHANGED: "the hardware changed under the claim",
 }
@@ -55,14 +55,14 @@ class HealthPolicy:
 class Observation:
     """The result of polling a GPU: its recovery action (None: not reported), and the places of its instances.
 
-    ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``mild`` marks an error that programs on the GPU
-    may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not all be read. ``changes`` are what
+    ``error`` is the error of a lost GPU, ``fabric`` the reason why it cannot use the NVLink fabric. ``transient`` marks an error that programs on the
+    GPU may survive. ``partial`` marks a GPU that answers, but whose recovery action, fabric or instances could not all be read. ``changes`` are what
     others changed under prepared claims, by the anchor of the claim's device. ``unchecked`` are anchors whose claims could not be checked.
     """
 
     lost: bool = False
     error: str = ""
-    mild: bool = False
+    transient: bool = False
     partial: bool = False
     action: signals.RecoveryAction | None = None
     fabric: str = ""
@@ -71,7 +71,7 @@ class Observation:
     unchecked: frozenset[str] = frozenset()
 
     @property
-    def asks(self) -> bool:
+    def requests_recovery(self) -> bool:
         """Whether the GPU requests a recovery action."""
         return self.action not in {None, signals.RecoveryAction.NONE}
 
@@ -80,8 +80,8 @@ class Observation:
 class Fault:
     """A current fault. ``minor`` is the GPU's; ``spot`` is set where the fault is confined to the instance at that place.
 
-    ``since`` is when the fault began, ``last`` when a poll last confirmed it, ``well_since`` when the GPU was healthy again. ``asked`` and ``away``
-    are whether, since then, the GPU requested a recovery action or was lost.
+    ``since`` is when the fault began, ``last`` when a poll last confirmed it, ``well_since`` when the GPU was healthy again. ``recovery_requested``
+    and ``was_lost`` are whether, since then, the GPU requested a recovery action or was lost.
     """
 
     anchor: str
@@ -93,8 +93,8 @@ class Fault:
     since: float
     last: float | None = None
     spot: Spot | None = None
-    asked: bool = False
-    away: bool = False
+    recovery_requested: bool = False
+    was_lost: bool = False
     well_since: float | None = None
 
     @property
@@ -135,10 +135,10 @@ def from_memory_error(anchor: str, now: float) -> Fault:
     return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], fatal=False, since=now, spot=spot)
 
 
-def with_last_observation(fault: Fault, standing: Iterable[Fault]) -> Fault:
+def with_last_observation(fault: Fault, current: Iterable[Fault]) -> Fault:
     """Return an event's fault with the state of its GPU at the last poll: an event can arrive after the poll that shows its effect."""
-    shown = {other.kind for other in standing if other.minor == fault.minor and other.well_since is None}
-    return dataclasses.replace(fault, asked=RECOVERY in shown, away=LOST in shown)
+    shown = {other.kind for other in current if other.minor == fault.minor and other.well_since is None}
+    return dataclasses.replace(fault, recovery_requested=RECOVERY in shown, was_lost=LOST in shown)
 
 
 def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fault, ...]:
@@ -146,12 +146,21 @@ def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fau
     shown: list[Fault] = []
     if observed.lost:
         text = f"{_TEXTS[LOST]} ({observed.error})" if observed.error else _TEXTS[LOST]
-        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.mild, since=now))
-    if observed.asks and observed.action is not None:
-        asked = observed.action.value
-        text = f"{_TEXTS[RECOVERY]} {asked}"
+        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.transient, since=now))
+    if observed.requests_recovery and observed.action is not None:
+        action = observed.action.value
+        text = f"{_TEXTS[RECOVERY]} {action}"
         shown.append(
-            Fault(anchor=gpu_anchor(minor), minor=minor, kind=RECOVERY, value=asked, text=text, fatal=False, since=now, asked=True)
+            Fault(
+                anchor=gpu_anchor(minor),
+                minor=minor,
+                kind=RECOVERY,
+                value=action,
+                text=text,
+                fatal=False,
+                since=now,
+                recovery_requested=True,
+            )
         )
     if observed.fabric:
         text = f"{_TEXTS[FABRIC]} {observed.fabric}"
@@ -161,9 +170,9 @@ def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fau
     return tuple(shown)
 
 
-def merged(standing: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
+def merged(current: Iterable[Fault], fresh: Iterable[Fault]) -> tuple[Fault, ...]:
     """Return all faults. A repeated fault continues the existing one, which no longer counts as healthy."""
-    by_key = {fault.key: fault for fault in standing}
+    by_key = {fault.key: fault for fault in current}
     for repeated in fresh:
         before = by_key.get(repeated.key)
         by_key[repeated.key] = repeated if before is None else _again(before, repeated)
@@ -174,12 +183,16 @@ def updated(fault: Fault, observed: Observation, policy: HealthPolicy, now: floa
     """Return the fault after a poll of its GPU; None when it has cleared. A GPU that was healthy in between counts as newly lost."""
     if fault.anchor in observed.unchecked if fault.kind == CHANGED else observed.partial and fault.kind != LOST:
         return fault
-    after = dataclasses.replace(fault, asked=fault.asked or observed.asks, away=fault.away or observed.lost)
+    after = dataclasses.replace(
+        fault, recovery_requested=fault.recovery_requested or observed.requests_recovery, was_lost=fault.was_lost or observed.lost
+    )
     if not _is_well(after, observed):
         is_lost_again = after.kind == LOST and after.well_since is not None
         return dataclasses.replace(after, since=now if is_lost_again else after.since, well_since=None)
     well_since = now if after.well_since is None else after.well_since
-    known_to_pass = after.asked or after.away or after.kind in {LOST, RECOVERY, FABRIC, CHANGED} or _is_gone(after, observed)
+    known_to_pass = (
+        after.recovery_requested or after.was_lost or after.kind in {LOST, RECOVERY, FABRIC, CHANGED} or _is_gone(after, observed)
+    )
     if now - well_since >= (policy.settle if known_to_pass else policy.hold):
         return None
     return dataclasses.replace(after, well_since=well_since)
@@ -219,10 +232,10 @@ def from_taints(put: TaintsByDevice, prefix: str, policy: HealthPolicy, now: flo
 
 def with_taints(offered: drakit.Inventory, put: TaintsByDevice, prefix: str) -> drakit.Inventory:
     """Return the inventory with the taints of all anchors on the devices that they affect."""
-    standing = health_taints(put, prefix)
-    if not standing:
+    fault_taints = health_taints(put, prefix)
+    if not fault_taints:
         return offered
-    return dataclasses.replace(offered, devices=tuple(_tainted(device, standing) for device in offered.devices))
+    return dataclasses.replace(offered, devices=tuple(_tainted(device, fault_taints) for device in offered.devices))
 
 
 def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, drakit.HealthReport]:
@@ -236,7 +249,7 @@ def reports(faults: Collection[Fault], used: Iterable[str]) -> dict[str, drakit.
 
 
 def _again(before: Fault, fresh: Fault) -> Fault:
-    """Return an existing fault that a poll shows again. The time of a lost GPU restarts where its error becomes fatal or mild."""
+    """Return an existing fault that a poll shows again. The time of a lost GPU restarts where its error becomes fatal or transient."""
     after = dataclasses.replace(before, value=fresh.value, text=fresh.text, last=fresh.since, well_since=None)
     if before.kind != LOST or before.fatal == fresh.fatal:
         return after
@@ -261,7 +274,7 @@ def _is_well(fault: Fault, observed: Observation) -> bool:
         return True
     if fault.kind == FABRIC:
         return not observed.fabric
-    return fault.away if observed.action is None else not observed.asks
+    return fault.was_lost if observed.action is None else not observed.requests_recovery
 
 
 def _is_gone(fault: Fault, observed: Observation) -> bool:
@@ -291,12 +304,21 @@ def _restored(device: str, kind: str, taint: drakit.Taint, policy: HealthPolicy,
             return None
         fatal, text = xid.gravity is xids.Gravity.FATAL, f"Xid {xid.number}: {xid.text}"
     return Fault(
-        anchor=device, minor=minor, kind=kind, value=taint.value, text=text, fatal=fatal, since=since, last=now, spot=spot, asked=True
+        anchor=device,
+        minor=minor,
+        kind=kind,
+        value=taint.value,
+        text=text,
+        fatal=fatal,
+        since=since,
+        last=now,
+        spot=spot,
+        recovery_requested=True,
     )
 
 
-def _tainted(device: drakit.Device, standing: TaintsByDevice) -> drakit.Device:
-    affecting = [taint for anchor, anchor_taints in standing.items() if affects(anchor, device.name) for taint in anchor_taints]
+def _tainted(device: drakit.Device, fault_taints: TaintsByDevice) -> drakit.Device:
+    affecting = [taint for anchor, anchor_taints in fault_taints.items() if affects(anchor, device.name) for taint in anchor_taints]
     if not affecting:
         return device
     by_key = {(taint.key, taint.effect): taint for taint in reversed(affecting)}

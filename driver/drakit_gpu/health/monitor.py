@@ -110,10 +110,10 @@ class HealthMonitor:
             self._claimed.load()
         observations = self._observe()
         self._lost = frozenset(minor for minor, observation in observations.items() if observation.lost)
-        standing = (self._updated(fault, observations, now) for fault in self._faults)
+        updated = (self._updated(fault, observations, now) for fault in self._faults)
         fresh = [fault for minor, observation in observations.items() for fault in faults.from_observation(minor, observation, now)]
         self._log_new(fresh)
-        self._faults = faults.merged((fault for fault in standing if fault is not None), fresh)
+        self._faults = faults.merged((fault for fault in updated if fault is not None), fresh)
         if self._lost != lost or self._repartitioned:
             self._maybe_lost_settings |= {
                 gpu.uuid for gpu in self._gpus.values() if gpu.uuid in self._repartitioned and not self._has_mig(gpu)
@@ -179,7 +179,7 @@ class HealthMonitor:
                 observations[minor] = observation
         if any(not observation.lost for observation in observations.values()):
             return observations | {
-                minor: faults.Observation(lost=True, mild=True, error=str(unknown)) for minor, unknown in unclear.items()
+                minor: faults.Observation(lost=True, transient=True, error=str(unknown)) for minor, unknown in unclear.items()
             }
         for minor, unknown in unclear.items():
             _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
@@ -233,7 +233,7 @@ class HealthMonitor:
             return faults.Observation(action=signals.RecoveryAction.RESET, unchecked=self._claimed_anchors(gpu))
         if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None
-        return faults.Observation(lost=True, mild=error.code in _TRANSIENT, error=str(error))
+        return faults.Observation(lost=True, transient=error.code in _TRANSIENT, error=str(error))
 
     def _has_mig(self, gpu: port.Gpu) -> bool:
         """Return whether MIG mode was on at the last poll. A GPU in MIG mode has no settings to lose."""
@@ -243,7 +243,9 @@ class HealthMonitor:
     def _report_lost_settings(self, observations: dict[int, faults.Observation]) -> None:
         """Report the GPUs that answer and may have lost their settings, also those that were lost or needed a recovery action at the last poll."""
         healthy = {
-            minor for minor, observation in observations.items() if not (observation.lost or observation.partial or observation.asks)
+            minor
+            for minor, observation in observations.items()
+            if not (observation.lost or observation.partial or observation.requests_recovery)
         }
         back = {gpu.uuid for minor, gpu in self._gpus.items() if minor in healthy & self._unhealthy}
         self._unhealthy = frozenset(self._gpus.keys() - healthy)
@@ -297,7 +299,7 @@ class HealthMonitor:
         return gpu_devices.partition_name(gpu, partitioning.Partition(profile=profiles[instance.profile_id], placement=instance.placement))
 
     def _add(self, fault: faults.Fault) -> None:
-        is_new = fault.key not in {standing.key for standing in self._faults}
+        is_new = fault.key not in {existing.key for existing in self._faults}
         self._log_new([fault])
         self._faults = faults.merged(self._faults, [faults.with_last_observation(fault, self._faults)])
         if is_new:
@@ -321,19 +323,19 @@ class HealthMonitor:
     def _publish(self, now: float) -> None:
         """Set the taints and health reports of the current faults."""
         wanted = faults.taints(self._faults, self._prefix, self._policy, now)
-        standing = faults.health_taints(self._context.taints(), self._prefix)
+        existing = faults.health_taints(self._context.taints(), self._prefix)
         changed = [
-            self._update_taints(device, wanted.get(device, ()), standing.get(device, ()))
-            for device in sorted(wanted.keys() | standing.keys())
+            self._update_taints(device, wanted.get(device, ()), existing.get(device, ()))
+            for device in sorted(wanted.keys() | existing.keys())
         ]
         if any(changed):
             self._context.rediscover()
         if self._faults or self._reported:
             self._report_health()
 
-    def _update_taints(self, device: str, wanted: Sequence[drakit.Taint], standing: Sequence[drakit.Taint]) -> bool:
+    def _update_taints(self, device: str, wanted: Sequence[drakit.Taint], existing: Sequence[drakit.Taint]) -> bool:
         """Set a device's taints; return whether any changed."""
-        present = {(taint.key, taint.effect, taint.value) for taint in standing}
+        present = {(taint.key, taint.effect, taint.value) for taint in existing}
         surplus = {key for key, effect, _ in present if (key, effect) not in {(taint.key, taint.effect) for taint in wanted}}
         missing = [taint for taint in wanted if taint.key in surplus or (taint.key, taint.effect, taint.value) not in present]
         for key in sorted(surplus):

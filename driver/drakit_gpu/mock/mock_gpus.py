@@ -244,11 +244,11 @@ class MockGpus(port.GpuPort):
         xid: int,
         *,
         instance_id: int | None = None,
-        asks: signals.RecoveryAction = signals.RecoveryAction.NONE,
+        recovery: signals.RecoveryAction = signals.RecoveryAction.NONE,
     ) -> None:
-        """Report an Xid of the GPU or of one of its instances. The GPU requests action ``asks`` until it is reset."""
-        if asks is not signals.RecoveryAction.NONE:
-            self._change(gpu, lambda now: (dataclasses.replace(now, recovery=asks), None))
+        """Report an Xid of the GPU or of one of its instances. The GPU requests the action ``recovery`` until it is reset."""
+        if recovery is not signals.RecoveryAction.NONE:
+            self._change(gpu, lambda now: (dataclasses.replace(now, recovery=recovery), None))
         self._emit(gpu, signals.EventKind.XID, xid=xid, instance_id=instance_id)
 
     def lose(self, gpu: port.GpuUuid) -> None:

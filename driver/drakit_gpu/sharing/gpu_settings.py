@@ -4,37 +4,14 @@ Plan chooses them and stores them in the intent, prepare applies them, and unpre
 
 A GPU has one time slice and one compute mode for all its users. So all claims that share a GPU must request the same ones. Each intent keeps the
 compute mode that the first claim found, and the last claim to leave restores it. Admin access changes nothing. A reboot clears all settings.
-
-A claim whose devices one container cannot use together gets a warning, once, with its last device. A CUDA process sees one MIG device (MIG user
-guide). An MPS daemon serves one grant, and a container reaches one daemon: the mounts of a second daemon replace those of the first.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 import drakit
 from drakit_gpu import config, identity, port, share_policy
-
-_MIG = "The claim has several MIG devices; CUDA sees only one of them in each process, so give each container one."
-_MPS = (
-    "The claim has several devices with MPS daemons of their own; a container reaches only one daemon, so give each container one device."
-)
-
-
-def warnings(intents: Iterable[drakit.Record], mine: drakit.Record) -> Iterator[drakit.Event]:
-    """Return the warnings for the grant of intent ``mine``; ``intents`` are those of its claim's grants, including it."""
-    claim_intents = list(intents)
-    for reason, message, key in (("SeveralMigDevices", _MIG, "profile"), ("SeveralMpsDaemons", _MPS, "mps")):
-        matching = [intent for intent in claim_intents if _has(intent, key)]
-        if len(matching) > 1 and max(matching, key=lambda intent: str(intent.get("holder", ""))) == mine:
-            yield drakit.Event(reason=reason, message=message)
-
-
-def _has(intent: drakit.Record, key: str) -> bool:
-    settings = intent.get("settings")
-    return key in intent or (isinstance(settings, Mapping) and key in settings)
-
 
 Grant = drakit.Grant[config.AnyConfig]
 

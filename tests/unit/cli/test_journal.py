@@ -46,7 +46,7 @@ def test_a_claim_is_shown_with_every_stored_field(prepared: command_line.Command
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:
         entry = memory.entry(names.ClaimUid(command_line.UID))
         assert entry is not None
-        memory.note(entry.claim.uid, entry.grants[0].key, "seen", {"by": ["me"]})
+        memory.set_state(entry.claim.uid, entry.grants[0].key, "seen", {"by": ["me"]})
     shown = yaml.safe_load(asked(prepared, "show", command_line.UID).out)
     (grant,) = shown["grants"]
     assert (shown["name"], shown["state"], grant["device"]) == ("claim", "prepared", "gpu-0-mig-3g20gb-9-0")

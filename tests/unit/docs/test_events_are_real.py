@@ -19,7 +19,7 @@ from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
 from drakit_gpu.health import faults
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu.sharing import usage_warnings
 from drakit_nic.attach import collector
 from fakes import driver_process, forked_cli, waits
 from unit.docs import markdown
@@ -128,7 +128,7 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
     assert re.split(r" {2,}", head) == ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     shown = [tuple(re.split(r" {2,}", line)[1:]) for line in lines]
     texts = {
-        "SeveralMpsDaemons": gpu_settings._MPS,
+        "SeveralMpsDaemons": usage_warnings._MPS,
         "ShareNotAttached": collector._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=collector.GRACE),
         held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",
         held_devices.WITHHELD_EVENT_REASON: f"pci-0000-0c-00-0: eth2 has an address of the host{held_devices._KEPT}",

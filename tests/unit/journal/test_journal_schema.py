@@ -71,7 +71,7 @@ def test_a_file_of_every_released_version_opens_and_works(fixture: pathlib.Path,
 def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) -> None:
     shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
-        assert memory.notes(samples.uid(1), samples.rich_grant().key) == {"address": {"mac": "02:00:00:00:00:01"}}
+        assert memory.state(samples.uid(1), samples.rich_grant().key) == {"address": {"mac": "02:00:00:00:00:01"}}
         (taint,) = memory.taints()["gpu-1"]
         assert (taint.key, taint.value, taint.effect, taint.time_added) == ("example.com/hot", "yes", device.TaintEffect.NO_EXECUTE, SINCE)
 
@@ -89,7 +89,7 @@ def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_cla
         assert memory.quarantine is None
         memory.begin(samples.entry(1, samples.rich_grant()))
         memory.complete(samples.uid(1), [samples.rich_grant()], samples.BOOT)
-        assert memory.notes(samples.uid(1), samples.rich_grant().key) == {}
+        assert memory.state(samples.uid(1), samples.rich_grant().key) == {}
 
 
 def migrated(path: pathlib.Path, *more: schema.Migration) -> None:

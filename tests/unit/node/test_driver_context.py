@@ -37,7 +37,7 @@ class ContextSetup:
             data_dir=home,
             boot_id=self.world.boot_id,
             journal=self.world.journal,
-            notebook=self.world.journal,
+            driver_state=self.world.journal,
             device_locks=self.world.device_locks,
             clock=self.clock,
         )

@@ -48,8 +48,8 @@ class Opened:
 
     def document(self, entry: lifecycle.Entry) -> dict[str, object]:
         """Return everything that the journal has of one claim."""
-        notes = [self.memory.notes(entry.claim.uid, kept.key) for kept in entry.grants]
-        return {"driver": self.family.spec.driver_name, **inspection.entry_document(entry, notes)}
+        states = [self.memory.state(entry.claim.uid, kept.key) for kept in entry.grants]
+        return {"driver": self.family.spec.driver_name, **inspection.entry_document(entry, states)}
 
 
 @app.command()
@@ -66,7 +66,7 @@ def show(
     The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
     unpreparing. The kubelet's next call, or the next start of the driver, completes a claim that is preparing or unpreparing.
 
-    With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, notes, parameters, and
+    With a UID, or with -o yaml or json, it prints everything that the journal has of a claim: intents, records, CDI edits, state, parameters, and
     the devices as they were allocated. Check the parameters before you share them in a bug report.
 
     [bold]Examples[/bold]

@@ -253,7 +253,7 @@ def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
         with local_node.LocalNode.open(family.spec, family.folders, views.Nowhere()) as opened:
             is_started = isinstance(opened.author, advanced.Removable)
             if is_started:
-                # The driver reads its notes of moved interfaces when it starts.
+                # The driver reads its state of moved interfaces when it starts.
                 opened.author.start(opened.context)
             try:
                 yield from _undone(opened)

@@ -75,7 +75,7 @@ def test_a_fault_is_published_kept_over_a_restart_and_taken_back(running: Runnin
     assert waits.eventually(lambda: running.effects(part) == set())
     running.hardware.lose(first)
     assert waits.eventually(lambda: running.effects(part) == running.effects(whole) == lost)
-    running.hardware.report_xid(second, 63, asks=signals.RecoveryAction.DRAIN_AND_RESET)
+    running.hardware.report_xid(second, 63, recovery=signals.RecoveryAction.DRAIN_AND_RESET)
     assert waits.eventually(lambda: running.effects(other) == asked)
     running.stop()
     running.start()

@@ -46,10 +46,10 @@ class MonitoredNode:
         return self.watch
 
     def report_xid(
-        self, gpu: int, xid: int, *, instance_id: int | None = None, asks: signals.RecoveryAction = signals.RecoveryAction.NONE
+        self, gpu: int, xid: int, *, instance_id: int | None = None, recovery: signals.RecoveryAction = signals.RecoveryAction.NONE
     ) -> None:
         uuid = self.gpus[gpu]
-        self.node.hardware.report_xid(uuid, xid, instance_id=instance_id, asks=asks)
+        self.node.hardware.report_xid(uuid, xid, instance_id=instance_id, recovery=recovery)
         self.watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.XID, xid=xid, instance_id=instance_id))
 
     def after(self, seconds: float) -> None:
@@ -83,7 +83,7 @@ def numbers(gravity: xids.Gravity) -> list[int]:
 
 
 def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(monitored: MonitoredNode) -> None:
-    monitored.report_xid(1, 48, asks=RESET)
+    monitored.report_xid(1, 48, recovery=RESET)
     monitored.after(0)
     assert monitored.tainted() == monitored.names(1)
     assert len(monitored.tainted()) == 26, "all partitions and the whole GPU"
@@ -100,7 +100,7 @@ def test_an_xid_caused_by_a_program_taints_no_gpu(monitored: MonitoredNode, numb
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
 def test_only_a_fatal_fault_evicts_pods_and_only_after_a_delay(monitored: MonitoredNode, number: int) -> None:
-    monitored.report_xid(0, number, asks=RESET)
+    monitored.report_xid(0, number, recovery=RESET)
     first = ("xid", str(number), NO_SCHEDULE)
     monitored.after(4.9)
     assert first in monitored.shown("gpu-0")
@@ -121,7 +121,7 @@ def test_settings_can_turn_evictions_off_and_ignore_more_xids(tmp_path: pathlib.
 
 
 def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(monitored: MonitoredNode) -> None:
-    monitored.report_xid(0, 79, asks=RESET)
+    monitored.report_xid(0, 79, recovery=RESET)
     for number in (13, 48, 31, 74, *[79] * 50):
         monitored.report_xid(0, number)
     changes = monitored.context.rediscoveries
@@ -132,7 +132,7 @@ def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(monitored
 
 
 def test_a_fault_clears_only_when_the_recovery_action_is_done(monitored: MonitoredNode) -> None:
-    monitored.report_xid(0, 95, asks=RESET)
+    monitored.report_xid(0, 95, recovery=RESET)
     monitored.after(600)
     assert monitored.shown("gpu-0")
     monitored.node.hardware.reset(monitored.gpus[0])
@@ -146,7 +146,7 @@ def test_a_fault_clears_only_when_the_recovery_action_is_done(monitored: Monitor
 
 def test_a_gpu_that_is_healthy_only_briefly_stays_tainted(monitored: MonitoredNode) -> None:
     for _ in range(5):
-        monitored.report_xid(0, 48, asks=RESET)
+        monitored.report_xid(0, 48, recovery=RESET)
         monitored.after(4)
         monitored.node.hardware.reset(monitored.gpus[0])
         monitored.after(4)
@@ -199,7 +199,7 @@ def test_faults_last_until_the_reset_in_any_order_of_observations(monitored: Mon
         monitored.watch.handle_event(signals.Event(gpu=uuid, kind=signals.EventKind.DOUBLE_BIT_ECC))
 
     acts: Mapping[str, Callable[[], object]] = {
-        "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.report_xid(uuid, 154, asks=RESET),
+        "trouble": lambda: hardware.lose(uuid) if trouble == "gpu-lost" else hardware.report_xid(uuid, 154, recovery=RESET),
         "events": events,
         "look": monitored.watch.poll,
         "reset": lambda: hardware.reset(uuid),
@@ -241,7 +241,7 @@ def test_an_xid_of_a_lost_gpu_clears_even_without_recovery_actions(monitored: Mo
 
 
 def test_an_xid_after_a_reset_is_a_new_fault(monitored: MonitoredNode) -> None:
-    monitored.node.hardware.report_xid(monitored.gpus[0], 154, asks=RESET)
+    monitored.node.hardware.report_xid(monitored.gpus[0], 154, recovery=RESET)
     monitored.after(1)
     monitored.node.hardware.reset(monitored.gpus[0])
     monitored.after(1)
@@ -255,8 +255,8 @@ def test_an_xid_after_a_reset_is_a_new_fault(monitored: MonitoredNode) -> None:
 
 
 def test_faults_survive_a_restart_and_are_compared_with_the_hardware(monitored: MonitoredNode) -> None:
-    monitored.report_xid(0, 79, asks=RESET)
-    monitored.report_xid(1, 48, asks=RESET)
+    monitored.report_xid(0, 79, recovery=RESET)
+    monitored.report_xid(1, 48, recovery=RESET)
     monitored.after(5)
     before = monitored.shown("gpu-0")
     monitored.node.hardware.reset(monitored.gpus[1])
@@ -267,7 +267,7 @@ def test_faults_survive_a_restart_and_are_compared_with_the_hardware(monitored: 
 
 
 def test_a_reboot_clears_all_faults(monitored: MonitoredNode) -> None:
-    monitored.report_xid(0, 79, asks=RESET)
+    monitored.report_xid(0, 79, recovery=RESET)
     monitored.after(5)
     monitored.context.reboot("boot-2")
     monitored.node.hardware.reset(monitored.gpus[0])
@@ -328,7 +328,7 @@ def test_an_xid_of_an_instance_taints_its_partition_alone_and_ends_with_it(monit
     name = "gpu-0-mig-2g10gb-14-4"
     monitored.node.prepare(name)
     (instance,) = monitored.node.hardware.gpu_instances(monitored.gpus[0])
-    monitored.report_xid(0, 48, instance_id=instance.id, asks=signals.RecoveryAction.NONE)
+    monitored.report_xid(0, 48, instance_id=instance.id, recovery=signals.RecoveryAction.NONE)
     monitored.after(30)
     assert monitored.tainted() == {name}
     monitored.restart()
@@ -371,7 +371,7 @@ def test_devices_in_use_are_reported_to_the_kubelet_and_in_events(monitored: Mon
     monitored.report_xid(0, 31)
     assert monitored.context.health_of(name) is None
     assert [event.message for _, event in monitored.context.events] == [f"{name}: Xid 31: a memory page fault."]
-    monitored.report_xid(0, 79, asks=RESET)
+    monitored.report_xid(0, 79, recovery=RESET)
     monitored.report_xid(1, 48)
     monitored.after(1)
     result = monitored.context.health_of(name)
@@ -402,7 +402,7 @@ def test_added_and_removed_gpus_and_a_driver_reload_are_published(monitored: Mon
 
 
 def test_removing_a_gpu_removes_its_faults(monitored: MonitoredNode) -> None:
-    monitored.report_xid(1, 79, asks=RESET)
+    monitored.report_xid(1, 79, recovery=RESET)
     monitored.after(5)
     monitored.node.hardware.unplug(monitored.gpus[1])
     monitored.after(5)

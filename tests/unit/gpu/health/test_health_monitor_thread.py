@@ -70,7 +70,7 @@ def listening(hardware: mock_gpus.MockGpus, context: fake_context.FakeContext) -
     uuid = hardware.gpus()[0].uuid
     deadline = time.monotonic() + waits.SECONDS
     while "gpu-0" not in tainted(context) and time.monotonic() < deadline:
-        hardware.report_xid(uuid, 79, asks=signals.RecoveryAction.RESET)
+        hardware.report_xid(uuid, 79, recovery=signals.RecoveryAction.RESET)
         with context.updated:
             context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
 

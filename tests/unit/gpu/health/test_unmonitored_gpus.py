@@ -88,7 +88,7 @@ def test_a_polled_fault_is_a_taint_and_missing_events_are_none(
 ) -> None:
     assert eventually_monitored(serving)
     assert not context.taints()
-    hardware.report_xid(second(hardware), 48, asks=signals.RecoveryAction.RESET)
+    hardware.report_xid(second(hardware), 48, recovery=signals.RecoveryAction.RESET)
     with context.updated:
         assert context.updated.wait_for(lambda: context.taints().get("gpu-1"), waits.SECONDS)
     assert [taint.key for taint in context.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]

@@ -157,7 +157,7 @@ def test_the_watch_continues_in_a_new_session(gpus: nvml.NvmlGpus, library: Guar
             gpus.renew()
         deadline = time.monotonic() + waits.SECONDS
         while "gpu-0" not in context.taints() and time.monotonic() < deadline:
-            library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, asks=signals.RecoveryAction.RESET)
+            library.hardware.report_xid(library.hardware.gpus()[0].uuid, 79, recovery=signals.RecoveryAction.RESET)
             with context.updated:
                 context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
     assert "gpu-0" in context.taints()

@@ -170,7 +170,7 @@ def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, con
 
 def test_a_recovery_without_an_event_is_detected_by_polling(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, reported = polled_once(node, context)
-    node.hardware.report_xid(uuid(node), 48, asks=signals.RecoveryAction.RESET)
+    node.hardware.report_xid(uuid(node), 48, recovery=signals.RecoveryAction.RESET)
     watch.poll()
     assert reported == []
     node.hardware.reset(uuid(node))

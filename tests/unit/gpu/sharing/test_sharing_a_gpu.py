@@ -269,8 +269,8 @@ def test_what_one_container_cannot_use_together_is_warned_of_once(
         for grant in planned:
             node.driver.prepare(grant)
     (line,) = map(vars, caplog.records)
-    assert line["msg"] == "claim prepared against advice"
-    assert said in line["advice"]
+    assert line["msg"] == "claim prepared with a warning"
+    assert said in line["warning"]
     assert (line["claim"], line["claim_uid"]) == (str(grants[0].claim), "a")
     node.recover()
 

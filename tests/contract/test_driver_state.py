@@ -1,4 +1,4 @@
-"""What every ``ports.Notebook`` keeps: notes as long as their grant is prepared, taints as long as the boot. On the fake and on the real journal."""
+"""What every ``ports.DriverState`` keeps: records as long as their grant is prepared, taints as long as the boot. Fake and real journal."""
 
 import datetime
 import pathlib
@@ -17,8 +17,8 @@ LATER = NOON + datetime.timedelta(hours=1)
 HOT = device.Taint(key="example.com/hot", effect=device.TaintEffect.NO_EXECUTE)
 
 
-class Memory(ports.Journal, ports.Notebook, Protocol):
-    """A journal with its notes and taints."""
+class Memory(ports.Journal, ports.DriverState, Protocol):
+    """A journal with the driver's state and taints."""
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -40,30 +40,30 @@ def prepared(memory: Memory, number: int, *grants: lifecycle.GrantEntry) -> life
 def test_a_state_value_is_stored_by_grant_and_key_and_replaced(memory: Memory) -> None:
     one, other = samples.grant("a", "gpu-0"), samples.grant("b", "gpu-1")
     prepared(memory, 1, one, other)
-    memory.note(samples.uid(1), one.key, "address", {"mac": "02:00:00:00:00:01", "tries": [1, 2]})
-    memory.note(samples.uid(1), one.key, "seen", {})
-    memory.note(samples.uid(1), one.key, "address", {"mac": "02:00:00:00:00:02"})
-    assert memory.notes(samples.uid(1), one.key) == {"address": {"mac": "02:00:00:00:00:02"}, "seen": {}}
-    assert memory.notes(samples.uid(1), other.key) == {}
+    memory.set_state(samples.uid(1), one.key, "address", {"mac": "02:00:00:00:00:01", "tries": [1, 2]})
+    memory.set_state(samples.uid(1), one.key, "seen", {})
+    memory.set_state(samples.uid(1), one.key, "address", {"mac": "02:00:00:00:00:02"})
+    assert memory.state(samples.uid(1), one.key) == {"address": {"mac": "02:00:00:00:00:02"}, "seen": {}}
+    assert memory.state(samples.uid(1), other.key) == {}
 
 
 def test_setting_a_value_to_none_removes_it_and_a_missing_one_is_no_error(memory: Memory) -> None:
     grant = prepared(memory, 1)
-    memory.note(samples.uid(1), grant.key, "a", {"x": 1})
-    memory.note(samples.uid(1), grant.key, "a", None)
-    memory.note(samples.uid(1), grant.key, "never", None)
-    assert memory.notes(samples.uid(1), grant.key) == {}
+    memory.set_state(samples.uid(1), grant.key, "a", {"x": 1})
+    memory.set_state(samples.uid(1), grant.key, "a", None)
+    memory.set_state(samples.uid(1), grant.key, "never", None)
+    assert memory.state(samples.uid(1), grant.key) == {}
 
 
 def test_values_end_with_their_claim_and_the_next_claim_has_none(memory: Memory) -> None:
     grant = prepared(memory, 1)
-    memory.note(samples.uid(1), grant.key, "a", {"x": 1})
+    memory.set_state(samples.uid(1), grant.key, "a", {"x": 1})
     memory.begin_unprepare(samples.uid(1))
     memory.finish_unprepare(samples.uid(1))
-    assert memory.notes(samples.uid(1), grant.key) == {}
+    assert memory.state(samples.uid(1), grant.key) == {}
     prepared(memory, 1)
     prepared(memory, 2)
-    assert memory.notes(samples.uid(1), grant.key) == memory.notes(samples.uid(2), grant.key) == {}
+    assert memory.state(samples.uid(1), grant.key) == memory.state(samples.uid(2), grant.key) == {}
 
 
 def test_a_claim_that_is_not_prepared_stores_no_value(memory: Memory) -> None:
@@ -74,11 +74,11 @@ def test_a_claim_that_is_not_prepared_stores_no_value(memory: Memory) -> None:
         elif step == "unpreparing":
             memory.begin_unprepare(samples.uid(1))
         with pytest.raises(errors.ClaimError) as raised:
-            memory.note(samples.uid(1), grant.key, "a", {"x": 1})
+            memory.set_state(samples.uid(1), grant.key, "a", {"x": 1})
         assert raised.value.fault is errors.ClaimFault.NOT_FOUND
     prepared(memory, 2)
     with pytest.raises(errors.ClaimError):
-        memory.note(samples.uid(2), ("other", "p", "gpu-7", ""), "a", {"x": 1})
+        memory.set_state(samples.uid(2), ("other", "p", "gpu-7", ""), "a", {"x": 1})
 
 
 def test_a_taint_that_says_the_same_keeps_its_time(memory: Memory) -> None:
@@ -130,7 +130,7 @@ def test_values_and_taints_survive_setting_aside_a_damaged_journal(tmp_path: pat
         grant = prepared(opened, 1)
         prepared(opened, 2)
         for number in (1, 2):
-            opened.note(samples.uid(number), grant.key, "a", {"of": number})
+            opened.set_state(samples.uid(number), grant.key, "a", {"of": number})
         opened.taint("gpu-0", HOT, since=NOON)
         path = opened.path
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database:
@@ -139,5 +139,5 @@ def test_values_and_taints_survive_setting_aside_a_damaged_journal(tmp_path: pat
         assert opened.quarantine is not None
         assert "notes[a]" in opened.quarantine.reason
         assert opened.quarantine.kept == 2
-        assert (opened.notes(samples.uid(1), grant.key), opened.notes(samples.uid(2), grant.key)) == ({}, {"a": {"of": 2}})
+        assert (opened.state(samples.uid(1), grant.key), opened.state(samples.uid(2), grant.key)) == ({}, {"a": {"of": 2}})
         assert opened.taints()["gpu-0"][0].time_added == NOON
