@@ -19,7 +19,7 @@ from drakit import testing
 from fakes import wheels
 from unit.docs import markdown
 
-SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.files()}
+SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.committed()}
 FILES = {block.value: block.text for blocks in SHOWN.values() for block in blocks if block.mark == "file"}
 DRIVERS = sorted(name for name, text in FILES.items() if "(drakit.Driver[" in text and "/" not in name)
 

@@ -16,7 +16,7 @@ import pytest
 from fakes import forked_cli, waits
 from unit.docs import markdown
 
-RUNNABLE = [page for page in markdown.files() if any(block.mark == "run" for block in markdown.blocks(page))]
+RUNNABLE = [page for page in markdown.committed() if any(block.mark == "run" for block in markdown.blocks(page))]
 HOME_SHOWN = "/home/you"
 ELLIPSIS = "..."
 
