@@ -54,6 +54,8 @@ def publish(
     killed, another publisher takes over after election.duration. On each node, drakit run --family FAMILY prepares the node's part of a device.
     Slices stay published when the publisher stops. The publisher owns all slices of the driver that belong to no node, and deletes unknown pools.
 
+    The node image has no such family; examples/tpu of drakit's repository is one.
+
     [bold]Examples[/bold]
 
       drakit publish tpu --mock tpu-v5e-8x8
