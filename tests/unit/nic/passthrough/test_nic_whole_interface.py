@@ -11,7 +11,7 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, edits, errors, names, quantity, records
-from drakit_nic import config, mock_port, pod_interfaces, port, settings
+from drakit_nic import config, interface_identity, mock_port, pod_interfaces, port, settings
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import ip_pools
 from drakit_nic.discovery import offers
@@ -121,7 +121,7 @@ def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
     node.machine.away.clear()
     for _ in range(2):
         node.driver.unprepare(asked)
-    place = pod_interfaces.Identity(place="mock 02:d9:a1:00:00:01")
+    place = interface_identity.Identity(place="mock 02:d9:a1:00:00:01")
     assert node.machine.host_state("eth1") == pod_interfaces.HostState(
         name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place
     )
