@@ -19,7 +19,8 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet.plugins.health import HealthStreams, HealthTable
+from drakit_cluster.kubelet.plugins.health import HealthTable
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
 from drakit_cluster.kubelet.plugins.plugins import Plugins, SliceWiper
 from drakit_cluster.kubelet.plugins.registration import Registrar
 from drakit_cluster.kubelet.pods import pod_resources
