@@ -19,8 +19,6 @@ from drakit_nic.passthrough import host_routes
 
 _FORMAT = wire.Format(ignore_unknown=True)
 PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
-
-
 HOST = ""
 
 

@@ -39,6 +39,8 @@ from drakit_cluster.runtime import Mode, Runtime
 _log = logs.get_logger(__name__)
 
 _JOIN_SECONDS = 2.0
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,10 +245,6 @@ class Kubelet:
 
 def _wait() -> None:
     """Return None: no call is due, because every change goes to a worker at once."""
-
-
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 def _node_info(mode: Mode) -> Object:

@@ -29,7 +29,7 @@ from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, sandboxes, server
-from drakit_nic.discovery import hardware, offers
+from drakit_nic.discovery import attributes, hardware
 from drakit_nic.passthrough import differences, host_routes, sriov
 
 _KEY = _STATE_KEY = "whole"
@@ -409,5 +409,5 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
 def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:
     """Return the published state of an interface whose intent is lost, without addresses."""
     mtu = device.attributes.get("mtu")
-    name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))
+    name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
     return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)

@@ -14,7 +14,7 @@ from drakit.core import driver, edits, errors, names, quantity, records
 from drakit_nic import config, interface_identity, mock_port, pod_interfaces, port, settings
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import ip_pools
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 from drakit_nic.passthrough import host_routes, sriov, whole_interface
 
 NIC = "pci-0000-0c-00-0"
@@ -91,7 +91,7 @@ def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
         assert offered.by_name()[name].consumes == draw
         assert offered.by_name()[name].lock_names == (NIC,)
     assert devices.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
-    assert offered.by_name()[WHOLE].attributes[offers.FORM] == "whole"
+    assert offered.by_name()[WHOLE].attributes[attributes.FORM] == "whole"
     assert offered.by_name()["pci-0000-4b-00-0"].consumes == (), "eth2 is not to be given whole"
 
 
