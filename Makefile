@@ -63,9 +63,10 @@ VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REVISION ?= $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)
 ENGINE ?= $(shell command -v docker >/dev/null && echo docker || echo podman)
 
-docs:  ## build the documentation as a site in site/; a warning is an error
+docs: setup  ## build the documentation as a site in site/; a warning is an error
 	@test .venv-docs/.ready -nt requirements/docs.txt || { rm -rf .venv-docs && python3 -m venv .venv-docs && \
 	    .venv-docs/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes --requirement requirements/docs.txt && touch .venv-docs/.ready; }
+	$(VENV)/python docs/reference/generate.py
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --site-dir site
 	@echo "open site/index.html"
 
@@ -93,4 +94,4 @@ setup:
 	@.ci/setup
 
 clean:
-	rm -rf .venv .venv-docs .venv-sbom site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv .venv-docs .venv-sbom site $(addprefix docs/reference/,author.md cli.md settings.md) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -1,7 +1,7 @@
 """Write the reference pages that are made from the program itself: author.md, cli.md and settings.md.
 
-Run it as ``.venv/bin/python docs/reference/generate.py [FOLDER]``. FOLDER, by default the folder of this script, gets the pages. The same program
-gives the same bytes, whatever the terminal; a test compares them with what is committed.
+Run it as ``.venv/bin/python docs/reference/generate.py [FOLDER]``. FOLDER, by default the folder of this script, gets the pages.
+``make docs`` runs it. The pages are not committed.
 """  # noqa: INP001 - a script beside the files it writes, not a package
 
 import ast
@@ -27,7 +27,7 @@ from drakit.inputs import documents
 from drakit_nic import options as nic_options
 
 HERE = pathlib.Path(__file__).resolve().parent
-NOTE = "<!-- Written by docs/reference/generate.py; change the program, then run it again. -->"
+NOTE = "<!-- Written by docs/reference/generate.py. -->"
 
 AUTHORS: Mapping[str, Callable[[], Sequence[str]]] = {
     "drakit": lambda: drakit.__all__,

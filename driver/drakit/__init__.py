@@ -1,7 +1,8 @@
 """drakit: write a Kubernetes DRA node driver as one class.
 
-These names are the public API for driver authors, which drakit's own GPU and NIC drivers use too. The contract is in ``drakit.core.driver``. Besides,
-``drakit.machines`` has mock machines, ``drakit.wire`` JSON by schema, and ``drakit.settings`` types of settings. All other modules are internal.
+These names are the public API for driver authors, which drakit's own GPU and NIC drivers use too. The contract is in ``drakit.core.driver``.
+Besides, ``drakit.machines`` and ``drakit.tables`` have mock machines and the reader of their files, ``drakit.wire`` JSON by schema,
+``drakit.settings`` types of settings, ``drakit.mountinfo`` the reader of mounts, and ``drakit.testing`` the test kit. All other modules are internal.
 """
 
 import types as _types
@@ -32,6 +33,7 @@ from drakit.core.advanced import (
     Removable,
     Selective,
     Verdict,
+    Withholder,
 )
 from drakit.core.backoff import Backoff
 from drakit.core.capacity import Capacity, CapacityValue, RequestPolicy, ValidRange
@@ -117,10 +119,10 @@ def run(
 ) -> None:
     """Run the command line of the driver that ``make`` returns, and end the process.
 
-    The commands are run, slices, show, prepare, unprepare, journal, doctor and webhook, and with drakit-tools lint. ``settings`` is a frozen
-    dataclass of the driver's own settings, which ``make`` then receives. They are the group ``group`` of the settings file, by default the first
-    label of the driver's name: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in the environment. ``commands`` adds sub-commands by
-    name. Each is a function for typer, whose first parameter is the settings, if there are any.
+    The commands are run, slices, show, prepare, unprepare, uninstall-node, journal, doctor and webhook, with drakit-tools lint, and publish for a
+    driver with pools of its own. ``settings`` is a frozen dataclass of the driver's own settings, which ``make`` then receives. They are the group
+    ``group`` of the settings file, by default the first label of the driver's name: ``ssd.device`` in the file and in ``--set``, ``SSD_DEVICE`` in
+    the environment. ``commands`` adds sub-commands by name. Each is a function for typer, whose first parameter is the settings, if there are any.
     """
     import drakit_command  # noqa: PLC0415 - not needed by those who only import values, as the command line's libraries
 
@@ -241,6 +243,7 @@ __all__ = [
     "ValidRange",
     "Verdict",
     "Version",
+    "Withholder",
     "cut_text",
     "family",
     "freeze_record",

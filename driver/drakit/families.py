@@ -77,10 +77,10 @@ class Right:
 class Family(abc.ABC, Generic[Options]):
     """A driver as commands know it before its hardware is opened. Every method but ``build`` works without the hardware and its library.
 
-    ``name`` is that of ``--family`` and of the group in the settings file. ``options`` is the class of that group's settings: a frozen dataclass or a
-    ``SettingsGroup``, of which every field has a default. ``machine_key`` is the key of the family's part in the files of mock machines; a family
-    without one is served with and without mock hardware. ``attaches_networks`` is true for devices that move into a pod's network namespace,
-    ``spans_nodes`` for devices that are allocated to several nodes, ``mock_only`` for a family that is known on mock machines only.
+    ``name`` is that of ``--family`` and of the group in the settings file. ``options`` is the class of that group's settings: a frozen dataclass, of
+    which every field has a default. ``machine_key`` is the key of the family's part in the files of mock machines; a family without one is served
+    with and without mock hardware. ``attaches_networks`` is true for devices that move into a pod's network namespace, ``spans_nodes`` for devices
+    that are allocated to several nodes, ``mock_only`` for a family that is known on mock machines only.
     """
 
     name: str

@@ -3,6 +3,7 @@
 It is started as any author's driver is: ``python bench_driver.py run --node node-1 --folder DIR --kubeconfig FILE``.
 """
 
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ import drakit
 
 DRIVER, UNITS, SLOW = "bench.example.com", 208, 16
 HARDWARE_SECONDS = 0.05
-VOLATILE = "BENCH_VOLATILE"
-"""Environment variable that, set to anything, asks for a volatile driver."""
+KIND = "BENCH_KIND"
+"""Environment variable with the kind of driver: none for the plain one, ``VOLATILE`` or ``REPORTING``."""
+VOLATILE, REPORTING = "volatile", "reporting"
 
 
 class BenchDriver(drakit.Driver[drakit.NoConfig]):
@@ -56,5 +58,27 @@ class VolatileDriver(BenchDriver):
     volatile = True
 
 
+class ReportingDriver(BenchDriver):
+    """The same, which reports all that a driver can: a status and an Event of each claim, and a metadata file for its container."""
+
+    device_metadata = True
+
+    def start(self, context: drakit.DriverContext) -> None:
+        self._context = context
+
+    def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
+        prepared = super().prepare(grant)
+        ready = drakit.Condition(type="Ready", status=True, reason="Prepared", message="the device is prepared")
+        status = drakit.DeviceStatus(
+            device=grant.device.name, share_id=grant.share_id, conditions=(ready,), values={"identity": grant.intent["identity"]}
+        )
+        self._context.set_status(grant.claim, status)
+        event = drakit.Event(reason="Prepared", message=f"device {grant.device.name} is prepared", type=drakit.EventType.NORMAL)
+        self._context.record_event(grant.claim, event)
+        return dataclasses.replace(prepared, metadata={"identity": str(grant.intent["identity"])})
+
+
+DRIVERS = {"": BenchDriver, VOLATILE: VolatileDriver, REPORTING: ReportingDriver}
+
 if __name__ == "__main__":
-    drakit.run(VolatileDriver if os.environ.get(VOLATILE) else BenchDriver)
+    drakit.run(DRIVERS[os.environ.get(KIND, "")])

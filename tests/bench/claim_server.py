@@ -1,7 +1,9 @@
 """A local API server in a process of its own, with allocated claims in it, for benchmarks of the driver.
 
 ``python claim_server.py KUBECONFIG SHARES UNITS SLOW`` writes a kubeconfig, prints one JSON line {url, ca, token, uids}, and serves until its
-standard input is closed. Claims are numbered: first those that share the pipe, then one for each unit, then one for each slow device.
+standard input is closed. It speaks HTTP/1.1 over TLS, as drakit's client does with any API server. A claim has 2 KB, as on a real cluster: owner,
+annotation, finalizer, allocation, node selector, consumer and managedFields. Claims are numbered: first those that share the pipe, then one for each
+unit, then one for each slow device.
 """
 
 import json
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import resources
 
 DRIVER, POOL = "bench.example.com", "node-1"
@@ -24,21 +27,42 @@ def devices(shares: int, units: int, slow: int) -> Sequence[str]:
 
 
 def claim(number: int) -> dict[str, Any]:
-    """A claim as a user writes it."""
+    """A claim as kube-controller-manager makes it for a pod with a claim template."""
+    owner = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": f"pod-{number}",
+        "uid": str(uuid.uuid4()),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": f"claim-{number}", "namespace": "default"},
-        "spec": {"devices": {"requests": [{"name": "it", "exactly": {"deviceClassName": DRIVER}}]}},
+        "metadata": {
+            "name": f"claim-{number}",
+            "namespace": "default",
+            "generateName": "claim-",
+            "annotations": {"resource.kubernetes.io/pod-claim-name": "it"},
+            "ownerReferences": [owner],
+            "finalizers": ["resource.kubernetes.io/delete-protection"],
+        },
+        "spec": {
+            "devices": {"requests": [{"name": "it", "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}}]}
+        },
     }
 
 
-def allocation(device: str) -> dict[str, Any]:
-    """What the scheduler would write."""
+def status(number: int, device: str, pod_uid: str) -> dict[str, Any]:
+    """What the scheduler writes: the allocation, the node it is for, and the pod that may use it."""
     result: dict[str, Any] = {"request": "it", "driver": DRIVER, "pool": POOL, "device": device}
     if device == PIPE:
         result |= {"shareID": str(uuid.uuid4()), "consumedCapacity": {"bandwidth": "1M"}}
-    return {"allocation": {"devices": {"results": [result]}}}
+    on_node = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [POOL]}]}
+    return {
+        "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [on_node]}},
+        "reservedFor": [{"resource": "pods", "name": f"pod-{number}", "uid": pod_uid}],
+    }
 
 
 def main(kubeconfig: pathlib.Path, shares: int, units: int, slow: int) -> None:
@@ -47,9 +71,13 @@ def main(kubeconfig: pathlib.Path, shares: int, units: int, slow: int) -> None:
     store.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": POOL}})
     uids = []
     for number, device in enumerate(devices(shares, units, slow)):
-        made = store.create(resources.CLAIM, claim(number), namespace="default")
-        stored = store.update(resources.CLAIM, {**made, "status": allocation(device)}, subresource="status")
-        uids.append(stored["metadata"]["uid"])  # type: ignore[index, call-overload]
+        wanted = claim(number)
+        name, pod_uid = wanted["metadata"]["name"], wanted["metadata"]["ownerReferences"][0]["uid"]
+        # The server keeps managedFields, which a real claim has, from the first apply on.
+        made: Any = store.patch(resources.CLAIM, name, wanted, namespace="default", kind=PatchKind.APPLY, manager="kube-controller-manager")
+        allocated = {**made, "status": status(number, device, pod_uid)}
+        store.update(resources.CLAIM, allocated, subresource="status", manager="kube-scheduler")
+        uids.append(made["metadata"]["uid"])
     with apiserver.ApiServer(store) as server:
         server.write_kubeconfig(kubeconfig)
         token = server.issue_token("driver", ("system:masters",))

@@ -35,7 +35,7 @@ def name(number: int = 1, *, device: str = "gpu-0", share_id: names.ShareId | No
     return edits.CdiName(driver=driver, claim_uid=samples.uid(number), device=device, share_id=share_id)
 
 
-def test_what_is_written_is_intact_until_it_is_removed(cdi: ports.CdiDirectory) -> None:
+def test_a_written_file_stays_intact_until_it_is_removed(cdi: ports.CdiDirectory) -> None:
     assert not cdi_fakes.holds(cdi, name(), samples.rich_edits())
     cdi.write(name(), samples.rich_edits())
     assert cdi_fakes.holds(cdi, name(), samples.rich_edits())
@@ -43,7 +43,7 @@ def test_what_is_written_is_intact_until_it_is_removed(cdi: ports.CdiDirectory) 
     assert not cdi_fakes.holds(cdi, name(), samples.rich_edits())
 
 
-def test_other_edits_are_not_intact_and_are_replaced(cdi: ports.CdiDirectory) -> None:
+def test_a_file_with_other_edits_is_not_intact_and_is_replaced(cdi: ports.CdiDirectory) -> None:
     cdi.write(name(), samples.rich_edits())
     assert not cdi_fakes.holds(cdi, name(), OTHER)
     cdi.write(name(), OTHER)
@@ -61,13 +61,13 @@ def test_a_claim_may_have_a_file_for_each_device_and_share(cdi: ports.CdiDirecto
     assert cdi.claims() == {samples.uid(2)}
 
 
-def test_removing_what_is_not_there_succeeds(cdi: ports.CdiDirectory) -> None:
+def test_removing_a_file_that_does_not_exist_succeeds(cdi: ports.CdiDirectory) -> None:
     cdi.remove(samples.uid(1))
     cdi.remove(samples.uid(1))
     assert cdi.claims() == frozenset()
 
 
-def test_a_reboot_is_seen_and_mended_by_writing_again(lose_and_open: Callable[[], ports.CdiDirectory]) -> None:
+def test_a_file_lost_in_a_reboot_is_detected_and_written_again(lose_and_open: Callable[[], ports.CdiDirectory]) -> None:
     lose_and_open().write(name(), OTHER)
     cdi = lose_and_open()
     assert not cdi_fakes.holds(cdi, name(), OTHER)
@@ -82,7 +82,7 @@ def test_empty_edits_are_refused_because_a_runtime_would(cdi: ports.CdiDirectory
 
 
 @pytest.mark.parametrize("uid", ["", "../../etc/passwd", "12345678-1234-1234-1234-1234567890AB", "12345678-1234-1234-1234-1234567890ab/.."])
-def test_a_uid_that_is_no_uuid_reaches_no_path(cdi: ports.CdiDirectory, uid: str) -> None:
+def test_a_uid_that_is_not_a_uuid_is_refused_before_any_path_is_built(cdi: ports.CdiDirectory, uid: str) -> None:
     lie = edits.CdiName(driver=DRIVER, claim_uid=names.ClaimUid(uid), device="gpu-0")
     for attempt in (lambda: cdi.write(lie, OTHER), lambda: cdi.of(lie.claim_uid), lambda: cdi.remove(lie.claim_uid)):
         with pytest.raises(errors.ClaimError, match=r"claim\.uid: .* is not a UUID") as caught:
@@ -99,18 +99,18 @@ def test_a_uid_that_is_no_uuid_reaches_no_path(cdi: ports.CdiDirectory, uid: str
         (edits.CdiName(driver=DRIVER, claim_uid=samples.uid(1), device="gpu-0", request="a/../b"), "request: "),
     ],
 )
-def test_a_name_that_is_not_ours_to_write_is_refused(cdi: ports.CdiDirectory, lie: edits.CdiName, message: str) -> None:
+def test_a_device_name_of_another_vendor_is_refused(cdi: ports.CdiDirectory, lie: edits.CdiName, message: str) -> None:
     with pytest.raises(errors.CdiError, match=message):
         cdi.write(lie, OTHER)
     assert cdi.claims() == frozenset()
 
 
-def test_a_share_id_that_is_no_uuid_is_refused(cdi: ports.CdiDirectory) -> None:
+def test_a_share_id_that_is_not_a_uuid_is_refused(cdi: ports.CdiDirectory) -> None:
     with pytest.raises(errors.ClaimError, match="shareID"):
         cdi.write(name(share_id=names.ShareId("../1")), OTHER)
 
 
-def test_what_the_files_of_a_claim_hold_is_reported_in_order_of_name(cdi: ports.CdiDirectory) -> None:
+def test_the_files_of_a_claim_are_read_in_order_of_name(cdi: ports.CdiDirectory) -> None:
     for one in (name(share_id=samples.share(1)), name(device="gpu-1"), name(), name(2)):
         cdi.write(one, samples.rich_edits() if one.device == "gpu-1" else OTHER)
     found = cdi.of(samples.uid(1))
@@ -124,7 +124,7 @@ def contents(cdi: ports.CdiDirectory) -> dict[edits.CdiName, edits.Edits | None]
     return {name: held for uid in sorted(cdi.claims()) for name, held in cdi.of(uid).items()}
 
 
-def test_what_all_files_hold_is_reported_at_once_as_they_are_now(cdi: ports.CdiDirectory) -> None:
+def test_all_files_are_read_in_one_call_with_their_current_content(cdi: ports.CdiDirectory) -> None:
     assert contents(cdi) == {}
     for one in (name(2), name(device="gpu-1"), name()):
         cdi.write(one, OTHER)

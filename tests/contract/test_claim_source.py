@@ -86,7 +86,7 @@ def fault(source: ports.ClaimSource, ref: claims.ClaimRef) -> errors.ClaimFault:
     return raised.value.fault
 
 
-def test_an_allocated_claim_is_given_whole(world: World) -> None:
+def test_an_allocated_claim_is_returned_complete(world: World) -> None:
     found = world.source.fetch(world.allocated)
     assert found.ref == world.allocated
     gpu, nic = found.results
@@ -99,7 +99,7 @@ def test_an_allocated_claim_is_given_whole(world: World) -> None:
     assert strong.parameters == {"sharing": {"interval": 2.5, "since": "2026-01-02", "ids": (1, 2)}}
 
 
-def test_a_claim_that_is_not_there_is_not_found(world: World) -> None:
+def test_a_claim_that_does_not_exist_is_not_found(world: World) -> None:
     assert fault(world.source, dataclasses.replace(world.allocated, name="nobody")) is errors.ClaimFault.NOT_FOUND
     assert fault(world.source, dataclasses.replace(world.allocated, namespace="elsewhere")) is errors.ClaimFault.NOT_FOUND
 
@@ -113,6 +113,6 @@ def test_a_claim_of_the_same_name_and_another_uid_is_refused(world: World) -> No
     assert fault(world.source, stranger) is errors.ClaimFault.REPLACED
 
 
-def test_the_allocation_is_looked_at_before_the_uid(world: World) -> None:
+def test_the_allocation_is_checked_before_the_uid(world: World) -> None:
     stranger = dataclasses.replace(world.waiting, uid=names.ClaimUid("12345678-1234-1234-1234-123456789012"))
     assert fault(world.source, stranger) is errors.ClaimFault.NOT_ALLOCATED

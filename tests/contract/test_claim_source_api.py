@@ -29,7 +29,7 @@ def refusal(source: claims.ApiClaims) -> errors.ApiError:
     return raised.value
 
 
-def test_a_known_token_and_a_known_authority_are_heard(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+def test_a_valid_token_and_a_trusted_authority_are_accepted(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
     source = connect(server, tmp_path, authority=server.ca_pem, bearer=server.issue_token("driver", ("system:masters",)))
     with pytest.raises(errors.ClaimError) as raised:
         source.fetch(samples.REF)
@@ -40,7 +40,7 @@ def test_a_wrong_token_is_refused_by_the_server(server: apiserver.ApiServer, tmp
     assert refusal(connect(server, tmp_path, authority=server.ca_pem, bearer="guess")).status == 401
 
 
-def test_a_server_of_another_authority_is_refused_by_us(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+def test_a_server_with_a_certificate_of_another_authority_is_refused(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
     stranger = apiserver.ApiServer(registry.Registry())
     error = refusal(connect(server, tmp_path, authority=stranger.ca_pem, bearer=server.issue_token("driver")))
     assert error.status == 0
@@ -53,7 +53,7 @@ def test_an_authority_file_that_is_missing_is_an_error(server: apiserver.ApiServ
     assert refusal(source).status == 0
 
 
-def test_a_server_that_is_gone_is_no_statement_about_the_claim(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+def test_an_unreachable_server_does_not_make_a_claim_count_as_deleted(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
     source = connect(server, tmp_path, authority=server.ca_pem, bearer=server.issue_token("driver", ("system:masters",)))
     server.stop()
     assert refusal(source).status == 0

@@ -166,20 +166,20 @@ def said(device: str, *conditions: claim_status.Condition, share: names.ShareId 
     return claim_status.of_device(claim_status.DeviceStatus(device=device, share_id=share, conditions=conditions, values=values), NODE)
 
 
-def test_what_is_said_of_a_device_stands_and_is_replaced_by_what_is_said_next(world: World) -> None:
+def test_a_device_status_stays_until_the_next_one_replaces_it(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
     assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {"temperature": 40})}
     world.store.write(world.ref, said("gpu-0", claim_status.Condition(type="Other", status=False, reason="Because")))
     assert world.standing() == {"gpu-0": ({"Other": (False, "Because")}, {})}
 
 
-def test_devices_do_not_disturb_each_other_and_a_share_is_distinguished_by_its_id(world: World) -> None:
+def test_each_device_and_each_share_id_has_a_status_of_its_own(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK))
     world.store.write(world.ref, said("pipe", LINK, share=SHARE, rate=5))
     assert world.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {}), "pipe": ({LINK.type: (True, "Carrier")}, {"rate": 5})}
 
 
-def test_ready_is_set_on_all_devices_and_leaves_the_rest(world: World) -> None:
+def test_ready_is_set_on_all_devices_and_other_conditions_stay(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
     world.store.write(world.ref, claim_status.StatusChange(ready=BROKEN))
     assert world.standing() == {
@@ -200,7 +200,7 @@ def test_a_binding_condition_stays_beside_other_conditions_until_deallocation(wo
     assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {})}
 
 
-def test_a_binding_condition_that_waits_to_be_sent_is_not_lost_to_what_comes_after(world: World) -> None:
+def test_a_binding_condition_in_the_queue_survives_later_updates(world: World) -> None:
     bound = claim_status.StatusChange(bound={(NODE, "gpu-0", ""): BOUND})
     world.store.write(world.ref, bound.then(said("gpu-0", LINK)).then(claim_status.StatusChange(ready=READY)))
     assert set(world.standing()["gpu-0"][0]) == {BOUND.type, LINK.type, "Ready"}
@@ -208,14 +208,14 @@ def test_a_binding_condition_that_waits_to_be_sent_is_not_lost_to_what_comes_aft
     assert world.standing() == {"gpu-0": ({BOUND.type: (True, "Bound")}, {})}
 
 
-def test_clearing_takes_back_all_that_was_said(world: World) -> None:
+def test_clearing_removes_every_condition_of_the_driver(world: World) -> None:
     world.store.write(world.ref, said("gpu-0", LINK, temperature=40))
     world.store.write(world.ref, claim_status.StatusChange(cleared=True))
     assert world.standing() == {}
     assert world.store.is_blank(world.ref.uid)
 
 
-def test_a_device_that_is_not_allocated_is_passed_over(world: World) -> None:
+def test_a_device_that_is_not_allocated_gets_no_status(world: World) -> None:
     world.store.write(world.ref, said("gpu-7", LINK).then(said("gpu-0", LINK)))
     assert set(world.standing()) == {"gpu-0"}
 
@@ -251,7 +251,7 @@ def test_the_time_of_a_condition_is_that_of_its_last_change(real: RealWorld) -> 
     assert condition(real, "gpu-0", LINK.type)["lastTransitionTime"] != "2026-01-01T00:00:00Z"
 
 
-def test_what_stands_already_is_not_written_again(real: RealWorld) -> None:
+def test_an_unchanged_status_is_not_written_again(real: RealWorld) -> None:
     change = said("gpu-0", LINK, temperature=40).then(claim_status.StatusChange(ready=READY))
     real.store.write(real.ref, change)
     version = json_types.text(real.stored(), "metadata", "resourceVersion")
@@ -259,7 +259,7 @@ def test_what_stands_already_is_not_written_again(real: RealWorld) -> None:
     assert json_types.text(real.stored(), "metadata", "resourceVersion") == version
 
 
-def test_a_new_process_goes_on_where_the_last_one_stopped(real: RealWorld, connect: Connect) -> None:
+def test_a_new_process_continues_from_the_stored_status(real: RealWorld, connect: Connect) -> None:
     real.store.write(real.ref, said("gpu-0", LINK, temperature=40))
     connect().write(real.ref, said("pipe", LINK, share=SHARE))
     assert set(real.standing()) == {"gpu-0", "pipe"}
@@ -267,7 +267,7 @@ def test_a_new_process_goes_on_where_the_last_one_stopped(real: RealWorld, conne
     assert real.standing() == {}
 
 
-def test_what_others_wrote_stays(real: RealWorld, connect: Connect) -> None:
+def test_conditions_of_other_writers_stay(real: RealWorld, connect: Connect) -> None:
     other = connect(driver="nic.drakit.dev")
     other.write(real.ref, said("nic-0", LINK))
     real.store.write(real.ref, said("gpu-0", LINK))
@@ -276,7 +276,7 @@ def test_what_others_wrote_stays(real: RealWorld, connect: Connect) -> None:
     assert left["device"] == "nic-0"
 
 
-def test_network_facts_are_written_in_the_apis_words(real: RealWorld) -> None:
+def test_network_data_is_written_in_the_fields_of_the_api(real: RealWorld) -> None:
     network = claim_status.NetworkStatus(interface="net1", addresses=("10.99.1.3/16",), hardware_address="02:00:00:00:00:01")
     real.store.write(real.ref, claim_status.of_device(claim_status.DeviceStatus(device="gpu-0", network=network), NODE))
     (found,) = real.devices()
@@ -329,7 +329,7 @@ def test_a_claim_deallocated_during_a_status_write_counts_as_gone_not_as_an_erro
     assert real.standing() == {}
 
 
-def test_a_claim_that_was_seen_without_a_status_is_blank_until_one_is_written(real: RealWorld) -> None:
+def test_a_claim_without_a_status_counts_as_empty_until_one_is_written(real: RealWorld) -> None:
     assert not real.store.is_blank(real.ref.uid), "nothing is known yet"
     real.store.seen(real.ref, real.stored())
     assert real.store.is_blank(real.ref.uid)
@@ -343,7 +343,7 @@ REFUSALS = [byte_comparing_transport.ALLOCATION, byte_comparing_transport.ALLOCA
 
 
 @pytest.mark.parametrize("refused", REFUSALS)
-def test_a_claim_that_cannot_be_applied_to_is_patched_in_our_entries_alone(real: RealWorld, connect: Connect, refused: str) -> None:
+def test_where_apply_fails_only_the_drivers_own_entries_are_patched(real: RealWorld, connect: Connect, refused: str) -> None:
     connect(driver="nic.drakit.dev").write(real.ref, said("nic-0", LINK))
     api = refusing(real, refused)
     real.store.write(real.ref, said("gpu-0", LINK).then(said("pipe", LINK, share=SHARE)))
@@ -356,7 +356,7 @@ def test_a_claim_that_cannot_be_applied_to_is_patched_in_our_entries_alone(real:
     assert left["device"] == "nic-0"
 
 
-def test_a_claim_that_was_patched_once_is_not_applied_to_again(real: RealWorld) -> None:
+def test_after_one_patch_a_claim_is_always_patched(real: RealWorld) -> None:
     api = refusing(real)
     real.store.write(real.ref, said("gpu-0", LINK))
     real.store.write(real.ref, said("gpu-0", temperature=40))
@@ -375,7 +375,7 @@ def test_a_patch_takes_over_applied_fields_and_keeps_the_fields_of_others(real: 
     assert real.standing() == {"gpu-0": ({"example.com/Theirs": (True, "Carrier")}, {})}
 
 
-def test_a_patch_that_was_overtaken_is_made_again_of_what_stands_now(real: RealWorld, connect: Connect) -> None:
+def test_a_patch_with_a_conflict_is_rebuilt_from_the_current_status(real: RealWorld, connect: Connect) -> None:
     other, api = connect(driver="nic.drakit.dev"), refusing(real)
 
     def overtake() -> None:
@@ -387,7 +387,7 @@ def test_a_patch_that_was_overtaken_is_made_again_of_what_stands_now(real: RealW
     assert {one["device"] for one in json_types.objects(real.stored(), "status", "devices")} == {"nic-0", "gpu-0"}
 
 
-def test_a_patch_that_is_always_overtaken_is_left_for_later(real: RealWorld) -> None:
+def test_a_patch_that_keeps_conflicting_is_retried_later(real: RealWorld) -> None:
     api, numbers = refusing(real), itertools.count()
 
     def label() -> None:

@@ -48,7 +48,9 @@ def create(spec: resource_slice.SliceSpec) -> resource_slice.Create:
 
 
 @pytest.mark.parametrize("place", [RICH, node_selection.AllNodes()], ids=["selector", "all"])
-def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pathlib.Path, place: node_selection.PoolNodes) -> None:
+def test_a_pool_may_select_its_nodes_once_for_all_devices(
+    server: apiserver.ApiServer, tmp_path: pathlib.Path, place: node_selection.PoolNodes
+) -> None:
     store = connect(server, tmp_path)
     spec = spec_of(place, device.Device(name="a"))
     made = store.create(create(spec))
@@ -59,7 +61,7 @@ def test_a_pool_may_say_its_nodes_once(server: apiserver.ApiServer, tmp_path: pa
     assert "nodeName" not in stored["spec"]
 
 
-def test_each_device_may_say_its_nodes(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
+def test_each_device_may_select_its_nodes(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
     store = connect(server, tmp_path)
     places: tuple[node_selection.DeviceNodes, ...] = (node_selection.OneNode(name="node-1"), RICH, node_selection.AllNodes())
     spec = spec_of(node_selection.PerDevice(), *(device.Device(name=f"d{number}", reach=place) for number, place in enumerate(places)))
@@ -89,7 +91,7 @@ def publish(
 
 @pytest.mark.parametrize("name", ["tpu-v5e-8x8", "tpu-v5e-16x16"])
 @pytest.mark.parametrize("mixins", [True, False])
-def test_every_shipped_pool_is_taken_by_the_server_and_comes_back_whole(tmp_path: pathlib.Path, name: str, *, mixins: bool) -> None:
+def test_the_server_stores_every_field_of_every_shipped_pool(tmp_path: pathlib.Path, name: str, *, mixins: bool) -> None:
     gates = features.FeatureGates.of({"DRAMixins": mixins})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         offered = offer.of(machine.load(name))
@@ -99,7 +101,7 @@ def test_every_shipped_pool_is_taken_by_the_server_and_comes_back_whole(tmp_path
         assert all(item.reach for one in found for item in one.spec.page.devices)
 
 
-def test_a_server_with_the_gate_off_is_distinguished_and_nothing_is_left(tmp_path: pathlib.Path) -> None:
+def test_a_server_with_the_gate_off_is_detected_and_no_slice_is_left(tmp_path: pathlib.Path) -> None:
     gates = features.FeatureGates.of({"DRAPartitionableDevices": False})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         with pytest.raises(errors.ApiError, match="enable its feature gate DRAPartitionableDevices"):

@@ -37,7 +37,7 @@ def prepared(memory: Memory, number: int, *grants: lifecycle.GrantEntry) -> life
     return entry.grants[0]
 
 
-def test_a_note_is_kept_by_grant_and_key_and_replaced(memory: Memory) -> None:
+def test_a_state_value_is_stored_by_grant_and_key_and_replaced(memory: Memory) -> None:
     one, other = samples.grant("a", "gpu-0"), samples.grant("b", "gpu-1")
     prepared(memory, 1, one, other)
     memory.set_state(samples.uid(1), one.key, "address", {"mac": "02:00:00:00:00:01", "tries": [1, 2]})
@@ -47,7 +47,7 @@ def test_a_note_is_kept_by_grant_and_key_and_replaced(memory: Memory) -> None:
     assert memory.state(samples.uid(1), other.key) == {}
 
 
-def test_a_note_set_to_none_is_gone_and_nothing_to_remove_is_success(memory: Memory) -> None:
+def test_setting_a_value_to_none_removes_it_and_a_missing_one_is_no_error(memory: Memory) -> None:
     grant = prepared(memory, 1)
     memory.set_state(samples.uid(1), grant.key, "a", {"x": 1})
     memory.set_state(samples.uid(1), grant.key, "a", None)
@@ -55,7 +55,7 @@ def test_a_note_set_to_none_is_gone_and_nothing_to_remove_is_success(memory: Mem
     assert memory.state(samples.uid(1), grant.key) == {}
 
 
-def test_notes_go_with_their_claim_and_do_not_come_back_with_the_next(memory: Memory) -> None:
+def test_values_end_with_their_claim_and_the_next_claim_has_none(memory: Memory) -> None:
     grant = prepared(memory, 1)
     memory.set_state(samples.uid(1), grant.key, "a", {"x": 1})
     memory.begin_unprepare(samples.uid(1))
@@ -66,7 +66,7 @@ def test_notes_go_with_their_claim_and_do_not_come_back_with_the_next(memory: Me
     assert memory.state(samples.uid(1), grant.key) == memory.state(samples.uid(2), grant.key) == {}
 
 
-def test_nothing_is_noted_of_what_is_not_prepared(memory: Memory) -> None:
+def test_a_claim_that_is_not_prepared_stores_no_value(memory: Memory) -> None:
     grant = samples.grant()
     for step in ("absent", "preparing", "unpreparing"):
         if step == "preparing":
@@ -88,7 +88,7 @@ def test_a_taint_that_says_the_same_keeps_its_time(memory: Memory) -> None:
     assert kept.time_added == NOON
 
 
-def test_a_taint_of_another_value_begins_anew_and_a_time_that_is_given_counts(memory: Memory) -> None:
+def test_a_taint_with_a_new_value_gets_a_new_time_unless_one_is_given(memory: Memory) -> None:
     memory.taint("gpu-0", HOT, since=NOON)
     memory.taint("gpu-0", device.Taint(key=HOT.key, value="very", effect=HOT.effect), since=LATER)
     (kept,) = memory.taints()["gpu-0"]
@@ -98,7 +98,7 @@ def test_a_taint_of_another_value_begins_anew_and_a_time_that_is_given_counts(me
     assert kept.time_added == NOON
 
 
-def test_effects_of_one_key_stand_side_by_side_and_go_together(memory: Memory) -> None:
+def test_effects_of_one_taint_key_are_kept_and_removed_together(memory: Memory) -> None:
     memory.taint("gpu-0", HOT, since=NOON)
     memory.taint("gpu-0", device.Taint(key=HOT.key, effect=device.TaintEffect.NO_SCHEDULE), since=NOON)
     memory.taint("gpu-0", device.Taint(key="example.com/old"), since=NOON)
@@ -122,7 +122,7 @@ def test_the_real_journal_keeps_taints_for_the_boot_alone(tmp_path: pathlib.Path
     assert kept == [{}, {"gpu-0": NOON}, {}, {}]
 
 
-def test_notes_and_taints_survive_a_quarantine_with_what_else_can_be_read(tmp_path: pathlib.Path) -> None:
+def test_values_and_taints_survive_setting_aside_a_damaged_journal(tmp_path: pathlib.Path) -> None:
     import contextlib
     import sqlite3
 

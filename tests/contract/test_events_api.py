@@ -71,7 +71,7 @@ def test_every_pod_that_has_the_claim_reserved_gets_the_event(server: apiserver.
     assert stored_events(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
 
 
-def test_a_claim_that_nobody_reserved_gets_the_event_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_claim_without_reservations_gets_the_event_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.record(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("ResourceClaim", "c1", HOT.message, 1)]
 
@@ -86,7 +86,7 @@ def test_a_repeated_event_counts_up_and_an_expired_one_is_recorded_again(server:
     assert [count for *_, count in stored_events(server)] == [2]
 
 
-def test_a_lost_answer_makes_no_second_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_lost_response_creates_no_second_event(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.record(ref_of(server), HOT, 1, NOON)
     connect._counts.clear()
     connect.record(ref_of(server), HOT, 1, NOON)
@@ -106,7 +106,7 @@ def test_a_claim_that_was_replaced_or_is_gone_gets_no_event(server: apiserver.Ap
     assert stored_events(server) == []
 
 
-def test_a_long_message_is_cut_at_a_character_and_says_so(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
+def test_a_long_message_is_cut_between_characters_and_marked(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:
     connect.record(ref_of(server), context.Event(reason="Long", message="ä" * 2000), 1, NOON)
     ((_, _, message, _),) = stored_events(server)
     assert len(message.encode()) <= 1024

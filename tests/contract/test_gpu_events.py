@@ -43,7 +43,7 @@ def machine(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Machine:
     return Machine(made, nvml.NvmlGpus(nvml_library.NvmlLibrary(made).load, system=host.Host(root)), root)
 
 
-def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) -> None:
+def test_an_event_names_its_gpu_instance_and_xid(machine: Machine) -> None:
     _, gpu = machine.seen.gpus()
     with machine.seen.events() as events:
         machine.hardware.report_xid(gpu.uuid, 31, instance_id=2)
@@ -52,7 +52,7 @@ def test_an_event_says_which_gpu_which_instance_and_which_xid(machine: Machine) 
         assert events.wait(waits.SECONDS) == signals.Event(gpu=gpu.uuid, kind=signals.EventKind.XID, xid=79)
 
 
-def test_only_what_happens_after_the_opening_is_heard(machine: Machine) -> None:
+def test_only_events_after_opening_are_delivered(machine: Machine) -> None:
     machine.hardware.report_xid(machine.seen.gpus()[0].uuid, 31)
     with machine.seen.events() as events:
         assert events.wait(0.0) is None
@@ -66,7 +66,7 @@ def test_changes_of_mig_are_events(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("action", list(signals.RecoveryAction))
-def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: signals.RecoveryAction) -> None:
+def test_the_recovery_action_of_a_gpu_stays_until_it_is_reset(machine: Machine, action: signals.RecoveryAction) -> None:
     uuid = machine.seen.gpus()[0].uuid
     machine.hardware.report_xid(uuid, 48, recovery=action)
     assert machine.seen.recovery_action(uuid) is action
@@ -74,7 +74,7 @@ def test_what_a_gpu_asks_for_stands_until_it_is_reset(machine: Machine, action: 
     assert machine.seen.recovery_action(uuid) is signals.RecoveryAction.NONE
 
 
-def test_a_lost_gpu_answers_nothing_is_still_plugged_and_no_other_is_touched(machine: Machine) -> None:
+def test_a_lost_gpu_fails_every_query_stays_plugged_and_affects_no_other(machine: Machine) -> None:
     first, second = machine.seen.gpus()
     machine.hardware.lose(first.uuid)
     with pytest.raises(port.CallError) as caught:
@@ -87,7 +87,7 @@ def test_a_lost_gpu_answers_nothing_is_still_plugged_and_no_other_is_touched(mac
     assert list(machine.seen.gpus()) == [first, second]
 
 
-def test_a_gpu_that_was_taken_out_changes_the_population(machine: Machine) -> None:
+def test_removing_a_gpu_changes_the_set_of_gpus(machine: Machine) -> None:
     first, second = machine.seen.gpus()
     before = machine.seen.population()
     machine.unplug(first)
@@ -97,7 +97,7 @@ def test_a_gpu_that_was_taken_out_changes_the_population(machine: Machine) -> No
     assert list(machine.seen.gpus()) == [second]
 
 
-def test_a_reloaded_driver_changes_the_population(machine: Machine) -> None:
+def test_reloading_the_driver_changes_the_set_of_gpus(machine: Machine) -> None:
     before = machine.seen.population()
     assert machine.seen.population() == before
     machine.reload()
@@ -106,7 +106,7 @@ def test_a_reloaded_driver_changes_the_population(machine: Machine) -> None:
     assert len(machine.seen.gpus()) == 2
 
 
-def test_what_was_opened_can_be_closed_twice(machine: Machine) -> None:
+def test_an_event_set_can_be_closed_twice(machine: Machine) -> None:
     events = machine.seen.events()
     events.close()
     events.close()

@@ -71,7 +71,7 @@ def test_gpus_are_distinguished_by_uuid_minor_and_pci_address(hardware: port.Gpu
     assert [gpu.minor for gpu in gpus] == sorted(gpu.minor for gpu in gpus)
 
 
-def test_every_profile_can_be_asked_for_its_placements_by_hardware_id(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_the_placements_of_every_profile_are_found_by_hardware_id(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profiles = hardware.gpu_instance_profiles(gpu)
     assert len({profile.id for profile in profiles}) == len(profiles)
     for profile in profiles:
@@ -93,7 +93,7 @@ def test_an_unknown_profile_is_an_invalid_argument(hardware: port.GpuPort, gpu: 
     assert made.value.call == "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
-def test_an_instance_lies_where_it_was_put_until_it_is_destroyed(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_an_instance_keeps_its_placement_until_it_is_destroyed(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profile, placements = smallest(hardware, gpu)
     made = [hardware.create_gpu_instance(gpu, profile.id, placement) for placement in reversed(placements[:2])]
     assert [instance.placement for instance in made] == list(reversed(placements[:2]))
@@ -122,7 +122,7 @@ def test_an_occupied_placement_is_refused_and_nothing_changes(hardware: port.Gpu
     assert list(hardware.gpu_instances(gpu)) == [instance]
 
 
-def test_no_more_instances_of_a_profile_than_it_says(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_a_profile_allows_no_more_instances_than_its_count(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     media = next(profile for profile in hardware.gpu_instance_profiles(gpu) if profile.name.endswith("+me"))
     first, second, *_ = hardware.possible_placements(gpu, media.id)
     hardware.create_gpu_instance(gpu, media.id, first)
@@ -157,14 +157,14 @@ def test_a_full_instance_takes_no_further_compute_instance(hardware: port.GpuPor
     assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
 
 
-def test_ids_are_given_out_again(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_instance_ids_are_reused(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, compute = make(hardware, gpu)
     hardware.destroy_compute_instance(gpu, instance.id, compute.id)
     hardware.destroy_gpu_instance(gpu, instance.id)
     assert make(hardware, gpu) == (instance, compute)
 
 
-def test_what_is_gone_is_not_found(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_a_destroyed_instance_is_not_found(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, compute = make(hardware, gpu)
     hardware.destroy_compute_instance(gpu, instance.id, compute.id)
     with pytest.raises(port.CallError) as second:
@@ -193,7 +193,7 @@ def test_the_boot_id_and_versions_stay_the_same(hardware: port.GpuPort) -> None:
     assert hardware.versions() == hardware.versions()
 
 
-def test_mig_mode_goes_off_and_on_while_nobody_uses_the_gpu(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_mig_mode_can_be_changed_while_no_process_uses_the_gpu(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     for enabled in (False, True):
         hardware.set_mig_mode(gpu, enabled=enabled)
         assert hardware.mig_mode(gpu) == port.MigMode(current=enabled, pending=enabled)
@@ -220,7 +220,7 @@ def test_mig_mode_stays_on_while_an_instance_exists(hardware: port.GpuPort, gpu:
     assert hardware.mig_mode(gpu) == port.MigMode(current=True, pending=True)
 
 
-def test_nobody_runs_on_a_gpu_that_nobody_was_given(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
+def test_a_gpu_without_users_lists_no_process(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, _ = make(hardware, gpu)
     assert list(hardware.running_processes(gpu)) == list(hardware.running_processes(gpu, instance.id)) == []
 

@@ -52,8 +52,8 @@ def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path, request: pytest
 
 @pytest.fixture
 def allowed(server: apiserver.ApiServer) -> None:
-    """The rights that daemonset/tpu adds for devices of several nodes."""
-    for made in yaml.safe_load_all((ROOT / "daemonset/tpu/driver/status-rbac.yaml").read_text()):
+    """The rights that examples/tpu adds for devices of several nodes."""
+    for made in yaml.safe_load_all((ROOT / "examples/tpu/deploy/driver/status-rbac.yaml").read_text()):
         server.registry.create(BY_KIND[made["kind"]], made)
 
 
@@ -108,7 +108,7 @@ def test_each_node_adds_its_part_and_the_device_is_ready_with_the_last(
 
 
 @pytest.mark.usefixtures("allowed")
-def test_nodes_that_report_at_once_all_arrive(server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef) -> None:
+def test_concurrent_reports_of_nodes_are_all_stored(server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef) -> None:
     stores = [connect(f"node-{number + 1}") for number in range(4)]
     failures: list[BaseException] = []
 
@@ -131,7 +131,7 @@ def test_nodes_that_report_at_once_all_arrive(server: apiserver.ApiServer, conne
 
 
 @pytest.mark.usefixtures("allowed")
-def test_a_node_that_leaves_takes_its_part_alone_and_the_last_the_entry(
+def test_a_leaving_node_removes_its_part_and_the_last_one_the_entry(
     server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef
 ) -> None:
     first, second = connect("node-1"), connect("node-2")
@@ -146,9 +146,7 @@ def test_a_node_that_leaves_takes_its_part_alone_and_the_last_the_entry(
 
 
 @pytest.mark.usefixtures("allowed")
-def test_what_one_node_failed_at_is_reported_and_goes_when_it_succeeds(
-    server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef
-) -> None:
+def test_the_failure_of_one_node_is_reported_until_it_succeeds(server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef) -> None:
     for number in (0, 1, 2):
         connect(f"node-{number + 1}").write(ref, says(number))
     last = connect("node-4")
@@ -159,7 +157,7 @@ def test_what_one_node_failed_at_is_reported_and_goes_when_it_succeeds(
 
 
 @pytest.mark.usefixtures("allowed")
-def test_saying_the_same_again_writes_nothing(server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef) -> None:
+def test_an_unchanged_report_writes_nothing(server: apiserver.ApiServer, connect: Connect, ref: claims.ClaimRef) -> None:
     store = connect("node-1")
     store.write(ref, says(0))
     before = server.registry.get(resources.CLAIM, "c", "default")
@@ -167,7 +165,7 @@ def test_saying_the_same_again_writes_nothing(server: apiserver.ApiServer, conne
     assert server.registry.get(resources.CLAIM, "c", "default") == before
 
 
-def test_the_right_for_one_node_is_not_enough_and_the_error_says_what_is(connect: Connect, ref: claims.ClaimRef) -> None:
+def test_without_the_right_for_all_nodes_the_error_names_that_right(connect: Connect, ref: claims.ClaimRef) -> None:
     with pytest.raises(errors.ApiError) as raised:
         connect("node-1").write(ref, says(0))
     assert raised.value.status == 422

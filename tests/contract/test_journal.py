@@ -86,7 +86,7 @@ def test_begin_keeps_every_intent_before_hardware_is_touched(journal: ports.Jour
     assert journal.entry(samples.uid(1)) == dataclasses.replace(expected, state=lifecycle.State.PREPARING)
 
 
-def test_a_prepared_grant_comes_back_whole_and_frozen(journal: ports.Journal) -> None:
+def test_a_prepared_grant_is_read_back_complete_and_frozen(journal: ports.Journal) -> None:
     journal.begin(samples.entry(1, samples.rich_grant()))
     journal.complete(samples.uid(1), [samples.rich_grant()], samples.BOOT)
     found = journal.entry(samples.uid(1))
@@ -126,20 +126,20 @@ def test_complete_with_other_grants_is_refused(journal: ports.Journal, wrong: li
     assert state_of(journal) is lifecycle.State.PREPARING
 
 
-def test_withdraw_keeps_what_is_needed_to_undo(journal: ports.Journal) -> None:
+def test_beginning_an_unprepare_keeps_all_that_undo_needs(journal: ports.Journal) -> None:
     prepared = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
     journal.begin_unprepare(samples.uid(1))
     assert journal.entry(samples.uid(1)) == dataclasses.replace(prepared, state=lifecycle.State.UNPREPARING)
 
 
-def test_a_grant_given_twice_is_the_claims_fault(journal: ports.Journal) -> None:
+def test_a_duplicate_grant_is_an_error_of_its_claim(journal: ports.Journal) -> None:
     with pytest.raises(errors.ClaimError, match=r"status\.allocation\.devices\.results") as caught:
         journal.begin(samples.entry(1, samples.grant(), samples.grant()))
     assert caught.value.fault is errors.ClaimFault.MALFORMED
     assert journal.entries() == ()
 
 
-def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
+def test_a_claim_without_grants_is_stored(journal: ports.Journal) -> None:
     empty = lifecycle.Entry(claim=samples.ref(1), state=lifecycle.State.ABSENT, grants=())
     journal.begin(empty)
     journal.complete(samples.uid(1), [], samples.BOOT)
@@ -150,7 +150,7 @@ def test_a_claim_without_grants_is_remembered(journal: ports.Journal) -> None:
 
 
 @pytest.mark.parametrize("state", list(lifecycle.State))
-def test_a_forgotten_claim_is_absent_whatever_its_state(journal: ports.Journal, state: lifecycle.State) -> None:
+def test_a_removed_claim_is_absent_whatever_state_it_had(journal: ports.Journal, state: lifecycle.State) -> None:
     bring_to(journal, state)
     before = journal.entries()
     for other in {*lifecycle.State} - {state}:
@@ -173,7 +173,7 @@ def test_entries_are_oldest_first(journal: ports.Journal) -> None:
     assert [entry.claim for entry in journal.entries()] == [samples.ref(1), samples.ref(2), samples.ref(3)]
 
 
-def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None:
+def test_holdings_name_the_claims_that_hold_a_device_and_how(journal: ports.Journal) -> None:
     journal.begin(
         samples.entry(1, samples.grant("a", "nic-0", share_id=samples.share(1)), samples.grant("b", "nic-0", share_id=samples.share(2)))
     )
@@ -195,7 +195,7 @@ def test_holdings_say_who_holds_a_device_and_how(journal: ports.Journal) -> None
     assert not journal.holdings("node-1", ["nic-1"])
 
 
-def test_a_share_of_admin_access_stands_for_nobody(journal: ports.Journal) -> None:
+def test_a_share_with_admin_access_counts_for_no_holder(journal: ports.Journal) -> None:
     first, last = sorted((samples.share(1), samples.share(2)))
     admin, other = samples.grant("a", "nic-0", share_id=first), samples.grant("b", "nic-0", share_id=last)
     journal.begin(samples.entry(1, dataclasses.replace(admin, admin_access=True)))
@@ -235,7 +235,7 @@ def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_firs
     assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["third"]
 
 
-def test_a_holding_says_what_the_device_is_and_what_is_taken_of_it(journal: ports.Journal) -> None:
+def test_a_holding_describes_its_device_and_the_amount_taken(journal: ports.Journal) -> None:
     grant = samples.grant("a", "nic-0", share_id=samples.share(1))
     journal.begin(samples.entry(1, grant))
     (holding,) = journal.holdings("node-1", ["nic-0"])
@@ -255,7 +255,7 @@ def test_the_uid_alone_is_a_claims_identity(journal: ports.Journal) -> None:
     assert [(entry.claim, entry.state) for entry in journal.entries()] == [(samples.ref(1), lifecycle.State.PREPARING)]
 
 
-def test_of_many_threads_that_begin_one_claim_exactly_one_wins(journal: ports.Journal) -> None:
+def test_exactly_one_of_many_threads_begins_a_claim(journal: ports.Journal) -> None:
     won: list[int] = []
     start = threading.Barrier(8)
 
@@ -293,7 +293,7 @@ def test_refresh_with_other_grants_is_refused(journal: ports.Journal) -> None:
     assert journal.entry(samples.uid(1)) == before
 
 
-def test_entries_without_edits_are_the_same_otherwise(journal: ports.Journal) -> None:
+def test_entries_read_without_edits_differ_in_nothing_else(journal: ports.Journal) -> None:
     journal.begin(samples.entry(1))
     journal.complete(samples.uid(1), samples.entry(1).grants, samples.BOOT)
 

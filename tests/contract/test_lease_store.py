@@ -41,7 +41,7 @@ def store(request: pytest.FixtureRequest) -> ports.LeaseStore:
     return found
 
 
-def test_there_is_none_until_one_is_written(store: ports.LeaseStore) -> None:
+def test_a_new_store_has_no_lease(store: ports.LeaseStore) -> None:
     assert store.read() is None
     made = store.write(MINE)
     assert made.version
@@ -49,7 +49,7 @@ def test_there_is_none_until_one_is_written(store: ports.LeaseStore) -> None:
     assert store.read() == made
 
 
-def test_only_one_of_two_who_create_it_gets_it(store: ports.LeaseStore) -> None:
+def test_only_one_of_two_creators_gets_the_lease(store: ports.LeaseStore) -> None:
     made = store.write(MINE)
     with pytest.raises(errors.ApiError) as raised:
         store.write(dataclasses.replace(MINE, holder="other"))
@@ -57,7 +57,7 @@ def test_only_one_of_two_who_create_it_gets_it(store: ports.LeaseStore) -> None:
     assert store.read() == made
 
 
-def test_only_one_of_two_who_replace_it_gets_it(store: ports.LeaseStore) -> None:
+def test_only_one_of_two_replacers_gets_the_lease(store: ports.LeaseStore) -> None:
     made = store.write(MINE)
     taken = store.write(dataclasses.replace(made, holder="other", transitions=1))
     with pytest.raises(errors.ApiError) as raised:
@@ -66,7 +66,7 @@ def test_only_one_of_two_who_replace_it_gets_it(store: ports.LeaseStore) -> None
     assert store.read() == taken
 
 
-def test_one_given_up_is_read_as_given_up(store: ports.LeaseStore) -> None:
+def test_a_released_lease_is_read_as_released(store: ports.LeaseStore) -> None:
     made = store.write(MINE)
     store.write(leader_election.released(made, NOON))
     found = store.read()
@@ -74,7 +74,7 @@ def test_one_given_up_is_read_as_given_up(store: ports.LeaseStore) -> None:
     assert found.holder == ""
 
 
-def test_it_is_stored_as_kubernetes_writes_leases(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
+def test_a_lease_is_stored_in_the_format_of_kubernetes(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
     api_lease.write(MINE)
     stored = server.registry.get(resources.LEASE, NAME, NAMESPACE)
     assert stored["spec"] == {
@@ -86,14 +86,14 @@ def test_it_is_stored_as_kubernetes_writes_leases(server: apiserver.ApiServer, a
     }
 
 
-def test_one_that_others_left_empty_is_free(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
+def test_a_lease_without_holder_is_free(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
     server.registry.create(resources.LEASE, {"metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": {}})
     found = api_lease.read()
     assert found is not None
     assert leader_election.decide(leader_election.ObservedLease(lease=found, since=0.0), "me", 0.0) is leader_election.Step.TAKE
 
 
-def test_a_server_that_is_gone_is_an_api_error_without_status(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
+def test_an_unreachable_server_is_an_api_error_without_status(server: apiserver.ApiServer, api_lease: leases.ApiLease) -> None:
     server.stop()
     with pytest.raises(errors.ApiError) as raised:
         api_lease.read()

@@ -85,7 +85,7 @@ def test_a_daemon_gets_its_device_and_its_limits_and_serves(node: Node) -> None:
     assert node.daemons.is_alive(GRANT)
 
 
-def test_containers_get_the_way_to_the_daemon_and_others_do_not(node: Node) -> None:
+def test_only_containers_of_the_claim_reach_its_daemon(node: Node) -> None:
     node.serve()
     access = node.daemons.access(GRANT)
     places = {mount.container_path: pathlib.Path(mount.host_path) for mount in access.mounts}
@@ -106,7 +106,7 @@ def test_another_process_of_the_driver_finds_the_daemon_and_leaves_it(node: Node
     assert mps_daemon.commands_received(node.home)[2:] == LIMITS
 
 
-def test_a_daemon_that_died_comes_back_with_its_limits(node: Node) -> None:
+def test_a_dead_daemon_is_restarted_with_its_limits(node: Node) -> None:
     node.serve()
     first = node.living()
     for one in first:
@@ -146,7 +146,7 @@ def test_a_stopped_daemon_leaves_nothing_and_stopping_again_succeeds(node: Node)
     assert not node.daemons.is_alive(GRANT)
 
 
-def test_a_daemon_that_will_not_end_is_killed_with_its_server(node: Node) -> None:
+def test_a_daemon_that_ignores_quit_is_killed_with_its_server(node: Node) -> None:
     node.behave("stubborn")
     node.serve()
     pids = node.living()
@@ -154,7 +154,7 @@ def test_a_daemon_that_will_not_end_is_killed_with_its_server(node: Node) -> Non
     assert not any(one.is_alive() for one in pids)
 
 
-def test_a_daemon_that_ends_at_once_is_an_error_with_its_last_words(node: Node) -> None:
+def test_a_daemon_that_exits_at_start_is_an_error_with_its_output(node: Node) -> None:
     node.behave("broken")
     with pytest.raises(errors.HardwareError, match="ended at once: no CUDA-capable device"):
         node.serve()
@@ -186,7 +186,7 @@ def test_a_daemon_that_does_not_answer_is_left_running_and_the_error_says_so(nod
     node.daemons.check(GRANT)
 
 
-def test_only_what_is_left_of_unknown_grants_is_swept(node: Node) -> None:
+def test_a_sweep_ends_only_daemons_of_unknown_grants(node: Node) -> None:
     node.serve()
     lost = node.home / daemon_folder.name_of("lost")
     lost.mkdir()
@@ -284,7 +284,7 @@ def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubele
     assert len(kubelet.pods) == 2
 
 
-def test_a_server_for_several_users_is_asked_for_by_an_option(node: Node) -> None:
+def test_a_server_for_several_users_needs_an_option(node: Node) -> None:
     node.serve(wanted=gpu_settings.Mps(multi_user=True))
     assert mps_daemon.commands_received(node.home)[0] == "-f -multiuser-server"
 
@@ -305,7 +305,7 @@ def test_without_a_template_the_daemon_of_an_earlier_driver_is_still_stopped(nod
 
 
 @pytest.mark.parametrize("has_template", [False, True])
-def test_the_folder_of_an_older_drivers_daemon_goes_with_its_claim(node: Node, has_template: bool) -> None:  # noqa: FBT001 - a parameter of the test
+def test_the_folder_of_an_older_drivers_daemon_is_removed_with_its_claim(node: Node, has_template: bool) -> None:  # noqa: FBT001 - a parameter of the test
     left = node.home / daemon_folder.name_of(GRANT)
     daemon_folder.create(left)
     (left / "daemon.json").write_text('{"pid": 1, "start": 1, "limited": true}')

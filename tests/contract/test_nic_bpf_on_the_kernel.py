@@ -28,7 +28,7 @@ def share(minor: int) -> port.Share:
     return port.Share(id=f"share-{minor}", interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=10**12, ceil=10**12, minor=minor)
 
 
-def test_what_is_written_is_read(memory: maps.Maps) -> None:
+def test_a_written_map_entry_is_read_back(memory: maps.Maps) -> None:
     seat = htb.ShareMember(minor=0x8001, share=0x100, cookie=2**63, mac="02:aa:00:00:00:01")
     memory.write_share(share(0x100))
     memory.add_member(seat)
@@ -64,7 +64,7 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
         memory.write_share(port.Share(id="x" * 113, interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100))
 
 
-def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) -> None:
+def test_the_kernel_loads_every_program_and_lists_its_maps(memory: maps.Maps) -> None:
     written = {
         "egress": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
         "by_address": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
@@ -76,7 +76,7 @@ def test_every_program_is_taken_and_leads_back_to_its_maps(memory: maps.Maps) ->
         os.close(bpf.load(name, program))
 
 
-def test_a_refused_program_carries_the_verifier_s_words() -> None:
+def test_a_refused_program_is_an_error_with_the_verifier_s_log() -> None:
     with pytest.raises(OSError, match=r"^\[Errno 22\] bpf: Invalid argument: \w+"):
         bpf.load("broken", classifiers.guard()[:-8])
 

@@ -16,7 +16,7 @@ def queue(own: netns.Namespace, handle: str = "8000:") -> str:
     return line
 
 
-def test_a_fair_queue_that_somebody_alters_is_put_back(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_a_fair_queue_changed_by_hand_is_restored(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     nics.admit(share(own), cookie=7001, mac=MEMBER)
     before = queue(own)

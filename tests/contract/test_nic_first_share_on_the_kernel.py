@@ -38,7 +38,7 @@ def alias(own: netns.Namespace) -> object:
     return own.links()[f"drb{index(own)}"].get("ifalias", "")
 
 
-def test_the_names_before_are_a_driver_s_and_a_nic_s_own_and_fit() -> None:
+def test_temporary_ifb_names_are_unique_to_driver_and_nic_and_fit() -> None:
     names = {ifb_links.private_name(nic, owner) for nic in (1, 2**31 - 1) for owner in ("", OWNER, OTHER, "a" * 63)}
     assert len(names) == 8
     assert {len(name) for name in names} == {15}
@@ -185,7 +185,7 @@ def test_a_driver_whose_ifb_somebody_deleted_does_not_mark_the_next_driver_s(own
         other.remove("share-2", share(own, 2))
 
 
-def test_what_is_known_of_a_nic_costs_as_many_requests_at_every_later_share(own: netns.Namespace) -> None:
+def test_each_later_share_of_a_nic_costs_the_same_number_of_requests(own: netns.Namespace) -> None:
     with driver(own) as owner:
         owner.shaping()
         sent = []

@@ -20,7 +20,7 @@ def node() -> Iterator[netns.Namespace]:
         yield made
 
 
-def test_one_interface_is_read_as_among_all(node: netns.Namespace) -> None:
+def test_reading_one_interface_gives_the_same_as_reading_all(node: netns.Namespace) -> None:
     node.ip("link", "set", "lo", "up")
     node.ip("address", "add", "10.1.0.1/24", "dev", "nic0")
     node.ip("link", "property", "add", "dev", "nic0", "altname", "a-rather-long-alternative-name")
@@ -46,6 +46,6 @@ def test_one_interface_is_read_as_among_all(node: netns.Namespace) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody", "other", "a-name-longer-than-the-kernel-s"])
-def test_a_name_that_no_interface_has_is_nobody_s(node: netns.Namespace, name: str) -> None:
+def test_an_unknown_interface_name_finds_nothing(node: netns.Namespace, name: str) -> None:
     node.ip("link", "property", "add", "dev", "nic0", "altname", "other")
     assert kernel_port.KernelPort(node.name).interface(name) is None

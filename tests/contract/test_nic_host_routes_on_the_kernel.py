@@ -62,7 +62,7 @@ def test_routes_of_routing_daemons_are_left_to_them(node: netns.Namespace) -> No
     assert state.routes_left_out == 0
 
 
-def test_a_daemon_s_route_that_an_earlier_version_remembered_is_not_put_back(node: netns.Namespace) -> None:
+def test_a_daemon_s_route_stored_by_an_earlier_version_is_not_restored(node: netns.Namespace) -> None:
     hop = (host_routes.Hop(interface="nic0"),)
     wanted = [host_routes.HostRoute(destination=f"10.80.{protocol}.0/24", hops=hop, protocol=protocol, scope=253) for protocol in (77, 186)]
     with rtnetlink.Socket.open(node.name) as sock:
@@ -73,21 +73,19 @@ def test_a_daemon_s_route_that_an_earlier_version_remembered_is_not_put_back(nod
 
 
 @pytest.mark.parametrize("beyond", [0, 1, 1000])
-def test_no_more_routes_are_remembered_than_may_be_and_the_others_are_counted(
-    node: netns.Namespace, tmp_path: pathlib.Path, beyond: int
-) -> None:
+def test_routes_beyond_the_limit_are_counted_and_not_stored(node: netns.Namespace, tmp_path: pathlib.Path, beyond: int) -> None:
     give(node, tmp_path, host_routes.MOST + beyond)
     state = host_state(node)
     assert (len(state.routes), state.routes_left_out) == (host_routes.MOST, beyond)
 
 
-def test_thousands_of_routes_of_a_daemon_keep_no_interface_from_being_given(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
+def test_thousands_of_routes_of_a_daemon_do_not_stop_an_attach(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
     give(node, tmp_path, 3000, "proto", "bgp")
     state = host_state(node)
     assert (state.routes, state.routes_left_out) == ((), 0)
 
 
-def test_an_interface_pays_nothing_for_routes_by_another(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
+def test_an_interface_costs_nothing_for_routes_of_another(node: netns.Namespace, tmp_path: pathlib.Path) -> None:
     give(node, tmp_path, 1000)
     node.ip("route", "add", "10.60.0.0/16", "nexthop", "via", "10.7.0.2", "nexthop", "via", "10.8.0.2")
     wanted = {"10.60.0.0/16"}

@@ -54,7 +54,7 @@ def host(request: pytest.FixtureRequest) -> pod_interfaces.HostInterfaces:
     return mock
 
 
-def test_an_interface_wears_what_it_was_given_any_number_of_times(bench: nic_pods.PodBench) -> None:
+def test_configuring_an_interface_again_changes_nothing(bench: nic_pods.PodBench) -> None:
     for _ in range(2):
         bench.pods.apply(bench.child, OUTFIT)
         observed = pod_interfaces.ObservedInterface(
@@ -77,7 +77,7 @@ def test_an_address_of_ipv6_may_be_used_at_once() -> None:
         assert "fd00::5/64 scope global nodad" in bench.pod.ip("-6", "address", "show", "dev", "net1")
 
 
-def test_a_virtual_interface_dies_with_its_pod_and_nothing_comes_back() -> None:
+def test_a_virtual_interface_is_deleted_with_its_pod() -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with netns.namespace() as node:
@@ -133,21 +133,21 @@ def dies_after(steps: int) -> Callable[[], None]:
     return count
 
 
-def test_undressing_leaves_nothing_that_would_outlive_the_interface(bench: nic_pods.PodBench) -> None:
+def test_removing_the_configuration_leaves_nothing_behind(bench: nic_pods.PodBench) -> None:
     bench.pods.apply(bench.child, OUTFIT)
     for _ in range(2):
         bench.pods.remove_config(bench.child, OUTFIT)
     assert "lookup 100" not in bench.pod.ip("rule")
 
 
-def test_another_address_of_the_hardware_may_be_asked_for(bench: nic_pods.PodBench) -> None:
+def test_a_pod_may_request_another_hardware_address(bench: nic_pods.PodBench) -> None:
     bench.pods.apply(bench.child, pod_interfaces.InterfaceConfig(name="net1", mac="02:cc:00:00:00:01"))
     observed = bench.pods.observed(bench.child)
     assert observed is not None
     assert (observed.mac, observed.up) == ("02:cc:00:00:00:01", True)
 
 
-def test_what_is_not_there_cannot_be_dressed(bench: nic_pods.PodBench) -> None:
+def test_configuring_a_missing_interface_is_an_error(bench: nic_pods.PodBench) -> None:
     with pytest.raises(errors.HardwareError, match=r"^apply: there is no interface net7$"):
         bench.pods.apply(bench.child, dataclasses.replace(OUTFIT, name="net7"))
     assert bench.pods.observed(pod_interfaces.InterfaceRef(namespace=bench.namespace, name="net7")) is None
@@ -188,7 +188,7 @@ def test_a_route_of_the_pod_s_own_is_never_replaced() -> None:
     ],
     ids=["default", "IPv6 default", "a network"],
 )
-def test_a_route_that_overrides_wins_and_the_pods_own_one_stays(own: list[str], wanted: config.Route, target: str) -> None:
+def test_an_overriding_route_wins_and_the_pod_s_own_route_stays(own: list[str], wanted: config.Route, target: str) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_pods.on_kernel() as bench:
@@ -220,7 +220,7 @@ def test_a_route_that_overrides_wins_and_the_pods_own_one_stays(own: list[str], 
     ],
     ids=["mtu", "addresses", "routes", "sysctls"],
 )
-def test_what_the_kernel_refuses_names_the_field_the_value_and_the_fix(wanted: dict[str, Any], text: str) -> None:
+def test_a_refusal_of_the_kernel_names_the_field_the_value_and_the_fix(wanted: dict[str, Any], text: str) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_pods.on_kernel() as bench:
@@ -243,7 +243,7 @@ def moved_in(bench: nic_pods.PodBench) -> tuple[pod_interfaces.HostState, pod_in
     return former, child
 
 
-def test_a_whole_interface_is_in_the_pod_and_no_longer_the_host_s(bench: nic_pods.PodBench) -> None:
+def test_a_whole_interface_moves_from_the_host_to_the_pod(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
     as_made = pod_interfaces.HostState(
         name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True, addresses=("10.7.0.1/24",), alias="of the admin"
@@ -259,7 +259,7 @@ def test_the_alias_of_an_interface_is_read_by_itself(host: pod_interfaces.HostIn
     assert (host.alias("nic0"), host.alias("nic9")) == ("of the admin", "")
 
 
-def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> None:
+def test_a_whole_interface_returns_with_its_former_configuration(bench: nic_pods.PodBench) -> None:
     former, child = moved_in(bench)
     for _ in range(2):
         assert bench.pods.return_to_host(whole_of(former))
@@ -267,7 +267,7 @@ def test_a_whole_interface_comes_back_as_it_was(bench: nic_pods.PodBench) -> Non
         assert bench.pods.observed(child) is None
 
 
-def test_one_that_never_left_is_only_unmarked(host: pod_interfaces.HostInterfaces) -> None:
+def test_an_interface_that_never_left_the_host_only_loses_its_mark(host: pod_interfaces.HostInterfaces) -> None:
     former = host.host_state("nic0")
     assert former is not None
     assert former.alias == "of the admin"
@@ -299,7 +299,7 @@ def test_a_name_that_the_pod_uses_is_refused(bench: nic_pods.PodBench) -> None:
     assert bench.pods.return_to_host(whole_of(former))
 
 
-def test_an_interface_nobody_marked_is_not_moved(bench: nic_pods.PodBench) -> None:
+def test_an_interface_without_a_mark_is_not_moved(bench: nic_pods.PodBench) -> None:
     nobodys = pod_interfaces.Passthrough(
         mark="drakit whole nobody", host_state=pod_interfaces.HostState(name="nic0", mac=nic_pods.NIC_MAC, mtu=9000, up=True)
     )

@@ -61,7 +61,7 @@ def share_of(bench: Bench, number: int = 1, bandwidth: int = 10**8, ceil: int = 
     )
 
 
-def test_interfaces_come_by_rising_index_and_each_name_once(bench: Bench) -> None:
+def test_interfaces_are_listed_by_index_and_each_name_once(bench: Bench) -> None:
     interfaces = bench.port.interfaces()
     assert [interface.ifindex for interface in interfaces] == sorted({interface.ifindex for interface in interfaces})
     assert len({interface.name for interface in interfaces}) == len(interfaces)
@@ -79,13 +79,13 @@ def test_the_interface_of_the_default_route_is_marked(bench: Bench) -> None:
     assert [interface.name for interface in bench.port.interfaces() if interface.default_route] == [bench.uplink]
 
 
-def test_one_interface_is_the_same_as_among_all(bench: Bench) -> None:
+def test_reading_one_interface_gives_the_same_as_reading_all(bench: Bench) -> None:
     for name, interface in by_name(bench).items():
         assert bench.port.interface(name) == dataclasses.replace(interface, used="")
 
 
 @pytest.mark.parametrize("name", ["", "no-such", "x" * 16, "x" * 64, "a/b", "caf\u00e9-\ufffd"])
-def test_a_name_nobody_has_finds_nothing(bench: Bench, name: str) -> None:
+def test_an_unknown_name_finds_nothing(bench: Bench, name: str) -> None:
     assert bench.port.interface(name) is None
 
 
@@ -105,7 +105,7 @@ def test_installing_and_removing_a_share_repeatedly_leaves_interfaces_unchanged(
     assert bench.port.interfaces() == before
 
 
-def test_a_share_is_found_without_a_hint_and_not_mistaken_by_a_wrong_one(bench: Bench) -> None:
+def test_a_share_is_found_without_a_hint_and_with_a_wrong_one(bench: Bench) -> None:
     for number in (1, 2):
         bench.port.install(uplink_of(bench), share_of(bench, number))
     bench.port.remove("share-1", dataclasses.replace(share_of(bench, 2), id="share-1"))
@@ -114,14 +114,14 @@ def test_a_share_is_found_without_a_hint_and_not_mistaken_by_a_wrong_one(bench: 
     assert bench.port.shares() == ()
 
 
-def test_removing_what_was_never_installed_succeeds_and_spares_the_rest(bench: Bench) -> None:
+def test_removing_an_unknown_share_succeeds_and_changes_no_other(bench: Bench) -> None:
     bench.port.install(uplink_of(bench), share_of(bench))
     bench.port.remove("someone-else", share_of(bench, 9))
     bench.port.remove("someone-else")
     assert bench.port.shares() == (share_of(bench),)
 
 
-def test_installing_other_figures_changes_the_share_and_keeps_its_members(bench: Bench) -> None:
+def test_new_rates_change_a_share_and_keep_its_members(bench: Bench) -> None:
     share = share_of(bench)
     bench.port.install(uplink_of(bench), share)
     bench.port.admit(share, cookie=7001, mac="02:aa:00:00:00:01")
@@ -134,7 +134,7 @@ def test_installing_other_figures_changes_the_share_and_keeps_its_members(bench:
     assert bench.port.check(uplink_of(bench), [altered]) == ()
 
 
-def test_sandboxes_come_and_go_any_number_of_times(bench: Bench) -> None:
+def test_sandboxes_can_be_added_and_removed_repeatedly(bench: Bench) -> None:
     share = share_of(bench)
     bench.port.install(uplink_of(bench), share)
     for _ in range(2):
@@ -150,7 +150,7 @@ def test_sandboxes_come_and_go_any_number_of_times(bench: Bench) -> None:
     assert bench.port.members() == ()
 
 
-def test_an_address_belongs_to_the_sandbox_that_had_it_last(bench: Bench) -> None:
+def test_an_address_belongs_to_the_last_sandbox_that_used_it(bench: Bench) -> None:
     share = share_of(bench)
     bench.port.install(uplink_of(bench), share)
     for cookie in (7001, 7002):
@@ -203,7 +203,7 @@ def test_a_sandbox_cannot_use_a_share_that_is_not_installed(bench: Bench) -> Non
     assert bench.port.members() == ()
 
 
-def test_a_repair_leaves_exactly_the_shares_wanted_and_says_what_was_wrong(bench: Bench) -> None:
+def test_a_repair_leaves_exactly_the_wanted_shares_and_reports_its_fixes(bench: Bench) -> None:
     for number in (1, 2):
         bench.port.install(uplink_of(bench), share_of(bench, number))
     wanted = [share_of(bench, 2, bandwidth=2 * 10**8), share_of(bench, 3)]
@@ -224,14 +224,14 @@ def test_a_repair_without_shares_leaves_the_nic_as_it_was(bench: Bench) -> None:
     assert bench.port.interfaces() == before
 
 
-def test_counters_tell_the_rates_applied(bench: Bench) -> None:
+def test_counters_report_the_configured_rates(bench: Bench) -> None:
     assert bench.port.traffic() == ()
     bench.port.install(uplink_of(bench), share_of(bench, ceil=5 * 10**8))
     still = port.Counters(rate=10**8, ceil=5 * 10**8)
     assert bench.port.traffic() == (port.Traffic(share_id="share-1", egress=still, ingress=still),)
 
 
-def test_a_watch_ends_when_it_is_woken(bench: Bench) -> None:
+def test_a_watch_returns_when_it_is_woken(bench: Bench) -> None:
     watch = bench.port.watch()
     try:
         watch.wake()
@@ -242,7 +242,7 @@ def test_a_watch_ends_when_it_is_woken(bench: Bench) -> None:
         watch.close()
 
 
-def test_errors_name_the_call(tmp_path: pathlib.Path) -> None:
+def test_errors_name_the_failed_call(tmp_path: pathlib.Path) -> None:
     lost = kernel_port.KernelPort("no-such-namespace-here")
     share = port.Share(id="x", interface="eth9", ifindex=9, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100)
     uplink = port.Uplink(interface="eth9", ifindex=9, mac="02:11:22:33:44:00", speed=10**9)

@@ -21,14 +21,14 @@ def tc(own: netns.Namespace, *words: str) -> str:
     return own.run("tc", *words)
 
 
-def test_this_kernel_tells_namespaces_apart(nics: kernel_port.KernelPort) -> None:
+def test_this_kernel_classifies_by_network_namespace(nics: kernel_port.KernelPort) -> None:
     assert (nics.shaping().classifier, nics.shaping().missing) == (port.Classifier.NETNS, "")
 
 
 @pytest.mark.parametrize(
     "qdisc", [("tbf", "rate", "1gbit", "burst", "128k", "limit", "1m"), ("bfifo",), ("pfifo",)], ids=lambda words: words[0]
 )
-def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
+def test_a_root_qdisc_of_the_admin_is_named_refused_and_kept(
     own: netns.Namespace, nics: kernel_port.KernelPort, qdisc: tuple[str, ...]
 ) -> None:
     tc(own, "qdisc", "add", "dev", "nic0", "root", "handle", "7:", *qdisc)
@@ -42,7 +42,7 @@ def test_a_root_qdisc_of_the_admin_s_is_refused_by_name_and_left(
     assert next(listed for listed in nics.interfaces() if listed.name == "nic0") == interface
 
 
-def test_ours_and_the_kernel_s_default_are_nobody_s_choice(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_the_driver_s_and_the_default_qdisc_count_as_free(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     assert {interface.queueing for interface in nics.interfaces()} == {""}
 
@@ -61,7 +61,7 @@ def test_an_ingress_qdisc_that_was_there_is_used_and_stays_with_its_filters(
     assert own.state() == before
 
 
-def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_the_driver_s_ingress_qdisc_stays_while_others_use_it(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     nics.install(uplink(own), share(own))
     tc(own, "filter", "add", "dev", "nic0", "ingress", "prio", "5", "protocol", "ip", "u32", "match", "u32", "0", "0", "flowid", ":1")
     nics.remove("share-1", share(own))
@@ -71,7 +71,7 @@ def test_our_ingress_qdisc_stays_where_somebody_has_come_to_use_it(own: netns.Na
     assert "htb" not in tc(own, "qdisc", "show")
 
 
-def test_a_link_that_has_the_name_we_need_is_refused_and_left(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_a_foreign_link_with_the_ifb_name_is_refused_and_kept(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     own.ip("link", "add", f"drb{index(own)}", "type", "bridge")
     before = own.state()
     with pytest.raises(errors.HardwareError, match="belongs to a link of another program"):
@@ -113,7 +113,9 @@ TAMPERING: dict[str, tuple[Tamper, str]] = {
 
 
 @pytest.mark.parametrize("tampered", TAMPERING)
-def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str) -> None:
+def test_parts_removed_or_changed_by_others_are_named_and_restored(
+    own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str
+) -> None:
     if tampered == "queue altered" and nics.shaping().fair_queues:
         pytest.skip("queues are no FIFOs here")
     before = own.state()
@@ -133,7 +135,7 @@ def test_what_somebody_removes_or_alters_is_named_and_put_back(own: netns.Namesp
 
 
 @pytest.mark.parametrize("tampered", ["root deleted", "hook deleted", "classifier deleted", "ifb deleted"])
-def test_what_was_altered_while_no_driver_ran_is_put_back_too(own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str) -> None:
+def test_changes_made_while_no_driver_ran_are_reverted(own: netns.Namespace, nics: kernel_port.KernelPort, tampered: str) -> None:
     before = own.state()
     nics.install(uplink(own), share(own))
     nics.close()
@@ -146,7 +148,7 @@ def test_what_was_altered_while_no_driver_ran_is_put_back_too(own: netns.Namespa
     assert own.state() == before
 
 
-def test_prepare_again_puts_back_the_others_shares_too(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_preparing_again_restores_the_other_shares_of_the_nic(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     for number in (1, 2):
         nics.install(uplink(own), share(own, number))
     tc(own, "qdisc", "del", "dev", "nic0", "root")
@@ -166,7 +168,7 @@ def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(
 
 
 @pytest.mark.parametrize("left", [(1, 2), (2, 1)], ids=["the first share first", "the second share first"])
-def test_a_namespace_with_two_shares_keeps_the_other_ones_class(
+def test_a_namespace_with_two_shares_keeps_the_class_of_the_other(
     own: netns.Namespace, nics: kernel_port.KernelPort, left: tuple[int, int]
 ) -> None:
     for number in (1, 2):
@@ -245,7 +247,7 @@ def test_a_nic_of_another_speed_is_changed_in_place(own: netns.Namespace, nics: 
     assert tc(own, "filter", "show", "dev", "nic0") == filters
 
 
-def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_a_removed_nic_leaves_nothing_behind(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     own.make_nic("nic1", mac="02:00:00:00:00:21")
     nics.install(uplink(own), share(own))
     gone, kept = share(own), uplink(own)
@@ -258,7 +260,7 @@ def test_a_nic_that_has_gone_leaves_nothing_behind(own: netns.Namespace, nics: k
     assert not [name for name in own.links() if name.startswith("drb")]
 
 
-def test_rates_beyond_what_32_bits_hold_are_applied(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_rates_above_32_bits_are_applied(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     fast = uplink(own, speed=4 * 10**11)
     nics.install(fast, share(own, bandwidth=10**11))
     (traffic,) = nics.traffic()
@@ -305,7 +307,7 @@ def requests_of_a_life() -> int:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.full)])
-def test_a_death_after_any_request_is_mended_and_nothing_is_left_behind(every: int) -> None:
+def test_a_crash_after_any_request_is_repaired_and_leaves_nothing_behind(every: int) -> None:
     if netns.why_not():
         pytest.skip(netns.why_not())
     total = requests_of_a_life()
@@ -328,7 +330,7 @@ def test_a_death_after_any_request_is_mended_and_nothing_is_left_behind(every: i
             heir.close()
 
 
-def test_hundred_shares_leave_the_kernel_as_it_was(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+def test_installing_and_removing_100_shares_leaves_the_kernel_unchanged(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
     before = own.state()
     listed = [share(own, number) for number in range(1, 101)]
     for item in listed:

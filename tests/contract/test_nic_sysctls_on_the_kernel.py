@@ -38,7 +38,7 @@ def pod() -> Iterator[netns.Namespace]:
 
 
 @pytest.mark.parametrize("before", [[], ["unshare", "-m", "sh", "-c", READ_ONLY, "sh"]], ids=["writable", "read-only"])
-def test_they_are_written_for_that_interface_alone(pod: netns.Namespace, before: list[str]) -> None:
+def test_sysctls_are_written_for_one_interface_only(pod: netns.Namespace, before: list[str]) -> None:
     subprocess.run([*before, sys.executable, "-c", WRITE, pod.path], check=True, capture_output=True, timeout=waits.SECONDS)
     values = [
         pod.run("cat", f"/proc/sys/net/ipv4/conf/{name}/{leaf}").strip()

@@ -43,7 +43,7 @@ def come_and_go(node: netns.Namespace, name: str, pod: netns.Namespace) -> None:
     node.ip("link", "delete", name)
 
 
-def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace, watch: port.Watch) -> None:
+def test_veths_of_foreign_pods_do_not_wake_the_watch(node: netns.Namespace, watch: port.Watch) -> None:
     with netns.namespace() as pod:
         come_and_go(node, "veth1a2b", pod)
     assert not watch.wait(NOT)
@@ -65,7 +65,7 @@ def test_pods_of_others_that_come_and_go_are_not_heard_of(node: netns.Namespace,
     ],
     ids="-".join,
 )
-def test_what_happens_to_a_nic_is_heard_of(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
+def test_every_change_of_a_watched_nic_wakes_the_watch(node: netns.Namespace, watch: port.Watch, words: tuple[str, ...]) -> None:
     node.run(*words)
     assert watch.wait(waits.SECONDS)
     assert is_quiet_soon(watch)
@@ -80,7 +80,7 @@ def is_quiet_soon(watch: port.Watch) -> bool:
     return False
 
 
-def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
+def test_new_hardware_wakes_the_watch_whatever_its_name(node: netns.Namespace) -> None:
     """The loopback stands for hardware here, because it has no kind either."""
     made = kernel_port.KernelPort(node.name).watch()
     try:
@@ -91,12 +91,12 @@ def test_hardware_needs_no_name_to_be_heard_of(node: netns.Namespace) -> None:
         made.close()
 
 
-def test_another_interest_asks_for_a_second_look_and_the_same_one_does_not(watch: port.Watch) -> None:
+def test_a_new_filter_causes_one_wake_up_and_an_unchanged_one_none(watch: port.Watch) -> None:
     assert watch.narrow(port.Interest(ifindexes=frozenset({1, 2})))
     assert not watch.narrow(port.Interest(ifindexes=frozenset({2, 1})))
 
 
-def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard_of(
+def test_a_refused_filter_is_logged_once_and_every_change_wakes_the_watch(
     node: netns.Namespace, watch: port.Watch, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = "/proc/sys/net/core/optmem_max"
@@ -111,7 +111,7 @@ def test_a_filter_that_the_kernel_refuses_is_logged_once_and_everything_is_heard
     assert watch.wait(waits.SECONDS)
 
 
-def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) -> None:
+def test_changes_of_a_shared_nic_s_ifb_wake_the_watch(node: netns.Namespace) -> None:
     machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:
@@ -131,7 +131,7 @@ def test_the_queueing_device_of_a_shared_nic_is_heard_of(node: netns.Namespace) 
         machine.close()
 
 
-def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Namespace) -> None:
+def test_with_more_interfaces_than_a_filter_holds_all_wake_the_watch(node: netns.Namespace) -> None:
     made = kernel_port.KernelPort(node.name).watch()
     try:
         made.narrow(port.Interest(ifindexes=frozenset(range(10**4, 10**4 + 5000))))
@@ -142,7 +142,7 @@ def test_more_interfaces_than_a_filter_can_list_are_all_heard_of(node: netns.Nam
         made.close()
 
 
-def test_what_a_driver_reads_wakes_no_driver(node: netns.Namespace) -> None:
+def test_reading_interfaces_wakes_no_watch(node: netns.Namespace) -> None:
     machine = kernel_port.KernelPort(node.name)
     made = machine.watch()
     try:

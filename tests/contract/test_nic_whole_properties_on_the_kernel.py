@@ -154,7 +154,7 @@ def in_pod(bench: nic_pods.PodBench, name: str) -> object:
     return pod_interfaces.properties_of(present, was_away=True)[name]
 
 
-def test_every_property_is_tried_or_said_to_be_untried() -> None:
+def test_every_property_is_tested_or_listed_as_untested() -> None:
     names = [row.name for row in properties.TABLE]
     assert sorted(names) == sorted({*CHANGES, *AT_THE_MOVE, *ELSEWHERE, *UNTRIED})
     assert (
@@ -164,7 +164,7 @@ def test_every_property_is_tried_or_said_to_be_untried() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_a_pod_changed_is_as_the_host_had_it(bench: nic_pods.PodBench, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_changed_by_a_pod_are_restored(bench: nic_pods.PodBench, name: str, caplog: pytest.LogCaptureFixture) -> None:
     before, before_shown = state(bench), shown(bench)
     whole = move_in(bench, before)
     in_pod_before = in_pod(bench, name)
@@ -277,7 +277,7 @@ def kernel_view(space: netns.Namespace, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", DROPPED)
-def test_the_kernel_drops_it_at_the_move(bench: nic_pods.PodBench, name: str) -> None:
+def test_changes_that_the_kernel_drops_at_the_move_leave_no_trace(bench: nic_pods.PodBench, name: str) -> None:
     before, before_view = state(bench), kernel_view(bench.node, "nic0")
     links = set(bench.node.links())
     whole = move_in(bench, before)

@@ -46,7 +46,7 @@ def partitionable(hardware: nvml.NvmlGpus) -> list[port.Gpu]:
     return [gpu for gpu in hardware.gpus() if not gpu.is_vgpu and hardware.mig_mode(gpu.uuid) is not None]
 
 
-def test_every_gpu_that_is_counted_answers(hardware: nvml.NvmlGpus) -> None:
+def test_every_counted_gpu_answers(hardware: nvml.NvmlGpus) -> None:
     found = hardware.census()
     assert not found.silent
     assert found.gpus, "there is no GPU to test"
@@ -64,12 +64,12 @@ def test_gpus_are_distinguished_and_named_as_sysfs_names_them(hardware: nvml.Nvm
         assert gpu.memory is None or gpu.memory > 0
 
 
-def test_what_a_gpu_says_of_itself_is_the_same_by_either_way(hardware: nvml.NvmlGpus) -> None:
+def test_a_listed_gpu_equals_the_gpu_read_by_uuid(hardware: nvml.NvmlGpus) -> None:
     for gpu in hardware.gpus():
         assert hardware.gpu(gpu.uuid) == gpu
 
 
-def test_versions_are_versions(hardware: nvml.NvmlGpus) -> None:
+def test_driver_and_cuda_versions_have_the_form_of_versions(hardware: nvml.NvmlGpus) -> None:
     found = hardware.versions()
     assert re.fullmatch(r"\d+(\.\d+){1,3}", found.driver)
     assert re.fullmatch(r"\d+\.\d+", found.cuda)
@@ -100,7 +100,7 @@ def test_a_new_session_shows_the_same_gpus(hardware: nvml.NvmlGpus) -> None:
     assert hardware.gpus() == before
 
 
-def test_profiles_and_placements_make_sense(hardware: nvml.NvmlGpus) -> None:
+def test_every_profile_has_placements_memory_and_multiprocessors(hardware: nvml.NvmlGpus) -> None:
     for gpu in partitionable(hardware):
         profiles = hardware.gpu_instance_profiles(gpu.uuid)
         assert len({profile.id for profile in profiles}) == len({profile.name for profile in profiles}) == len(profiles)
@@ -124,7 +124,7 @@ def test_instances_lie_where_their_profiles_may(hardware: nvml.NvmlGpus) -> None
         assert not found or (mode is not None and mode.current)
 
 
-def test_what_a_gpu_may_not_tell_is_none_and_no_error(hardware: nvml.NvmlGpus) -> None:
+def test_a_property_the_gpu_does_not_support_is_none(hardware: nvml.NvmlGpus) -> None:
     for gpu in hardware.gpus():
         assert hardware.compute_mode(gpu.uuid) in {None, *port.ComputeMode}
         assert hardware.recovery_action(gpu.uuid) in {None, *signals.RecoveryAction}
@@ -141,7 +141,7 @@ def test_device_numbers_are_found_or_the_module_that_is_missing_is_named(hardwar
         assert majors.nvidia != majors.uvm
 
 
-def test_events_are_waited_for_as_long_as_asked_and_closed_twice(hardware: nvml.NvmlGpus) -> None:
+def test_an_event_wait_lasts_its_timeout_and_a_set_can_be_closed_twice(hardware: nvml.NvmlGpus) -> None:
     uuids = {gpu.uuid for gpu in hardware.gpus()}
     with hardware.events() as events:
         assert events.unmonitored <= uuids
@@ -151,7 +151,7 @@ def test_events_are_waited_for_as_long_as_asked_and_closed_twice(hardware: nvml.
     events.close()
 
 
-def test_events_of_a_session_that_was_replaced_are_refused_and_not_waited_for(hardware: nvml.NvmlGpus) -> None:
+def test_an_event_set_of_a_replaced_session_is_refused_at_once(hardware: nvml.NvmlGpus) -> None:
     with hardware.events() as events:
         hardware.renew()
         with pytest.raises(port.CallError) as caught:

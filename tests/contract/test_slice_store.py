@@ -58,7 +58,7 @@ def test_a_new_store_is_empty(store: ports.SliceStore) -> None:
 
 
 @pytest.mark.parametrize("page", samples.PAGES.values(), ids=samples.PAGES.keys())
-def test_a_created_slice_is_given_back_and_listed_whole(store: ports.SliceStore, page: resource_slice.Page) -> None:
+def test_a_created_slice_is_returned_and_listed_complete(store: ports.SliceStore, page: resource_slice.Page) -> None:
     wanted = samples.create(page)
     made = store.create(wanted)
     assert made.name.startswith(wanted.prefix)
@@ -108,7 +108,7 @@ def test_a_deleted_slice_is_gone_and_deleting_it_again_succeeds(store: ports.Sli
     assert list(store.list()) == [kept]
 
 
-def test_a_slice_that_changed_meanwhile_is_not_deleted(store: ports.SliceStore) -> None:
+def test_a_slice_with_a_newer_version_is_not_deleted(store: ports.SliceStore) -> None:
     made = store.create(samples.create(samples.plain_page("a")))
     updated = store.update(resource_slice.Update(index=0, published=made, spec=samples.spec_of(samples.plain_page("b"))))
     with pytest.raises(errors.ApiError) as raised:
@@ -117,7 +117,7 @@ def test_a_slice_that_changed_meanwhile_is_not_deleted(store: ports.SliceStore) 
     assert list(store.list()) == [updated]
 
 
-def test_a_watch_tells_of_its_start_and_of_every_kind_of_change(store: ports.SliceStore, other: ports.SliceStore) -> None:
+def test_a_watch_reports_its_start_and_every_kind_of_change(store: ports.SliceStore, other: ports.SliceStore) -> None:
     follower = slice_follower.Follower(store)
     assert follower.saw_one()
     made = other.create(samples.create(samples.plain_page("a")))
@@ -129,7 +129,7 @@ def test_a_watch_tells_of_its_start_and_of_every_kind_of_change(store: ports.Sli
     assert follower.end()
 
 
-def test_a_server_says_its_version_and_what_it_lacks_and_nothing_is_written_for_it(store: ports.SliceStore) -> None:
+def test_version_and_missing_features_are_found_without_a_write(store: ports.SliceStore) -> None:
     described = store.server()
     assert described.version.startswith("v1.36")
     assert "DRAPartitionableDevices" not in described.lacks

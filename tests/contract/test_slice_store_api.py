@@ -57,9 +57,7 @@ def test_the_node_owns_its_slices(server: apiserver.ApiServer, store: kube_slice
     assert stored(server, made.name)["metadata"]["ownerReferences"] == [owner]
 
 
-def test_a_node_that_was_made_again_owns_what_is_created_after_the_next_list(
-    server: apiserver.ApiServer, store: kube_slices.ApiSlices
-) -> None:
+def test_a_recreated_node_owns_slices_created_after_the_next_list(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
     store.create(samples.create(samples.plain_page("a")))
     server.registry.delete(resources.NODE, samples.NODE)
     server.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
@@ -114,7 +112,7 @@ def test_fields_that_a_gate_drops_are_missing_from_the_answer(tmp_path: pathlib.
         assert (answer.devices[0].includes, answer.devices[0].consumes, bool(answer.mixins)) == ((), (), False)
 
 
-def test_what_the_server_refuses_is_reported_with_its_reason(store: kube_slices.ApiSlices) -> None:
+def test_a_refusal_of_the_server_is_reported_with_its_reason(store: kube_slices.ApiSlices) -> None:
     page = resource_slice.Page(devices=samples.plain_page("a").devices, counter_sets=samples.counter_page().counter_sets)
     with pytest.raises(errors.ApiError) as raised:
         store.create(samples.create(page))
@@ -140,7 +138,7 @@ def until_silent(follower: slice_follower.Follower) -> None:
         pass
 
 
-def test_own_writes_and_probe_slices_of_others_are_no_news(
+def test_own_writes_and_foreign_probe_slices_do_not_wake_the_watch(
     server: apiserver.ApiServer, store: kube_slices.ApiSlices, tmp_path: pathlib.Path
 ) -> None:
     follower, other = slice_follower.Follower(store), connect(server, tmp_path)
@@ -159,14 +157,14 @@ def test_own_writes_and_probe_slices_of_others_are_no_news(
     assert follower.end()
 
 
-def test_a_watch_ends_while_the_server_is_gone(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
+def test_a_watch_can_be_stopped_while_the_server_is_unreachable(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
     follower = slice_follower.Follower(store)
     assert follower.saw_one()
     server.stop()
     assert follower.end()
 
 
-def test_a_server_that_is_gone_is_an_api_error_without_status(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
+def test_an_unreachable_server_is_an_api_error_without_status(server: apiserver.ApiServer, store: kube_slices.ApiSlices) -> None:
     server.stop()
     with pytest.raises(errors.ApiError, match="no answer from the API server") as raised:
         store.list()

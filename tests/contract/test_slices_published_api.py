@@ -62,7 +62,9 @@ def devices(server: apiserver.ApiServer) -> list[Any]:
 
 
 @pytest.mark.parametrize("form", publisher.FormChoice)
-def test_where_lists_are_dropped_devices_are_offered_without_them(serve: Serve, tmp_path: pathlib.Path, form: publisher.FormChoice) -> None:
+def test_a_server_that_drops_list_attributes_gets_devices_without_them(
+    serve: Serve, tmp_path: pathlib.Path, form: publisher.FormChoice
+) -> None:
     server = serve(lists=False)
     made = published(server, tmp_path, inventory.Inventory.of([LISTED, device.Device(name="b")]), form)
     assert made.published.is_set()
@@ -71,7 +73,7 @@ def test_where_lists_are_dropped_devices_are_offered_without_them(serve: Serve, 
     assert made.reconcile() == 0
 
 
-def test_where_lists_are_stored_they_are_offered(serve: Serve, tmp_path: pathlib.Path) -> None:
+def test_a_server_that_stores_list_attributes_gets_them(serve: Serve, tmp_path: pathlib.Path) -> None:
     server = serve(lists=True)
     made = published(server, tmp_path, inventory.Inventory.of([LISTED]), publisher.FormChoice.FLAT)
     (found,) = devices(server)
@@ -79,7 +81,7 @@ def test_where_lists_are_stored_they_are_offered(serve: Serve, tmp_path: pathlib
     assert made.reconcile() == 0
 
 
-def test_what_draws_from_counters_goes_out_without_its_lists_too(serve: Serve, tmp_path: pathlib.Path) -> None:
+def test_partitions_are_published_without_list_attributes_too(serve: Serve, tmp_path: pathlib.Path) -> None:
     server = serve(lists=False)
     drawn = device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE})
     held = device.CounterSet(name="set", counters={"units": quantity.ONE})
@@ -110,7 +112,7 @@ def test_a_taint_on_a_full_slice_is_taken_by_the_server(serve: Serve, tmp_path: 
     assert {(spec["pool"]["generation"], spec["pool"]["resourceSliceCount"]) for spec in stored(server)} == {(2, 2)}
 
 
-def test_a_wipe_leaves_the_time_of_a_taint_as_the_server_set_it(serve: Serve, tmp_path: pathlib.Path) -> None:
+def test_a_taint_keeps_its_server_time_when_the_slices_are_wiped(serve: Serve, tmp_path: pathlib.Path) -> None:
     server = serve(lists=False)
     made = published(server, tmp_path, inventory.Inventory.of([device.Device(name="a", taints=(TAINT,))]))
     for one in server.registry.list(resources.SLICE).items:

@@ -68,7 +68,7 @@ def prepare(node: crash_node.CrashNode, local: local_node.LocalNode, ref: claims
     return local.engine.prepare([ref], node.caller)[ref.uid].error
 
 
-def test_a_full_disk_refuses_a_claim_and_forgets_none(mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> None:
+def test_a_full_disk_fails_one_claim_and_loses_none(mounted: Callable[[str], pathlib.Path], tmp_path: pathlib.Path) -> None:
     node, home = crash_node.CrashNode(), mounted("home")
     first, second = node.claim("chip-0"), node.claim("chip-1")
     with opened(node, home, tmp_path / "cdi") as local:

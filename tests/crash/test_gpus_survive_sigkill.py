@@ -65,7 +65,7 @@ def test_a_kill_at_any_point_changes_nothing_in_the_end(
     assert points > 300
 
 
-def test_a_parent_tells_of_a_life_that_was_not_ended(parent: gpu_scenarios.Parent) -> None:
+def test_the_parent_detects_a_process_that_was_not_killed(parent: gpu_scenarios.Parent) -> None:
     """A step beyond the last kills nobody: the points are all there are."""
     with tempfile.TemporaryDirectory(prefix="dk") as made:
         folder = pathlib.Path(made)

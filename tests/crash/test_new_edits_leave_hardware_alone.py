@@ -58,14 +58,14 @@ def is_upgraded(node: crash_node.CrashNode, ref: claims.ClaimRef) -> bool:
     return remembered and all(b"FAKE_LIBRARY" in content for content in node.cdi.files.values())
 
 
-def test_the_new_edits_are_remembered_and_written_and_hardware_is_left_alone() -> None:
+def test_new_edits_are_journaled_and_written_without_touching_hardware() -> None:
     steps = steps_of_an_upgrade()
     assert [what for what in steps if what in STEPS[:2]] == list(STEPS[:2])
     assert set(steps) == set(STEPS)
 
 
 @pytest.mark.parametrize("number", range(len(steps_of_an_upgrade())))
-def test_a_crash_at_any_step_costs_the_running_pod_nothing(number: int) -> None:
+def test_a_crash_at_any_step_does_not_affect_the_running_pod(number: int) -> None:
     node, ref = running()
     started = node.boot()
     node.step = dying_at(number, [])
@@ -79,7 +79,7 @@ def test_a_crash_at_any_step_costs_the_running_pod_nothing(number: int) -> None:
     assert node.is_clean
 
 
-def test_the_same_edits_again_cost_no_commit() -> None:
+def test_unchanged_edits_cost_no_commit() -> None:
     node, ref = running()
     started = node.boot()
     started.prepare([ref], node.caller)

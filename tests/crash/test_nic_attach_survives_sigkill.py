@@ -96,14 +96,16 @@ def test_an_attach_has_a_step_after_each_note_and_request(all_steps: range) -> N
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_a_death_at_some_step_is_mended(parent: nic_parent.Parent, all_steps: range, end: Callable[[nic_parent.Parent, int], None]) -> None:
+def test_an_attach_killed_at_a_sampled_step_is_completed_or_undone(
+    parent: nic_parent.Parent, all_steps: range, end: Callable[[nic_parent.Parent, int], None]
+) -> None:
     for step in all_steps[ENDS.index(end) :: max(len(all_steps) // SAMPLE, 1)]:
         end(parent, step)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
-def test_a_death_at_any_step_is_mended(
+def test_an_attach_killed_at_any_step_is_completed_or_undone(
     parent: nic_parent.Parent,
     all_steps: range,
     end: Callable[[nic_parent.Parent, int], None],

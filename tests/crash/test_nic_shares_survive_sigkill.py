@@ -199,7 +199,7 @@ ACTS = ("prepare", "unprepare")
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_a_death_at_a_sampled_step_leaves_nothing_and_loses_nothing(parent: nic_parent.Parent, setting: Setting) -> None:
+def test_a_kill_at_a_sampled_step_leaks_and_loses_nothing(parent: nic_parent.Parent, setting: Setting) -> None:
     offset = SETTINGS.index(setting)
     with stage(parent, setting) as ready:
         for act in ACTS:
@@ -210,7 +210,7 @@ def test_a_death_at_a_sampled_step_leaves_nothing_and_loses_nothing(parent: nic_
 
 @pytest.mark.full
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_a_death_at_any_step_leaves_nothing_and_loses_nothing(
+def test_a_kill_at_any_step_leaks_and_loses_nothing(
     parent: nic_parent.Parent, setting: Setting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     counted = {}
@@ -227,7 +227,7 @@ def test_a_death_at_any_step_leaves_nothing_and_loses_nothing(
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
-def test_a_death_at_any_step_of_a_first_share_locks_no_driver_out(parent: nic_parent.Parent, every: int) -> None:
+def test_a_kill_at_any_step_of_a_first_share_blocks_no_other_driver(parent: nic_parent.Parent, every: int) -> None:
     with stage(parent, Setting("share")) as ready:
         steps = ready.steps("prepare")
         was_free = {beside_another_driver(ready, step) for step in range(0, steps, every)}
@@ -265,7 +265,7 @@ def asked(driver: nic_attach.Running, wanted: claims.Claim) -> str:
 
 
 @pytest.mark.parametrize("act", ACTS)
-def test_a_virtual_function_is_held_or_as_it_was_after_a_death_at_any_step(
+def test_a_kill_at_any_step_leaves_a_virtual_function_held_or_unchanged(
     parent: nic_parent.Parent, tmp_path: pathlib.Path, act: str
 ) -> None:
     wanted = killable_nic_driver.claim_of("function")

@@ -52,13 +52,13 @@ def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_da
 
 
 @with_stories(gpu_daemons.SHARE)
-def test_a_daemon_that_falls_at_a_sampled_line_is_made_anew(world: gpu_daemons.World) -> None:
+def test_a_daemon_that_dies_at_a_sampled_line_is_restarted(world: gpu_daemons.World) -> None:
     for point in random.Random("fall").sample(world.points(*CALLS, by_line=True), SAMPLE):
         gpu_daemons.check_call(world, point, falls="daemons")
 
 
 @with_stories(gpu_daemons.SHARE)
-def test_a_start_killed_at_a_sampled_point_is_made_good_by_the_next(world: gpu_daemons.World) -> None:
+def test_the_next_start_completes_one_killed_at_a_sampled_point(world: gpu_daemons.World) -> None:
     world.must("prepare")
     for by_line in (False, True):
         world.end_pods()
@@ -103,7 +103,7 @@ def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.W
 @pytest.mark.full
 @pytest.mark.timeout(3600)
 @with_stories(gpu_daemons.SHARE)
-def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
+def test_a_daemon_that_dies_at_any_line_is_restarted(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     points = check_every_call(world, by_line=True, falls="daemons")
     record_property("matrix", f"MPS: {len(points)} kills of the daemon, by line")
     assert len(points) >= 100
@@ -113,7 +113,7 @@ def test_a_daemon_that_falls_at_any_line_is_made_anew(world: gpu_daemons.World, 
 @pytest.mark.timeout(3600)
 @with_stories(gpu_daemons.SHARE)
 @pytest.mark.parametrize("by_line", [False, True], ids=["step", "line"])
-def test_a_start_killed_at_any_point_is_made_good_by_the_next(
+def test_the_next_start_completes_one_killed_at_any_point(
     world: gpu_daemons.World,
     by_line: bool,  # noqa: FBT001 - a parameter of the test
     record_property: gpu_scenarios.Record,

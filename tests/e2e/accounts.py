@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHIPPED = "drakit-system"
 NAMESPACE = "drakit-rights"
 MPS_TEMPLATE = "drakit-mps"
-OVERLAYS = ("mock", "tpu-mock")
+FOLDERS = ("daemonset/overlays/mock", "examples/tpu/deploy")
 _WORDS = {"Role": "roles", "ClusterRole": "clusterroles", "RoleBinding": "rolebindings", "ClusterRoleBinding": "clusterrolebindings"}
 _POLICIES = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 _KINDS = ("Namespace", "ServiceAccount", "PodTemplate", *_WORDS, *_POLICIES)
@@ -32,11 +32,10 @@ _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 def shipped() -> list[dict[str, Any]]:
-    """Return accounts, roles and bindings of the overlays, and the policies about slices, as kubectl renders them."""
+    """Return accounts, roles and bindings of the overlay mock and of examples/tpu, and the policies about slices, as kubectl renders them."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for overlay in OVERLAYS:
-        folder = ROOT / "daemonset" / "overlays" / overlay
-        ran = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True)
+    for folder in FOLDERS:
+        ran = subprocess.run(["kubectl", "kustomize", str(ROOT / folder)], capture_output=True, text=True, check=True)
         items = [item for item in yaml.safe_load_all(ran.stdout) if item["kind"] in _KINDS]
         found |= {(item["kind"], item["metadata"]["name"]): item for item in items}
     names = {name for kind, name in found if kind == "ServiceAccount"}

@@ -14,15 +14,17 @@ ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE = "drakit-system"
 OVERLAYS = {
     "mock": {"drakit-gpu", "drakit-nic"},
-    "tpu-mock": {"drakit-tpu"},
     "gpu": {"drakit-gpu"},
     "nic": {"drakit-nic"},
     "gpu-nic": {"drakit-gpu", "drakit-nic"},
 }
 """Every overlay with its DaemonSets."""
 
+TPU = "examples/tpu/deploy"
+"""The example that is a device family of drakit: its manifests are made of drakit's own, and are applied beside them."""
+
 EXAMPLES = {"cpu": "cpu.example.com", "everything": "gpu.example.com", "fpga": "fpga.example.com", "hello": "hello.example.com"}
-"""Every example, and the driver that its manifests are for; hello is what `drakit new` writes."""
+"""Every example that is a program of its own, and the driver that its manifests are for; hello is what `drakit new` writes."""
 
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed")
 

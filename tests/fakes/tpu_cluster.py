@@ -43,8 +43,8 @@ class TpuCluster:
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        for manifest in ("driver/status-rbac.yaml", "publisher/deviceclass.yaml"):
-            for made in yaml.safe_load_all((ROOT / "daemonset" / "tpu" / manifest).read_text()):
+        for manifest in ("driver/status-rbac.yaml", "deviceclass.yaml"):
+            for made in yaml.safe_load_all((ROOT / "examples" / "tpu" / "deploy" / manifest).read_text()):
                 self.quick_cluster.create(_BY_KIND[made["kind"]], made)
         for node in (*NODES, OUTSIDE):
             self._spawn(node, self._serve, node)

@@ -20,7 +20,7 @@ FOLDERS = {
     "drakit_nic": "driver/drakit_nic",
 }
 """The folder of each distribution."""
-_OURS = ("drakit", "_editable_impl_drakit", "__pycache__")
+_OURS = ("drakit", "tpu_driver", "_editable_impl_", "__pycache__")
 
 
 def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:

@@ -46,7 +46,8 @@ def helps() -> dict[str, str]:
             command.main(["--help"], prog_name=" ".join(words), standalone_mode=False)  # type: ignore[attr-defined] # a click command
         found[" ".join(words)] = out.getvalue()
         for name, part in getattr(command, "commands", {}).items():
-            visit(part, (*words, name))
+            if not part.hidden:  # A tool that the image does not have says so instead.
+                visit(part, (*words, name))
 
     visit(typer.main.get_command(app.app), ("drakit",))
     return found

@@ -39,7 +39,7 @@ FACTS = [("attributes", f"a{number}", "x" * number) for number in range(7)]
 
 
 @given(st.lists(st.lists(st.sampled_from(FACTS), unique=True), max_size=20))
-def test_what_rows_share_is_counted_by_kinds_of_rows_as_it_would_be_by_pairs(rows: list[list[tuple[str, str, str]]]) -> None:
+def test_counting_by_kinds_of_rows_gives_the_result_of_counting_by_pairs(rows: list[list[tuple[str, str, str]]]) -> None:
     counted = mixin_factoring._Rows(rows, per_slice=8)
     pairs = collections.Counter(one & other for one, other in itertools.combinations(counted._own, 2))
     del pairs[0]
@@ -76,10 +76,10 @@ def check_gain(flat: inventory.Inventory) -> None:
     assert len(mixin_factoring.factor(flat).mixins) < len(flat.devices)
 
 
-def test_most_of_what_could_be_gained_on_the_keps_example_is() -> None:
+def test_factoring_saves_most_of_the_possible_bytes_in_the_kep_s_example() -> None:
     check_gain(kep_4815())
 
 
 @pytest.mark.parametrize("name", MACHINES)
-def test_most_of_what_could_be_gained_on_a_machine_is(name: str, tmp_path: pathlib.Path) -> None:
+def test_factoring_saves_most_of_the_possible_bytes_on_every_machine(name: str, tmp_path: pathlib.Path) -> None:
     check_gain(machine(name, tmp_path))

@@ -9,7 +9,7 @@ from fakes.core_strategies import quantities, quantity_texts
 
 
 @given(quantity_texts())
-def test_what_is_written_is_read_again(text: str) -> None:
+def test_a_written_quantity_is_read_back(text: str) -> None:
     once = quantity.Quantity.parse(text)
     again = quantity.Quantity.parse(str(once))
     assert again == once

@@ -194,7 +194,7 @@ def test_each_field_of_a_claim_may_hold_anything(junk: object) -> None:
 
 
 @pytest.mark.parametrize("claim", [None, 7, [], "x", {}])
-def test_a_claim_that_is_no_object_at_all_is_an_error_of_that_claim(claim: object) -> None:
+def test_a_claim_that_is_not_an_object_is_an_error_of_that_claim_only(claim: object) -> None:
     assert check(claim)
 
 
@@ -236,7 +236,7 @@ def test_an_event_reaches_the_readable_users_of_a_claim_or_the_claim(reserved: o
     assert server.events == [expected]
 
 
-def test_a_garbled_condition_of_an_own_status_is_an_error_that_names_it() -> None:
+def test_a_malformed_condition_of_the_driver_is_an_error_that_names_it() -> None:
     bad = stored(BAD, "chip-0")
     changed(bad, ("status", "devices", 0, "conditions", 0, "type"), ["x"])
     statuses = status.ApiStatuses(Server(bad).transport, status.Writer(driver=DRIVER, node=NODE, pool=POOL), manual_clock.ManualClock())

@@ -114,7 +114,7 @@ def truths(depth: int) -> Strategy:
 
 @settings(max_examples=examples.count(200), deadline=None)
 @given(truths(3))
-def test_verdicts_are_those_of_googles_implementation(google: Any, expression: str) -> None:
+def test_selectors_evaluate_as_in_google_s_cel_implementation(google: Any, expression: str) -> None:
     assume("bind" not in expression or ".all" not in expression)  # Google loses the variable after a loop beside it.
     assume("bind" not in expression or ".exists" not in expression)
     wanted, found = theirs(google, expression), ours(expression)
@@ -129,7 +129,7 @@ pieces = st.sampled_from(
 
 @settings(max_examples=examples.count(300), deadline=None)
 @given(st.lists(pieces, min_size=1, max_size=8).map("".join))
-def test_what_is_an_expression_is_what_google_says(google: Any, text: str) -> None:
+def test_exactly_the_expressions_that_google_s_cel_accepts_compile(google: Any, text: str) -> None:
     try:
         google.compile(text, disable_check=True)
         wanted = True

@@ -23,7 +23,7 @@ from fakes import parameters as p
 from tpu_driver import driver as tpu_driver
 
 UID = "11111111-2222-4333-8444-555555555555"
-RULES = composition.opaque_rules(values.Settings())
+RULES = composition.opaque_rules(values.defaults())
 JUNK = st.recursive(
     st.none()
     | st.booleans()

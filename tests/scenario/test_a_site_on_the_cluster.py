@@ -42,7 +42,7 @@ def conditions(cluster: testing.Cluster) -> dict[str, tuple[str, str]]:
     return {json_types.text(one, "type"): (json_types.text(one, "status"), json_types.text(one, "reason")) for one in found}
 
 
-def test_a_claim_that_cannot_be_prepared_says_why_and_says_so_no_more_when_it_can(cluster: testing.Cluster) -> None:
+def test_a_failed_prepare_is_a_condition_until_the_claim_is_prepared(cluster: testing.Cluster) -> None:
     chatty(cluster).failure = errors.DeviceGoneError("it fell off")
     cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
     assert waits.eventually(lambda: conditions(cluster) == {"Ready": ("False", "DeviceGone")})
@@ -51,7 +51,7 @@ def test_a_claim_that_cannot_be_prepared_says_why_and_says_so_no_more_when_it_ca
     assert waits.eventually(lambda: conditions(cluster) == {"Ready": ("True", "Prepared")})
 
 
-def test_status_event_and_taint_reach_those_whom_they_concern(cluster: testing.Cluster) -> None:
+def test_status_event_and_taint_reach_their_claim_pod_and_device(cluster: testing.Cluster) -> None:
     cluster.apply(testing.claim("one", device_class="fake"), testing.pod("p", claims=["one"]))
     cluster.wait_running("p")
     context = chatty(cluster).context

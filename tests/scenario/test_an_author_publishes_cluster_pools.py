@@ -83,13 +83,13 @@ def test_the_programs_publish_writes_and_withdraws_the_pools(server: apiserver.A
     assert published(server) == {}
 
 
-def test_pools_that_cannot_be_read_are_one_line(kubeconfig: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_discovery_of_pools_is_one_line(kubeconfig: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert serve({"broken": []}, "publish", "--once", "--kubeconfig", str(kubeconfig)) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("list racks: no answer")
 
 
-def test_what_changes_is_published_and_what_cannot_be_read_stays(server: apiserver.ApiServer, kubeconfig: pathlib.Path) -> None:
+def test_a_changed_pool_is_published_and_an_unreadable_one_stays(server: apiserver.ApiServer, kubeconfig: pathlib.Path) -> None:
     racks, stop = {"rack-a": ["lun-0"]}, threading.Event()
     chosen = values.Settings.model_validate({"publish": {"rescan": 0.1}})
     api = client.connect(kubeconfig, seconds=waits.SECONDS)
@@ -113,7 +113,7 @@ def test_what_changes_is_published_and_what_cannot_be_read_stays(server: apiserv
     assert not serving.is_alive()
 
 
-def test_only_a_driver_with_pools_of_the_cluster_has_publish(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_driver_with_cluster_pools_has_the_publish_command(capsys: pytest.CaptureFixture[str]) -> None:
     class Plain(drakit.Driver[drakit.NoConfig]):
         name = "plain.example.com"
 

@@ -94,7 +94,7 @@ def test_a_pod_is_bound_when_all_binding_conditions_hold(cluster: QuickCluster) 
     assert cluster.plugins[0].count(PREPARE) == 1
 
 
-def test_the_device_of_a_failure_is_given_back_and_another_is_taken(cluster: QuickCluster) -> None:
+def test_a_binding_failure_releases_the_device_and_takes_another(cluster: QuickCluster) -> None:
     _offer(cluster, "f-0", "f-1")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c"))
@@ -130,7 +130,7 @@ def test_a_wait_that_takes_too_long_is_a_failure() -> None:
         cluster.phase("p", "Running")
 
 
-def test_a_device_that_binds_to_a_node_is_usable_there_alone(cluster: QuickCluster) -> None:
+def test_a_device_that_binds_to_a_node_is_usable_on_that_node_only(cluster: QuickCluster) -> None:
     _offer(cluster, "f-0", binds=True)
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c", nodeSelector={"kubernetes.io/hostname": "node-2"}))
@@ -158,7 +158,7 @@ def test_other_pods_of_the_claim_wait_as_well_and_a_failure_frees_it_for_both(cl
         cluster.phase(name, "Running")
 
 
-def test_a_pod_that_is_deleted_while_it_waits_gives_its_devices_back(cluster: QuickCluster) -> None:
+def test_a_pod_deleted_while_it_waits_releases_its_devices(cluster: QuickCluster) -> None:
     _offer(cluster, "f-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c"))

@@ -64,7 +64,7 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
 
 
 @pytest.mark.parametrize("family", ["gpu", "nic"])
-def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
+def test_the_gpu_and_nic_drivers_pass_conformance(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
     program = ["drakit", "run", "--mock", command_line.MACHINE, "--family", family]
     verdicts = conformance(cluster, f"{family}.drakit.dev", program, tmp_path / "report.xml")
     assert set(verdicts.values()) == {"pass"}
@@ -72,7 +72,7 @@ def test_our_drivers_pass(cluster: clusters.LocalCluster, family: str, tmp_path:
     assert suite.get("tests") == str(len(verdicts))
 
 
-def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_the_template_of_a_new_project_passes_conformance(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
     for name in ("board-0", "board-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text("example-9\n")
@@ -82,7 +82,7 @@ def test_the_template_passes(cluster: clusters.LocalCluster, tmp_path: pathlib.P
     assert set(verdicts.values()) == {"pass"}
 
 
-def test_claims_that_exist_and_a_command_that_restarts_serve_as_well(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_conformance_runs_with_existing_claims_and_a_restart_command(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
     folder = cluster.node(NODE).folder
     where = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
     run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", command_line.MACHINE, "--family", "nic", *where])

@@ -88,7 +88,7 @@ def test_a_pod_gets_the_devices_of_the_class_that_stands_for_a_resource(cluster:
     assert len(cluster.view("p").env) > 0
 
 
-def test_the_claim_goes_with_its_pod(cluster: QuickCluster) -> None:
+def test_the_claim_of_extended_resources_is_deleted_with_its_pod(cluster: QuickCluster) -> None:
     cluster.run(_pod(_container("main", 1)))
     uid = json_types.text(_special(cluster)[0], "metadata", "uid")
     cluster.delete("p")
@@ -114,7 +114,7 @@ def test_every_container_gets_its_own_devices_alone(cluster: QuickCluster) -> No
     assert third == {}
 
 
-def test_init_containers_that_end_use_the_devices_of_those_that_come_later(cluster: QuickCluster) -> None:
+def test_init_containers_use_devices_of_later_containers(cluster: QuickCluster) -> None:
     sidecar = _container("sidecar", 1, restartPolicy="Always")
     cluster.create(POD, _pod(_container("main", 1), inits=[_container("small", 1), _container("big", 3), sidecar]))
     cluster.until(lambda: json_types.at(cluster.find(POD, "p"), "spec", "nodeName"), "the binding")
@@ -129,7 +129,7 @@ def test_init_containers_that_end_use_the_devices_of_those_that_come_later(clust
     }
 
 
-def test_a_pod_waits_for_its_resources_and_leaves_no_claim_meanwhile(cluster: QuickCluster) -> None:
+def test_a_pod_that_waits_for_resources_has_no_claim(cluster: QuickCluster) -> None:
     cluster.run(_pod(_container("main", 2), name="first"))
     cluster.create(POD, _pod(_container("main", 2), name="second"))
     cluster.until(lambda: cluster.scheduling_message("second"), "the refusal")
@@ -143,14 +143,14 @@ def test_a_resource_that_nothing_offers_is_insufficient(cluster: QuickCluster) -
     cluster.until(lambda: "insufficient example.com/unknown" in cluster.scheduling_message("p"), "the refusal")
 
 
-def test_an_ordinary_claim_and_resources_are_placed_together(cluster: QuickCluster) -> None:
+def test_a_claim_and_extended_resources_are_allocated_on_one_node(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, objects.claim("c"))
     cluster.run(objects.pod("p", claim="c", containers=[_container("main", 2)]))
     special = json_types.text(_special(cluster)[0], "metadata", "name")
     assert sorted([*cluster.devices("c"), *cluster.devices(special)]) == ["gpu-0", "gpu-1", "gpu-2"]
 
 
-def test_the_newest_class_of_a_resource_counts(cluster: QuickCluster) -> None:
+def test_the_newest_class_of_a_resource_is_used(cluster: QuickCluster) -> None:
     newer = objects.device_class("newer")
     json_types.child(newer, "spec")["extendedResourceName"] = RESOURCE
     old = cluster.api.get(CLASS, objects.CLASS)
@@ -181,7 +181,7 @@ def test_a_node_whose_device_plugin_offers_the_resource_needs_no_claim() -> None
         assert _special(cluster, "q")[0]
 
 
-def test_what_device_plugins_offer_is_counted_and_given_back() -> None:
+def test_resources_of_device_plugins_are_counted_and_released() -> None:
     with _quick_cluster() as cluster:
         node = cluster.api.get(NODE, "node-1")
         json_types.child(node, "status")["allocatable"] = {RESOURCE: "3"}
@@ -206,7 +206,7 @@ def test_with_the_gate_off_resources_make_no_claims() -> None:
         assert "extendedResourceName" not in json_types.mapping(cluster.api.get(CLASS, objects.CLASS), "spec")
 
 
-def test_the_driver_sees_an_ordinary_claim(cluster: QuickCluster) -> None:
+def test_the_driver_prepares_an_extended_resource_as_an_ordinary_claim(cluster: QuickCluster) -> None:
     cluster.run(_pod(_container("main", 1)))
     claim, _ = _special(cluster)
     [result] = json_types.objects(claim, "status", "allocation", "devices", "results")

@@ -120,7 +120,7 @@ def test_the_workload_is_copied_on_allocation_instead_of_the_pod(cluster: QuickC
     assert _reserved(cluster) == [JOB]
 
 
-def test_without_a_workload_pods_are_listed_as_ever(cluster: QuickCluster) -> None:
+def test_without_a_workload_pods_are_listed_one_by_one(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, objects.claim("c"))
     pod = cluster.run(objects.pod("p", claim="c"))
     assert _reserved(cluster) == [_pod_entry(pod)]
@@ -158,7 +158,7 @@ def test_more_pods_than_a_list_can_hold_share_one_claim(count: int) -> None:
         assert _reserved(cluster) == [JOB]
 
 
-def test_devices_stay_while_pods_change_until_the_owner_removes_its_reference(cluster: QuickCluster) -> None:
+def test_devices_stay_allocated_until_the_owner_removes_its_reference(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, _claim())
     for name in ("p", "q"):
         cluster.run(objects.pod(name, claim="c"))
@@ -172,7 +172,7 @@ def test_devices_stay_while_pods_change_until_the_owner_removes_its_reference(cl
     assert _reserved(cluster) == [JOB]
 
 
-def test_an_owner_that_is_gone_is_found_out_once_no_pod_runs(cluster: QuickCluster) -> None:
+def test_a_deleted_owner_is_detected_once_no_pod_runs(cluster: QuickCluster) -> None:
     owner = cluster.create(CONFIGMAP, {"metadata": {"name": "owner", "namespace": "default"}})
     consumer: Object = {"resource": "configmaps", "name": "owner", "uid": json_types.text(owner, "metadata", "uid")}
     cluster.create(CLAIM, _claim(consumer))
@@ -188,7 +188,7 @@ def test_an_owner_that_is_gone_is_found_out_once_no_pod_runs(cluster: QuickClust
     cluster.phase("other", "Running")
 
 
-def test_an_owner_of_an_unknown_kind_is_waited_for(cluster: QuickCluster) -> None:
+def test_an_owner_of_an_unknown_kind_keeps_its_devices(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, _claim())
     cluster.run(objects.pod("p", claim="c"))
     cluster.delete("p")
@@ -199,7 +199,7 @@ def test_an_owner_of_an_unknown_kind_is_waited_for(cluster: QuickCluster) -> Non
     assert _reserved(cluster) == [JOB]
 
 
-def test_in_a_mixed_list_pods_go_with_their_end_and_workloads_stay(cluster: QuickCluster) -> None:
+def test_in_a_mixed_list_ended_pods_are_removed_and_workloads_stay(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, objects.claim("c"))
     pod = cluster.run(objects.pod("p", claim="c"))
     _set_reserved(cluster, _pod_entry(pod), JOB)
@@ -213,7 +213,7 @@ def test_in_a_mixed_list_pods_go_with_their_end_and_workloads_stay(cluster: Quic
     assert cluster.devices("c") == ["gpu-0"]
 
 
-def test_a_full_list_is_no_obstacle_where_any_pod_may_come(cluster: QuickCluster) -> None:
+def test_a_full_list_does_not_stop_pods_of_a_listed_workload(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, _claim())
     cluster.run(objects.pod("p", claim="c"))
     others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
@@ -247,7 +247,7 @@ def test_with_the_gate_off_the_fields_are_dropped_and_pods_are_listed() -> None:
         assert _any_pod(cluster) is None
 
 
-def test_switched_on_again_it_goes_on_with_the_lists_of_pods_that_there_are() -> None:
+def test_switching_the_gate_on_again_keeps_existing_lists_of_pods() -> None:
     simulated_cluster = SingleThreadedCluster(gates=FeatureGates(), scheduler=OFF)
     simulated_cluster.device_class("gpu", "true")
     simulated_cluster.apply(

@@ -15,7 +15,7 @@ from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit_nic import settings as nic_settings
 from drakit_nic.attach import attacher, collector, sandboxes
-from fakes import netns, nic_attach
+from fakes import netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -106,3 +106,18 @@ def test_a_held_lock_of_one_nic_delays_no_check_of_another(world: nic_attach.Wor
             nic_attach.until(lambda: left_after_a_collection(driver) == 1, "only the attachment on the free NIC is removed")
         nic_attach.until(lambda: nic_attach.look(driver) == {"nic0": (), "nic1": ()}, "both NICs are checked")
         nic_attach.until(lambda: left_after_a_collection(driver) == 0, "both attachments are removed")
+
+
+def test_an_attach_names_a_lock_of_another_process_and_succeeds_once_it_is_released(world: nic_attach.World) -> None:
+    with world.driver() as driver, nic_attach.pod() as pod:
+        share, said = driver.prepare(claim(1, "nic0")), list[nic_attach.Said]()
+        later = threading.Thread(target=lambda: said.append(world.call(share, pod)))
+        with held(world, "nic0"):
+            refused = world.call(share, pod)
+            later.start()
+            later.join(0.5)
+            assert not said, "the call waits for the lock"
+        later.join(waits.SECONDS)
+    assert refused.code == 1
+    assert "nic0 is locked by another process" in refused.stderr
+    assert said == [nic_attach.Said(0, "")]

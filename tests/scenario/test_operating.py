@@ -65,7 +65,7 @@ def serving(
     return driver_process.running([*command(cluster, port), *words], log, commands=commands)
 
 
-def test_it_is_ready_once_registered_and_published_and_counts_what_it_does(
+def test_the_driver_is_ready_once_registered_and_published_with_metrics(
     cluster: clusters.LocalCluster, port: int, driver: driver_process.Process
 ) -> None:
     assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
@@ -103,7 +103,7 @@ def kubelet_away(cluster: clusters.LocalCluster) -> Callable[[], None]:
 
 
 @pytest.mark.usefixtures("kubelet_away", "driver")
-def test_it_is_alive_and_not_ready_until_the_kubelet_knows_it(
+def test_the_driver_is_alive_and_not_ready_before_registration(
     cluster: clusters.LocalCluster, port: int, kubelet_away: Callable[[], None]
 ) -> None:
     assert waits.eventually(lambda: 'drakit_published{driver="gpu.drakit.dev"} 1.0' in page(port, "/metrics")[1])
@@ -115,7 +115,7 @@ def test_it_is_alive_and_not_ready_until_the_kubelet_knows_it(
 
 
 @pytest.mark.usefixtures("driver")
-def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.LocalCluster, port: int) -> None:
+def test_the_driver_is_ready_again_after_its_registration_was_deleted(cluster: clusters.LocalCluster, port: int) -> None:
     assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
     (socket_path,) = cluster.node("node-1").folder.registry.glob("*.sock")
     socket_path.unlink()
@@ -124,9 +124,7 @@ def test_it_is_ready_again_when_its_registration_was_deleted(cluster: clusters.L
     assert waits.eventually(lambda: page(port, "/readyz")[0] == 200)
 
 
-def test_an_address_that_is_taken_is_no_reason_not_to_serve(
-    cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands
-) -> None:
+def test_a_taken_metrics_address_does_not_stop_the_driver(cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands) -> None:
     probes = cluster.node("node-1").folder.root / "health.sock"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
@@ -162,7 +160,7 @@ def test_readiness_names_a_foreign_folder_at_the_socket_until_it_is_gone(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_without_a_word_of_complaint(
+def test_a_signal_ends_the_driver_without_warnings(
     cluster: clusters.LocalCluster, port: int, commands: forked_cli.Commands, number: signal.Signals
 ) -> None:
     with serving(cluster, port, commands=None if number == signal.SIGTERM else commands) as started:

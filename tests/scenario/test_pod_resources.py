@@ -57,7 +57,7 @@ def test_each_container_has_every_device_of_its_claims(cluster: QuickCluster, st
     assert {(claim.claim_name, claim.claim_namespace) for one in pod.containers for claim in one.dynamic_resources} == {("c", "default")}
 
 
-def test_shares_have_their_ids(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+def test_shares_are_listed_with_their_ids(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
     cluster.create(SLICE, objects.resource_slice(objects.nic("nic-0")))
     shares = []
     for name in ("p", "q"):
@@ -73,7 +73,7 @@ def test_shares_have_their_ids(cluster: QuickCluster, stub: services.PodResource
     assert len(set(shares)) == 2
 
 
-def test_a_pod_that_is_gone_is_not_found(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
+def test_a_deleted_pod_is_not_found(cluster: QuickCluster, stub: services.PodResourcesListerStub) -> None:
     cluster.run(objects.pod("p"))
     cluster.delete("p")
     cluster.gone(POD, "p")
@@ -82,7 +82,7 @@ def test_a_pod_that_is_gone_is_not_found(cluster: QuickCluster, stub: services.P
         stub.Get(wire.GetPodResourcesRequest(pod_name="p", pod_namespace="default"))
 
 
-def test_it_is_served_again_by_the_next_kubelet(cluster: QuickCluster) -> None:
+def test_the_next_kubelet_serves_pod_resources_again(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.run(objects.pod("p", claim="c"))

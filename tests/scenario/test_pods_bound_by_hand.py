@@ -67,7 +67,7 @@ def test_a_pod_with_a_node_waits_until_its_claim_is_allocated_for_another_pod(cl
     assert sorted(_users(cluster, "c")) == ["p", "q"]
 
 
-def test_devices_of_nobody_on_the_wrong_node_are_given_back(cluster: QuickCluster) -> None:
+def test_unreserved_devices_on_another_node_are_released(cluster: QuickCluster) -> None:
     _allocate(cluster, "c", "node-1")
     pod = cluster.run(objects.pod("p", claim="c", nodeSelector={"kubernetes.io/hostname": "node-2"}))
     assert json_types.text(pod, "spec", "nodeName") == "node-2"
@@ -75,7 +75,7 @@ def test_devices_of_nobody_on_the_wrong_node_are_given_back(cluster: QuickCluste
     assert [json_types.text(result, "pool") for result in results] == ["node-2"]
 
 
-def test_devices_of_nobody_on_the_right_node_are_taken_as_they_are(cluster: QuickCluster) -> None:
+def test_unreserved_devices_on_the_pods_node_are_used(cluster: QuickCluster) -> None:
     _allocate(cluster, "c", "node-2")
     pod = cluster.run(objects.pod("p", claim="c"))
     assert json_types.text(pod, "spec", "nodeName") == "node-2"

@@ -73,7 +73,7 @@ def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) 
         time.sleep(0.05)
 
 
-def test_of_two_publishers_one_writes_and_the_other_takes_over_from_a_killed_one(cluster: Cluster) -> None:
+def test_one_of_two_publishers_writes_and_the_other_takes_over_after_a_kill(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31 and cluster.holder() == "first", "the first publisher's slices")
         with cluster.publisher("second"):
@@ -86,7 +86,7 @@ def test_of_two_publishers_one_writes_and_the_other_takes_over_from_a_killed_one
             assert {json_types.text(one, "spec", "pool", "name") for one in cluster.slices()} == {"tpus"}
 
 
-def test_a_publisher_that_is_stopped_gives_the_lease_up_and_leaves_the_slices(cluster: Cluster) -> None:
+def test_a_stopped_publisher_releases_the_lease_and_keeps_the_slices(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31, "the slices")
         first.send_signal(signal.SIGTERM)
@@ -96,7 +96,7 @@ def test_a_publisher_that_is_stopped_gives_the_lease_up_and_leaves_the_slices(cl
     assert done.returncode == 0, done.stderr
 
 
-def test_once_publishes_replaces_and_refuses_while_another_leads(cluster: Cluster) -> None:
+def test_publish_once_writes_the_slices_and_fails_while_another_leads(cluster: Cluster) -> None:
     assert cluster.once(machine="tpu-v5e-16x16").returncode == 0
     assert cluster.devices() == 127
     assert cluster.once().returncode == 0
@@ -130,7 +130,7 @@ def test_withdrawing_leaves_no_slice_and_refuses_while_a_publisher_leads(cluster
         (["publish", "tpu", "--mock", "tpu-v5e-8x8", "--set", "election.renew_deadline=20"], "election.renew_deadline: must be below"),
     ],
 )
-def test_a_mistake_is_one_line_that_says_what_to_write(
+def test_a_wrong_option_is_one_line_with_the_fix(
     arguments: list[str], message: str, cluster: Cluster, commands: forked_cli.Commands
 ) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}

@@ -50,7 +50,7 @@ def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
         kubernetes_validate.validate(item, "1.36", strict=True)
 
 
-def test_the_local_cluster_takes_classes_and_samples_in_the_order_of_their_names() -> None:
+def test_the_local_cluster_stores_classes_and_samples_in_order_of_name() -> None:
     api = registry.Registry()
     for item in (*demo_cluster.classes(), *(item for name in demo_cluster.names() for item in demo_cluster.load(name))):
         created = api.create(KINDS[json_types.text(item, "kind")], item)
@@ -84,6 +84,6 @@ def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> No
             assert json_types.text(request, "exactly", "deviceClassName") in classes
 
 
-def test_every_sample_explains_itself() -> None:
+def test_every_sample_begins_with_an_explanation() -> None:
     for name in demo_cluster.names():
         assert (demo_cluster.folder() / f"{name}.yaml").read_text().startswith("# "), name

@@ -117,7 +117,7 @@ def test_a_toleration_never_ends_or_its_seconds_count_from_the_time_of_the_taint
     assert cluster.phase("long", "Running")
 
 
-def test_a_taint_that_goes_in_time_evicts_nobody(cluster: QuickCluster) -> None:
+def test_a_taint_removed_before_its_toleration_ends_evicts_nobody(cluster: QuickCluster) -> None:
     cluster.plugin()
     _publish(cluster)
     _run(cluster, _toleration(2))
@@ -141,7 +141,7 @@ def test_only_slices_of_the_highest_generation_evict(cluster: QuickCluster) -> N
     cluster.gone(POD, "p")
 
 
-def test_a_rule_evicts_and_keeps_pods_away_until_it_goes(cluster: QuickCluster) -> None:
+def test_a_rule_evicts_and_stops_new_pods_until_it_is_deleted(cluster: QuickCluster) -> None:
     cluster.plugin()
     _publish(cluster)
     _run(cluster)
@@ -156,7 +156,7 @@ def test_a_rule_evicts_and_keeps_pods_away_until_it_goes(cluster: QuickCluster) 
 
 
 @pytest.mark.parametrize("gate", ["DRADeviceTaintRules", "DRADeviceTaints"])
-def test_with_their_gate_or_that_of_taints_off_rules_do_nothing(gate: str) -> None:
+def test_rules_do_nothing_with_their_gate_or_that_of_taints_off(gate: str) -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
     running = QuickCluster(folder, gates=FeatureGates.of({gate: False}))
     try:
@@ -175,7 +175,7 @@ def test_with_their_gate_or_that_of_taints_off_rules_do_nothing(gate: str) -> No
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_rule_evicts_though_the_device_is_published_no_more(cluster: QuickCluster) -> None:
+def test_a_rule_evicts_pods_of_devices_that_are_no_longer_published(cluster: QuickCluster) -> None:
     cluster.plugin()
     _publish(cluster)
     _run(cluster)
@@ -184,7 +184,7 @@ def test_a_rule_evicts_though_the_device_is_published_no_more(cluster: QuickClus
     cluster.gone(POD, "p")
 
 
-def test_a_rule_with_the_effect_none_tells_what_it_would_do(cluster: QuickCluster) -> None:
+def test_a_rule_with_effect_none_reports_the_pods_it_would_evict(cluster: QuickCluster) -> None:
     cluster.plugin()
     _publish(cluster)
     _run(cluster)
@@ -196,7 +196,7 @@ def test_a_rule_with_the_effect_none_tells_what_it_would_do(cluster: QuickCluste
     assert cluster.phase("p", "Running")
 
 
-def test_a_rule_says_who_still_has_to_go(cluster: QuickCluster) -> None:
+def test_a_rule_reports_how_many_pods_are_still_to_be_evicted(cluster: QuickCluster) -> None:
     cluster.plugin()
     _publish(cluster)
     _run(cluster, _toleration(3600))

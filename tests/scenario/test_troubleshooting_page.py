@@ -100,14 +100,14 @@ def test_a_wrong_parameter_is_in_the_event_of_the_pod(node: Node) -> None:
         assert waits.eventually(lambda: page_events("wrong-parameter") <= node.events())
 
 
-def test_a_driver_that_is_away_is_in_the_event_of_the_pod(node: Node) -> None:
+def test_a_driver_that_does_not_run_is_in_the_event_of_the_pod(node: Node) -> None:
     with node.driver():
         assert waits.eventually(node.publishes)
     node.run(testing.claim("storage", device_class=NIC))
     assert waits.eventually(lambda: page_events("no-driver") <= node.events())
 
 
-def test_a_deleted_pod_ends_only_when_its_driver_is_back(node: Node) -> None:
+def test_a_deleted_pod_ends_only_when_its_driver_runs_again(node: Node) -> None:
     with node.driver():
         assert waits.eventually(node.publishes)
         node.run(testing.claim("storage", device_class=NIC))
@@ -137,7 +137,7 @@ def test_a_lost_gpu_is_in_the_events_and_in_the_findings_of_the_doctor(node: Nod
     assert "\n".join(shown("doctor", "gpu-lost")) in found.stdout
 
 
-def test_readyz_says_why_a_lost_journal_is_not_restored(node: Node) -> None:
+def test_readyz_gives_the_reason_why_a_lost_journal_is_not_restored(node: Node) -> None:
     with node.driver():
         assert waits.eventually(node.publishes)
         node.run(testing.claim("training", device_class=GPU))

@@ -95,7 +95,7 @@ def pod_of_both() -> Object:
     return {"metadata": {"name": "both", "namespace": demo_cluster.NAMESPACE}, "spec": spec}
 
 
-def test_two_families_share_a_node_and_one_dies_and_comes_back_without_the_other(node: Node) -> None:
+def test_one_of_two_families_on_a_node_restarts_without_the_other(node: Node) -> None:
     for family in FAMILIES:
         node.start(family)
     wait = node.cluster.wait_for

@@ -76,7 +76,7 @@ def test_a_claim_that_was_allocated_before_is_refused_by_the_driver_s_name(world
         driver.unprepare(ref)
 
 
-def test_neither_counts_nor_ends_what_is_the_other_s(world: nic_attach.World) -> None:
+def test_neither_driver_counts_or_removes_shares_of_the_other(world: nic_attach.World) -> None:
     with world.driver() as driver, beside(world) as other, nic_attach.pod() as pod:
         ref = driver.prepare(nic_attach.claim(1))
         assert world.call(ref, pod) == nic_attach.Said(0, "")
@@ -101,7 +101,7 @@ def test_a_driver_of_the_same_name_takes_over(world: nic_attach.World) -> None:
         later.unprepare(ref)
 
 
-def test_what_a_version_without_names_made_is_taken_over_and_named(world: nic_attach.World) -> None:
+def test_a_driver_adopts_and_marks_shares_of_a_version_without_marks(world: nic_attach.World) -> None:
     with world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1))
         index = next(link["ifindex"] for name, link in world.node.links().items() if name == "nic0")
@@ -111,7 +111,7 @@ def test_what_a_version_without_names_made_is_taken_over_and_named(world: nic_at
         driver.unprepare(ref)
 
 
-def test_both_may_share_out_a_nic_each(world: nic_attach.World) -> None:
+def test_each_of_two_drivers_may_share_a_nic_of_its_own(world: nic_attach.World) -> None:
     world.node.make_nic("nic1", mac="02:00:00:00:00:21")
     rule = dataclasses.replace(world.settings.interfaces[0], match="nic*")
     world.settings = dataclasses.replace(world.settings, interfaces=(rule,))
@@ -127,7 +127,7 @@ def test_both_may_share_out_a_nic_each(world: nic_attach.World) -> None:
     world.node.ip("link", "delete", "nic1")
 
 
-def test_what_a_driver_that_is_gone_for_good_left_is_free_once_its_mark_is_removed(world: nic_attach.World) -> None:
+def test_a_nic_of_a_removed_driver_is_free_once_its_mark_is_removed(world: nic_attach.World) -> None:
     with world.driver() as driver:
         driver.prepare(nic_attach.claim(1))
     with beside(world) as other:

@@ -95,7 +95,7 @@ def requests_until_it_is_owned(drivers: tuple[nic_attach.Running, nic_attach.Run
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
-def test_of_two_that_begin_at_once_one_has_the_nic_wherever_the_other_comes_between(
+def test_exactly_one_of_two_drivers_takes_a_nic_at_every_interleaving(
     drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
 ) -> None:
     until = requests_until_it_is_owned(drivers)
@@ -111,7 +111,7 @@ def test_of_two_that_begin_at_once_one_has_the_nic_wherever_the_other_comes_betw
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])
-def test_a_first_share_beside_another_driver_s_last_is_refused_by_name_or_whole(
+def test_a_first_share_during_another_driver_s_last_is_refused_or_complete(
     drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
 ) -> None:
     driver, other = drivers
@@ -193,7 +193,7 @@ def racer(world: nic_attach.World, name: str) -> Iterator[Racer]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.full)])
-def test_of_two_processes_that_race_for_a_nic_one_has_it(rounds: int) -> None:
+def test_exactly_one_of_two_racing_processes_takes_a_nic(rounds: int) -> None:
     with nic_attach.untouched_world() as world, racer(world, nic_driver.NAME) as first, racer(world, OTHER) as second:
         assert (first.ask("look"), second.ask("look")) == ({}, {}), "both have started"
         before = world.node.state()

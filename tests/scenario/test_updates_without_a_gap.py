@@ -120,7 +120,7 @@ def machine(commands: forked_cli.Commands) -> Iterator[Machine]:
         yield Machine(cluster=cluster, commands=commands, port=free_port())
 
 
-def test_an_update_refuses_no_prepare_and_leaves_no_moment_without_slices(machine: Machine) -> None:
+def test_an_update_fails_no_prepare_and_always_leaves_slices(machine: Machine) -> None:
     listening = f'drakit_listening{{address="127.0.0.1:{machine.port}"}} '.encode()
     with contextlib.ExitStack() as pods:
         old = pods.enter_context(machine.pod(OLD))
@@ -139,7 +139,7 @@ def test_an_update_refuses_no_prepare_and_leaves_no_moment_without_slices(machin
         assert machine.gaps == 0
 
 
-def test_a_version_that_does_not_start_changes_nothing(machine: Machine) -> None:
+def test_a_version_that_fails_to_start_changes_nothing(machine: Machine) -> None:
     with machine.pod(OLD) as old:
         assert waits.eventually(lambda: machine.is_ready(OLD))
         with machine.load():

@@ -61,7 +61,7 @@ def guarded(tmp_path: pathlib.Path) -> Iterator[Guarded]:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_mistake_is_refused_when_it_is_written_with_its_field(guarded: Guarded, kind: str, version: str) -> None:
+def test_a_wrong_parameter_is_refused_at_creation_with_its_field(guarded: Guarded, kind: str, version: str) -> None:
     resource = dataclasses.replace(KINDS[kind], version=version)
     with pytest.raises(errors.InvalidError) as refused:
         guarded.api.create(resource, p.holding(kind, FOREIGN, BAD, version=version))
@@ -73,14 +73,14 @@ def test_a_mistake_is_refused_when_it_is_written_with_its_field(guarded: Guarded
     assert guarded.asked == 2
 
 
-def test_the_server_asks_about_parameters_for_our_drivers_only(guarded: Guarded) -> None:
+def test_only_claims_with_parameters_of_the_drivers_reach_the_webhook(guarded: Guarded) -> None:
     for kind, resource in KINDS.items():
         guarded.api.create(resource, p.holding(kind, name="none"))
         guarded.api.create(resource, p.holding(kind, FOREIGN, name="foreign"))
     assert guarded.asked == 0
 
 
-def test_labels_finalizers_and_deletions_are_never_asked_about(guarded: Guarded) -> None:
+def test_labels_finalizers_and_deletions_never_reach_the_webhook(guarded: Guarded) -> None:
     guarded.hook.stop()  # Where it is down, the failurePolicy lets mistakes pass.
     made: Any = guarded.api.create(resources.CLASS, p.holding(p.CLASS, BAD))
     made["metadata"] |= {"labels": {"a": "b"}, "finalizers": ["example.com/held"]}
@@ -94,7 +94,7 @@ def test_labels_finalizers_and_deletions_are_never_asked_about(guarded: Guarded)
     assert guarded.asked == 0
 
 
-def test_a_changed_spec_is_asked_about(guarded: Guarded) -> None:
+def test_a_changed_spec_reaches_the_webhook(guarded: Guarded) -> None:
     made: Any = guarded.api.create(resources.CLASS, p.holding(p.CLASS, GOOD))
     made["spec"]["config"] = [BAD]
     with pytest.raises(errors.InvalidError, match=r"spec\.config\[0\]\.opaque\.parameters\.mtu"):

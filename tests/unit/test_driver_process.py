@@ -21,7 +21,7 @@ def until_up(process: driver_process.Process) -> None:
         assert process.status is None
 
 
-def test_one_that_does_not_end_is_killed_and_its_stacks_are_shown(tmp_path: pathlib.Path) -> None:
+def test_a_process_that_does_not_end_is_killed_and_its_stacks_are_shown(tmp_path: pathlib.Path) -> None:
     process = driver_process.Process([sys.executable, "-c", IGNORES], tmp_path / "log", {})
     until_up(process)
     with pytest.raises(AssertionError, match=r"(?s)still running after 0.1 s.*up.*in sleeps_for_ever"):
@@ -35,7 +35,7 @@ def test_an_error_in_the_test_leaves_no_process(tmp_path: pathlib.Path) -> None:
     assert is_gone(process)
 
 
-def test_one_that_ends_badly_at_the_end_fails_the_test_with_its_log(tmp_path: pathlib.Path) -> None:
+def test_a_process_with_a_bad_exit_status_fails_the_test_with_its_log(tmp_path: pathlib.Path) -> None:
     refused = pytest.raises(AssertionError, match=rf"status -{signal.SIGTERM:d}:\nup")
     with refused, driver_process.running([sys.executable, "-c", SLEEPS], tmp_path / "log") as process:
         until_up(process)

@@ -1,8 +1,12 @@
 """The door for driver authors: exactly the promised names, each importable, each documented."""
 
 import inspect
+import pathlib
+import tomllib
 
 import drakit
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_every_public_name_is_importable_and_documented() -> None:
@@ -25,3 +29,14 @@ def test_importing_drakit_loads_no_library() -> None:
     code = "import sys, drakit; print([m for m in ('grpc', 'kubernetes', 'pydantic', 'yaml', 'sqlite3', 'typer') if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_every_module_is_public_or_forbidden_to_families() -> None:
+    """The contract of import-linter lists what is forbidden, so a new internal module must be added to it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    (forbidden,) = [one["forbidden_modules"] for one in contracts if one["name"] == "Device families stand on the door that authors use"]
+    package = pathlib.Path(drakit.__file__).parent
+    modules = {path.stem for path in package.glob("*.py")} | {path.parent.name for path in package.glob("*/__init__.py")}
+    internal = {name.removeprefix("drakit.") for name in forbidden if name.startswith("drakit.")}
+    assert modules - internal == {"__init__", "__main__", "machines", "mountinfo", "settings", "tables", "wire"}

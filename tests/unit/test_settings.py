@@ -9,8 +9,6 @@ from drakit.core import errors
 from drakit.settings import schema
 from drakit_nic import options
 
-SETTINGS_PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
-
 
 def load(flags: dict[str, object] | None = None, file: pathlib.Path | None = None, **environ: str) -> settings.Settings:
     return settings.load(flags or {}, file=file, environ=environ)
@@ -87,12 +85,6 @@ def test_a_variable_of_a_removed_setting_names_what_replaced_it() -> None:
 
 def test_variables_of_others_are_not_ours() -> None:
     assert load(PATH="/bin", DRAKITX="1") == schema.current().model()
-
-
-def test_every_key_is_documented() -> None:
-    table = [line.split(" | ") for line in SETTINGS_PAGE.read_text("utf-8").splitlines()]
-    documented = {row[0].strip("| `") for row in table if len(row) > 2 and row[-1].endswith(". |")}
-    assert {key for key, _ in settings.known_keys()} <= documented
 
 
 def test_settings_cannot_be_changed_once_read() -> None:

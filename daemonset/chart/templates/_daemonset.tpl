@@ -199,7 +199,7 @@ spec:
 {{- $env := dict "DRAKIT_LOG__FORMAT" "json" "DRAKIT_SERVE__SOCKET" "/run/drakit/health.sock" }}
 {{- $shown := or $root.Values.mock.machine $root.Values.metrics.podMonitor.enabled (ne .family "nic") }}
 {{- $_ := set $env "DRAKIT_SERVE__ADDRESS" (ternary "$(POD_IP):51510" "127.0.0.1:51510" (not (not $shown))) }}
-{{- range $other := list "gpu" "nic" "tpu" }}
+{{- range $other := list "gpu" "nic" }}
 {{- if ne $other $.family }}
 {{- $_ := set $env (printf "DRAKIT_%s__ENABLED" (upper $other)) "false" }}
 {{- end }}

@@ -45,8 +45,7 @@ app.kubernetes.io/component: {{ .component }}
 {{- end }}
 {{- end }}
 
-{{/* An admission policy and its binding. Takes root, name, driver, and the family where the account
-is of a node driver, which writes slices of its own node; else it writes those of no node. */}}
+{{/* An admission policy for the account of a node driver, and its binding. Takes root, name, driver and family. */}}
 {{- define "drakit.policy" -}}
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -54,9 +53,7 @@ kind: ValidatingAdmissionPolicy
 metadata:
   name: {{ .name }}
   labels:
-    {{- with .family }}
-    app.kubernetes.io/component: {{ . }}
-    {{- end }}
+    app.kubernetes.io/component: {{ .family }}
     {{- include "drakit.labels" .root | nindent 4 }}
 spec:
   failurePolicy: Fail
@@ -67,57 +64,36 @@ spec:
         operations: [CREATE, UPDATE, DELETE]
         resources: [resourceslices]
   matchConditions:
-    - name: {{ empty .family | ternary "is-the-publisher" "is-the-driver" }}
+    - name: is-the-driver
       expression: request.userInfo.username == "system:serviceaccount:{{ .root.Release.Namespace }}:{{ .name }}"
   variables:
     - name: driver
       expression: {{ .driver | quote | squote }}
-    {{- if .family }}
     - name: node
       expression: request.userInfo.?extra[?"authentication.kubernetes.io/node-name"][0].orValue("")
-    {{- else }}
-    # The pool that the machine's file names. Devices that fill more than one pool are in POOL-1, POOL-2 and so on.
-    - name: pool
-      expression: {{ .pool | quote | squote }}
-    {{- end }}
     # What is written and what it replaces: an update has both, a delete only the old one.
     - name: slices
       expression: "[object, oldObject].filter(slice, slice != null)"
   validations:
-    {{- if .family }}
     - expression: variables.node != ""
       reason: Forbidden
       message: this token names no node, so it may not write ResourceSlices; use the token of a pod of the driver
-    {{- end }}
     - expression: variables.slices.all(slice, slice.spec.driver == variables.driver)
       reason: Forbidden
       messageExpression: '"this account writes ResourceSlices of the driver " + variables.driver + " only"'
-    {{- if .family }}
     - expression: variables.slices.all(slice, slice.spec.?nodeName.orValue("") == variables.node)
       reason: Forbidden
       messageExpression: '"a pod on the node " + variables.node + " writes ResourceSlices of this node only"'
     - expression: variables.slices.all(slice, slice.spec.pool.name == variables.node || slice.spec.pool.name.startsWith(variables.node + "/"))
       reason: Forbidden
       messageExpression: '"a pod on the node " + variables.node + " writes the pools " + variables.node + " and " + variables.node + "/... only"'
-    {{- else }}
-    - expression: variables.slices.all(slice, slice.spec.?nodeName.orValue("") == "")
-      reason: Forbidden
-      message: the publisher writes ResourceSlices that belong to no node only
-    - expression: >-
-        variables.slices.all(slice, slice.spec.pool.name.startsWith(variables.pool)
-        && slice.spec.pool.name.substring(size(variables.pool)).matches("^(-[0-9]+)?(/probe)?$"))
-      reason: Forbidden
-      messageExpression: '"the publisher writes the pools " + variables.pool + " and " + variables.pool + "-N only"'
-    {{- end }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
   name: {{ .name }}
   labels:
-    {{- with .family }}
-    app.kubernetes.io/component: {{ . }}
-    {{- end }}
+    app.kubernetes.io/component: {{ .family }}
     {{- include "drakit.labels" .root | nindent 4 }}
 spec:
   policyName: {{ .name }}

@@ -45,17 +45,17 @@ def _version(wanted: bool) -> None:
 def drakit(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
 ) -> None:
-    """Kubernetes DRA drivers for GPUs and network interfaces, and a local cluster to run them on.
+    """Kubernetes DRA node drivers: those installed for GPUs, network interfaces or other hardware, and tools for them.
 
     [bold]Start here[/bold]
 
-      drakit demo                               run everything on mock hardware
+      drakit demo                               run everything on mock hardware (drakit-tools)
 
       drakit slices --mock dgx-a100-40gb-2gpu   the slices that a node would publish
 
       drakit show --mock dgx-a100-40gb-2gpu     its devices and their claims
 
-      drakit cluster                            run a local cluster
+      drakit cluster                            run a local cluster (drakit-tools)
     """
     del version
 

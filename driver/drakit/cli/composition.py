@@ -213,7 +213,7 @@ def cluster_family(settings: values.Settings, name: str) -> ClusterFamily:
         if pools is not None:
             return ClusterFamily(driver_name=driver_name, pools=pools)
         having.append(kind.name)
-    raise errors.SettingsError(f"{name!r} has no devices of several nodes; installed are {', '.join(having)}", key="family")
+    raise errors.SettingsError(f"{name!r} has no devices of several nodes; installed are {', '.join(having) or 'none'}", key="family")
 
 
 def identity(settings: values.Settings) -> engine.NodeIdentity:

@@ -24,7 +24,7 @@ Make = Callable[..., drivers.Driver[Any]]
 Command = Callable[..., None]
 
 _HIDDEN = ("mock", "families", "family", "every")
-# The help of these options elsewhere is about drakit's own drivers.
+# The help of these options elsewhere is about a program that serves several families.
 _RETOLD: Mapping[str, object] = {
     "folder": Annotated[
         pathlib.Path | None,

@@ -52,9 +52,15 @@ def add(app: typer.Typer) -> None:
         app.command(name)(command)
     for name in KNOWN:
         if name not in commands:
-            settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-            app.command(name, hidden=True, context_settings=settings)(functools.partial(_missing, name))
+            # Without a help option, --help too gets the error.
+            settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+            app.command(name, hidden=True, context_settings=settings)(_missing(name))
 
 
-def _missing(name: str) -> None:
-    raise errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
+def _missing(name: str) -> Command:
+    """Return a command that says what to install. It has no parameters, which typer would read from a ``functools.partial`` wrongly."""
+
+    def command() -> None:
+        raise errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
+
+    return command

@@ -234,6 +234,14 @@ class Selective(Protocol):
 
 
 @runtime_checkable
+class Withholder(Protocol):
+    """A driver that sees devices which it does not offer, such as a NIC that the host uses. Their claims keep them, and their health stays."""
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        """Return why the last ``discover`` left out a device whose hardware is there, by the device's name."""
+
+
+@runtime_checkable
 class Diagnosable(Protocol):
     """A driver with checks of its own for ``doctor``."""
 

@@ -1,11 +1,11 @@
 """The access to the API server: its address, the connections to it, and the headers that authenticate a request.
 
-This module reads a pod's service account, and a kubeconfig with a bearer token or the file of one. The official client handles everything else
-(client certificates, login programs, proxies). It is imported only then, because the import takes a tenth of a second and 18 MiB.
+The official client reads every kubeconfig. This module reads a pod's service account, because the import of the official client takes 0.3 s and
+20 MiB; a driver in a pod behind no proxy does not import it. For a kubeconfig this module adds what the official client lacks: limits and kinds of
+files, the renewal of token files, and the precedence of client-go (see ADR 64).
 """
 
 import atexit
-import base64
 import contextlib
 import dataclasses
 import fcntl
@@ -19,14 +19,17 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import urllib3
 
 from drakit.core import errors
 from drakit.inputs import documents, file_locks, files
 from drakit.telemetry import secrets
+
+if TYPE_CHECKING:
+    from kubernetes.client import configuration
 
 CONNECTIONS = 64
 """The size of the connection pool: more than the kubelet's calls in flight, because a connection outside the pool costs a TLS handshake."""
@@ -42,7 +45,6 @@ TOKEN_SECONDS = 60.0
 TOKEN_MAX = 1 << 20
 KEYS_PREFIX = "drakit-keys-"
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-_CLUSTER = frozenset({"server", "certificate-authority", "certificate-authority-data"})
 _NAMED_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
 KUBECONFIG_MAX = 4 << 20
@@ -82,20 +84,12 @@ class TokenFile:
         return files.read_text(self._path, limit=TOKEN_MAX).strip()
 
 
-def pools(*, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> urllib3.PoolManager:
-    """Return a connection pool for servers with a certificate of this authority."""
-    return urllib3.PoolManager(
-        cert_reqs="CERT_REQUIRED",
-        ca_certs=None if ca_file is None else str(ca_file),
-        ca_cert_data=ca_data,
-        maxsize=CONNECTIONS,
-        socket_options=KEEPALIVE,
-    )
-
-
-def by_token(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None, ca_data: str | None = None) -> Access:
+def by_token(server: str, token: Callable[[], str], *, ca_file: pathlib.Path | None = None) -> Access:
     """Return the access to a server with a certificate of this authority, by a bearer token that is read at each request."""
-    return Access(server=server, pools=pools(ca_file=ca_file, ca_data=ca_data), identity=lambda: {"Authorization": f"Bearer {token()}"})
+    pools = urllib3.PoolManager(
+        cert_reqs="CERT_REQUIRED", ca_certs=None if ca_file is None else str(ca_file), maxsize=CONNECTIONS, socket_options=KEEPALIVE
+    )
+    return Access(server=server, pools=pools, identity=lambda: {"Authorization": f"Bearer {token()}"})
 
 
 def in_cluster(account: pathlib.Path = ACCOUNT) -> Access | None:
@@ -132,95 +126,6 @@ def read_kubeconfigs(named: str) -> Mapping[pathlib.Path, Any]:
     return contents
 
 
-def check_files(contents: Mapping[pathlib.Path, Any], context: str = "") -> None:
-    """Raise SettingsError for a file that the context's cluster or user names and that cannot be read, or is a pipe, a device or a folder.
-
-    The TLS library and the official client open such files without a time limit, so a pipe would hold up the process. A missing file is their error.
-    """
-    current = context or next((config["current-context"] for config in contents.values() if _entries(config, "current-context")), "")
-    selected = list(_selected(contents, "context", current))
-    for kind, fields in _NAMED_FILES.items():
-        name = next((entry[kind] for _, entry in selected if isinstance(entry.get(kind), str)), "")
-        for folder, entry in _selected(contents, kind, name):
-            for field in fields:
-                if isinstance(entry.get(field), str) and entry[field]:
-                    _check_file(folder / entry[field], f"{kind}s[{name}].{field}")
-
-
-def _check_file(path: pathlib.Path, field: str) -> None:
-    try:
-        files.read_bytes(path, limit=KUBECONFIG_MAX)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise errors.SettingsError(f"cannot use {field} {path}: {error.strerror}", key="kubeconfig") from error
-
-
-def _selected(contents: Mapping[pathlib.Path, Any], kind: str, name: object) -> Iterator[tuple[pathlib.Path, Mapping[str, Any]]]:
-    """Yield the readable entries of this kind and name of all kubeconfigs, each with the folder that its paths are relative to."""
-    for path, config in contents.items():
-        for entry in _entries(config, f"{kind}s") or ():
-            if isinstance(entry, Mapping) and entry.get("name") == name and isinstance(entry.get(kind), Mapping):
-                yield path.parent, entry[kind]
-
-
-def _entries(config: object, field: str) -> Any:
-    value = config.get(field) if isinstance(config, Mapping) else None
-    return value if isinstance(value, str if field == "current-context" else list) else None
-
-
-def of_kubeconfig(contents: Mapping[pathlib.Path, Any], context: str = "") -> Access | None:
-    """Return the access by a single kubeconfig whose context has a server, its authority and a token, and nothing else; None for any other."""
-    if len(contents) != 1:
-        return None
-    ((path, config),) = contents.items()
-    try:
-        return _by_token(config, path.parent, context)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-
-
-def _by_token(config: Mapping[str, object], folder: pathlib.Path, context: str) -> Access | None:
-    selected = _named(config, "context", context or str(config["current-context"]))
-    cluster, user = _named(config, "cluster", str(selected["cluster"])), _named(config, "user", str(selected["user"]))
-    server, data = cluster["server"], cluster.get("certificate-authority-data")
-    authority = cluster.get("certificate-authority")
-    has_one_authority = bool(data) != bool(authority) or (str(server).startswith("http:") and not data and not authority)
-    if cluster.keys() - _CLUSTER or not has_one_authority or not isinstance(server, str):
-        return None
-    token = _token_of(user, folder)
-    if token is None or not token() or _has_proxy(server) or (authority and not (folder / str(authority)).is_file()):
-        return None
-    return by_token(
-        server,
-        token,
-        ca_file=folder / str(authority) if authority else None,
-        ca_data=base64.b64decode(str(data), validate=True).decode() if data else None,
-    )
-
-
-def _token_of(user: Mapping[str, object], folder: pathlib.Path) -> Callable[[], str] | None:
-    """Return the bearer token of a kubeconfig's user, None where the user has other credentials. A file has precedence, as in client-go.
-
-    Raise OSError where the file cannot be read.
-    """
-    token, file = user.get("token"), user.get("tokenFile")
-    if user.keys() - {"token", "tokenFile"}:
-        return None
-    if isinstance(file, str) and file:
-        return TokenFile(folder / file)
-    return (lambda: token) if isinstance(token, str) else None
-
-
-def _named(config: Mapping[str, object], kind: str, name: str) -> Mapping[str, object]:
-    """Return the entry of this kind and name in a kubeconfig. Raise ValueError unless there is exactly one."""
-    listed = config[f"{kind}s"]
-    entries = [entry[kind] for entry in listed if entry["name"] == name] if isinstance(listed, list) else []
-    if len(entries) != 1 or not isinstance(entries[0], Mapping):
-        raise ValueError(f"{kind} {name}")
-    return entries[0]
-
-
 def _has_proxy(server: str) -> bool:
     """Return whether the environment names a proxy that may apply to this server."""
     return not is_loopback(server) and any(os.environ.get(name) for name in _PROXIES)
@@ -235,26 +140,98 @@ def is_loopback(server: str) -> bool:
         return False
 
 
-def official(named: str, context: str) -> Access:
-    """Return the access by the official client from a kubeconfig or the pod's service account. Raise SettingsError."""
+def of_kubeconfig(named: str, context: str = "") -> Access:
+    """Return the access by a kubeconfig, or by several as KUBECONFIG lists them. Raise SettingsError."""
+    contents = read_kubeconfigs(named)
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
-    from kubernetes.client import configuration, rest  # noqa: PLC0415
+    from kubernetes.client import configuration  # noqa: PLC0415
+    from kubernetes.config import kube_config  # noqa: PLC0415
 
-    settings, folder = configuration.Configuration(), key_folder() if named else None
+    settings, folder = configuration.Configuration(), key_folder()
     try:
-        if named:
-            config.load_kube_config(
-                config_file=named,
-                context=context or None,
-                client_configuration=settings,
-                persist_config=False,
-                temp_file_path=str(folder) if folder else None,
-            )
-        else:
-            config.load_incluster_config(client_configuration=settings)
-    except (config.ConfigException, *documents.LOADING_ERRORS, OSError, TypeError, AttributeError) as error:
-        hint = f"cannot use kubeconfig {named}" if named else "no kubeconfig is given, and this process does not run in a cluster"
+        # The official client splits the path of one file at a colon, and takes the context of the last file.
+        merger = kube_config.KubeConfigMerger("")
+        for path in contents:
+            merger.load_config(str(path))
+        loader = kube_config.KubeConfigLoader(
+            merger.config,
+            active_context=context or next(filter(None, (content.get("current-context") for content in contents.values())), None),
+            config_base_path=None,
+            temp_file_path=str(folder) if folder else None,
+        )
+        named_files = _named_files(merger.config, loader.current_context["context"])
+        for field, path in named_files.items():
+            _check_file(path, field)
+        loader.load_and_set(settings)
+    except (config.ConfigException, *documents.LOADING_ERRORS, OSError, LookupError, TypeError, AttributeError) as error:
+        raise errors.SettingsError(f"cannot use kubeconfig {named}: {secrets.one_line(str(error))}", key="kubeconfig") from error
+    if not hasattr(loader, "expiry"):
+        # The hook of the official client sets everything again for each request, 0.1 ms; only credentials that expire need it.
+        settings.refresh_api_key_hook = None
+    for field, path in named_files.items():
+        if field.endswith(".tokenFile"):
+            _renew_token(settings, path)
+    return _access(settings)
+
+
+def _named_files(config: Any, selected: Mapping[str, str]) -> Mapping[str, pathlib.Path]:
+    """Return the files that the context's cluster and user name, by field. ``config`` is the merged kubeconfig of the official client."""
+    named = {}
+    for kind, fields in _NAMED_FILES.items():
+        entry = config[f"{kind}s"].get_with_name(selected.get(kind), safe=True)
+        for field in fields if entry else ():
+            if file := entry[kind].value.get(field):
+                named[f"{kind}s[{entry['name']}].{field}"] = pathlib.Path(entry.path).parent / file
+    return named
+
+
+def _check_file(path: pathlib.Path, field: str) -> None:
+    """Raise SettingsError for a file that cannot be read, or is a pipe, a device or a folder.
+
+    The TLS library and the official client open such files without a time limit, so a pipe would hold up the process. A missing file is their error.
+    """
+    try:
+        files.read_bytes(path, limit=KUBECONFIG_MAX)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise errors.SettingsError(f"cannot use {field} {path}: {error.strerror}", key="kubeconfig") from error
+
+
+def _renew_token(settings: "configuration.Configuration", path: pathlib.Path) -> None:
+    """Read the token of each request from a file; the official client reads it once, with its newline.
+
+    As in client-go, the file has precedence over a token in the kubeconfig, which is used if the file is missing or empty.
+    """
+    with contextlib.suppress(OSError):
+        token = TokenFile(path)
+
+        def renew(renewed: "configuration.Configuration") -> None:
+            renewed.api_key["BearerToken"] = f"Bearer {token()}"
+
+        if token():
+            settings.refresh_api_key_hook = renew
+            renew(settings)
+
+
+def of_service_account() -> Access:
+    """Return the access by the pod's service account, read by the official client, which knows proxies. Raise SettingsError outside a pod."""
+    from kubernetes import config  # noqa: PLC0415 - see the module's docstring
+    from kubernetes.client import configuration  # noqa: PLC0415
+
+    settings = configuration.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=settings)
+    except (config.ConfigException, OSError, ValueError) as error:
+        hint = "no kubeconfig is given, and this process does not run in a cluster"
         raise errors.SettingsError(f"{hint}: {secrets.one_line(str(error))}", key="kubeconfig") from error
+    return _access(settings)
+
+
+def _access(settings: "configuration.Configuration") -> Access:
+    """Return the access by a ``kubernetes.client.Configuration``."""
+    from kubernetes.client import rest  # noqa: PLC0415 - see the module's docstring
+
     settings.socket_options, settings.connection_pool_maxsize = KEEPALIVE, CONNECTIONS
     if is_loopback(settings.host):
         settings.proxy = None
@@ -267,7 +244,7 @@ def official(named: str, context: str) -> Access:
         return {entry["key"]: entry["value"] for entry in credentials if entry["value"]}
 
     connections = rest.RESTClientObject(settings).pool_manager
-    return Access(server=settings.host, pools=connections, identity=identity, is_proxied=bool(settings.proxy))
+    return Access(server=settings.host, pools=connections, identity=identity, is_proxied=connections.proxy is not None)
 
 
 @functools.cache

@@ -49,10 +49,7 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
     named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
 
     def log_in() -> access.Access:
-        contents = access.read_kubeconfigs(named) if named else {}
-        access.check_files(contents, context)
-        by_token = access.of_kubeconfig(contents, context) if named else access.in_cluster()
-        return by_token or access.official(named, context)
+        return access.of_kubeconfig(named, context) if named else access.in_cluster() or access.of_service_account()
 
     return Client(log_in(), seconds, log_in=log_in)
 

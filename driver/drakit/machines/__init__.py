@@ -1,20 +1,27 @@
 """Mock machines: descriptions of whole nodes, one YAML file each in this folder, and the directory of a mock machine's state.
 
-A machine has a name, a description, and one key for each device family (``gpus``, ``nics``, ``tpus``); each family reads and checks its
+A machine has a name, a description, and one key for each device family (``gpus``, ``nics``); each family reads and checks its
 own key. The directory outlives the driver that uses it: it holds the state of the mock hardware and the id of the machine's current boot.
+
+A family of another distribution names its key, and the package with its machines, by an entry point of the group ``drakit.machines``:
+
+    [project.entry-points."drakit.machines"]
+    tpus = "tpu_driver.machines"
 """
 
 import contextlib
 import dataclasses
 import difflib
+import functools
 import importlib.resources
+import importlib.resources.abc
 import os
 import pathlib
 import tempfile
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from drakit import tables
 from drakit.core import errors
@@ -23,7 +30,9 @@ from drakit.inputs import file_locks, files
 _SUFFIX = ".yaml"
 SIZE_MAX = 4 << 20
 """The size limit of a machine's file, in bytes."""
-_FAMILIES = ("gpus", "nics", "tpus")
+GROUP = "drakit.machines"
+"""The group of entry points."""
+_FAMILIES = ("gpus", "nics")
 BOOT_ID = "boot_id"
 _OWNER_FILE = "machine"
 _DIRECTORY_MODE = 0o700
@@ -60,20 +69,33 @@ class Machine:
 
 def names(family: str = "") -> tuple[str, ...]:
     """Return the names of all machines, sorted; with ``family``, of those that have that key."""
-    folder = importlib.resources.files(__name__)
-    stored = sorted(entry.name.removesuffix(_SUFFIX) for entry in folder.iterdir() if entry.name.endswith(_SUFFIX))
-    return tuple(name for name in stored if not family or family in load(name).families)
+    return tuple(name for name in sorted(_files()) if not family or family in load(name).families)
+
+
+@functools.cache
+def _others() -> Mapping[str, importlib.resources.abc.Traversable]:
+    """Return the folders of other distributions' machines by the key of their family."""
+    import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
+
+    return {point.name: importlib.resources.files(point.value) for point in importlib.metadata.entry_points(group=GROUP)}
+
+
+def _files() -> Mapping[str, importlib.resources.abc.Traversable]:
+    """Return the files of all installed machines by name."""
+    entries = (entry for folder in (*_others().values(), importlib.resources.files(__name__)) for entry in folder.iterdir())
+    return {entry.name.removesuffix(_SUFFIX): entry for entry in entries if entry.name.endswith(_SUFFIX)}
 
 
 def load(name: str) -> Machine:
     """Return the machine of a name, or of a file if ``name`` has a ``/``. Raises SettingsError, which lists the known names."""
     if "/" in name:
         return _load_file(pathlib.Path(name))
-    if name not in names():
+    stored = _files()
+    if name not in stored:
         close = difflib.get_close_matches(name, names(), n=1)
         suggestion = f"did you mean {close[0]}? Known" if close else "known"
         raise errors.SettingsError(f"no mock machine {name!r}; {suggestion} are {', '.join(names())}, or give a path", key="mock.machine")
-    machine = parse((importlib.resources.files(__name__) / f"{name}{_SUFFIX}").read_text("utf-8"), name)
+    machine = parse(stored[name].read_text("utf-8"), name)
     if machine.name != name:
         raise errors.SettingsError(f"is {machine.name!r}, but the file is {name}{_SUFFIX}", key=f"{name}: name")
     return machine
@@ -93,7 +115,7 @@ def parse(text: str, origin: str) -> Machine:
     if "apiVersion" in top or "kind" in top:
         raise errors.SettingsError("is a Kubernetes object, not the description of a mock machine", key=origin)
     name, description = top.text("name"), top.text("description")
-    families = {key: top.anything(key) for key in _FAMILIES if key in top}
+    families = {key: top.anything(key) for key in (*_FAMILIES, *_others()) if key in top}
     top.close()
     return Machine(name=name, description=description, families=families)
 

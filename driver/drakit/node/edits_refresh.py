@@ -2,7 +2,7 @@
 
 The kubelet does not call Prepare again for a claim that it has prepared, so a container that starts later reads the CDI file as it is. After an
 upgrade of the host's libraries that file names files that are gone. A loop therefore calls the author's ``prepare`` for each prepared claim, as the
-kubelet does after its restart, and stores and writes the edits that differ (ADR 20). It runs while the node serves, one claim at a time, under the
+kubelet does after its restart, and stores and writes the edits that differ (ADR 35). It runs while the node serves, one claim at a time, under the
 claim's locks, so a start does not wait for it. A claim that fails stays as it is and is retried, later each time.
 """
 

@@ -10,12 +10,12 @@ A driver that is a ``Withholder`` can name a missing device with a reason: the h
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
+from drakit.core import advanced, driver, inventory, lifecycle, names
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
-from drakit.core import driver, inventory, lifecycle, names
 
 CHANGED: Final = "changed"
 """The name of the taint of a displaced device, in the driver's domain."""
@@ -31,17 +31,9 @@ Holdings = Mapping[str, tuple[devices.Device, tuple[claims.ClaimRef, ...]]]
 """The held devices as they were granted, by name, each with the claims that hold it."""
 
 
-@runtime_checkable
-class Withholder(Protocol):
-    """A driver that sees devices which it does not offer, as a NIC that the host uses. Only drakit's own families are one."""
-
-    def withheld_devices(self) -> Mapping[str, str]:
-        """Return why the last ``discover`` left out a device whose hardware is there, by the device's name."""
-
-
 def withheld_by(author: driver.Driver[Any]) -> Mapping[str, str]:
-    """Return the devices that a driver sees and does not offer, with the reason; none if it is no ``Withholder``."""
-    return author.withheld_devices() if isinstance(author, Withholder) else {}
+    """Return the devices that a driver sees and does not offer, with the reason; none if it is no ``advanced.Withholder``."""
+    return author.withheld_devices() if isinstance(author, advanced.Withholder) else {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

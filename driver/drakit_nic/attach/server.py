@@ -123,6 +123,8 @@ def refusal(sentence: str) -> bytes:
 
 SECONDS = 8
 """Seconds that a client waits for its answer."""
+ANSWER_SECONDS = 1.0
+"""Seconds before that at which a call ends its wait for a lock, so that the pod's owner reads which lock it is."""
 DEVICE_CALLS_MAX = 128
 """The most calls for one device at a time; calls for other devices do not count. A node has at most 110 pods by default."""
 UNREAD_MAX = 64
@@ -261,9 +263,10 @@ class Server:
                 self._guard.notify_all()
 
     def _answer(self, connection: socket.socket, unread: contextlib.ExitStack) -> bytes:
+        deadline = time.monotonic() + SECONDS - ANSWER_SECONDS
         try:
             with _received(connection) as (request, descriptor), self._counted(request.device, unread):
-                self._attach(request, descriptor, lambda: is_waiting(connection))
+                self._attach(request, descriptor, lambda: time.monotonic() < deadline and is_waiting(connection))
         except MalformedError as error:
             _log.warning("attach request malformed", extra={"error": str(error)})
             return refusal(str(error))

@@ -16,13 +16,11 @@ A container gets the node's chips and the variables that TPU runtimes read:
 A node is in one slice at a time, so no two claims of a container set a variable differently.
 """
 
+import drakit
 import dataclasses
 from collections.abc import Sequence
 from typing import Protocol
 
-from drakit.core import claim_status, driver, edits, errors, inventory
-from drakit.core import context as contexts
-from drakit.core import device as devices
 from tpu_driver import machine, offer
 
 
@@ -50,7 +48,7 @@ class Port(Protocol):
 
 def _edits(
     placement: machine.Placement, *, worker: int, names: Sequence[str], generation: str, host: machine.Size, chips: Sequence[Chip]
-) -> edits.Edits:
+) -> drakit.Edits:
     """Return the edits of one node's part; ``names`` are the slice's nodes in order."""
     nodes = placement.shape.over(host)
     environment = {
@@ -61,14 +59,14 @@ def _edits(
         "TPU_CHIPS_PER_HOST_BOUNDS": f"{host.columns},{host.rows},1",
         "TPU_HOST_BOUNDS": f"{nodes.columns},{nodes.rows},1",
     }
-    chip_nodes = (edits.DeviceNode(path=chip.path, type="c", major=chip.major, minor=chip.minor) for chip in chips)
-    return edits.Edits(env=environment, device_nodes=tuple(chip_nodes))
+    chip_nodes = (drakit.DeviceNode(path=chip.path, type="c", major=chip.major, minor=chip.minor) for chip in chips)
+    return drakit.Edits(env=environment, device_nodes=tuple(chip_nodes))
 
 
 NAME = "tpu.drakit.dev"
 
 
-class TpuDriver(driver.Driver[driver.NoConfig]):
+class TpuDriver(drakit.Driver[drakit.NoConfig]):
     """The driver for the chips of ``node`` in a node pool. A node outside the pool has no part of any slice."""
 
     def __init__(self, node_pool: machine.NodePool, chips: Port, *, node: str, name: str = NAME) -> None:
@@ -76,7 +74,7 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
         self._node_pool = node_pool
         self._chips = chips
         self._node = node
-        self._context: contexts.DriverContext | None = None
+        self._context: drakit.DriverContext | None = None
         place = node_pool.place_of(node)
         self._placements = {placement.name: placement for placement in node_pool.grid.placements() if place in placement.nodes}
         self._devices = {
@@ -86,25 +84,25 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
             if device.name in self._placements
         }
 
-    def discover(self) -> inventory.Inventory:
+    def discover(self) -> drakit.Inventory:
         """Return no devices: every slice belongs to several nodes."""
-        return inventory.Inventory()
+        return drakit.Inventory()
 
-    def cluster_device(self, pool: str, name: str) -> devices.Device | None:
+    def cluster_device(self, pool: str, name: str) -> drakit.Device | None:
         """Return a slice that includes this node; None for any other."""
         return self._devices.get((pool, name))
 
-    def start(self, context: contexts.DriverContext) -> None:
+    def start(self, context: drakit.DriverContext) -> None:
         self._context = context
 
     def stop(self) -> None:
         self._context = None
 
-    def prepare(self, grant: driver.Grant[driver.NoConfig]) -> driver.Prepared:
+    def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
         """Attach the chips, and return the container's edits with its worker number. Admin access gets no chips."""
         placement = self._placements.get(grant.device.name)
         if placement is None or (grant.pool, grant.device.name) not in self._devices:
-            raise errors.DeviceGoneError(f"node {self._node} has no part of {grant.pool}/{grant.device.name} any more")
+            raise drakit.DeviceGoneError(f"node {self._node} has no part of {grant.pool}/{grant.device.name} any more")
         names = self._nodes_of(placement)
         worker = names.index(self._node)
         if not grant.admin_access:
@@ -118,25 +116,23 @@ class TpuDriver(driver.Driver[driver.NoConfig]):
             chips=() if grant.admin_access else self._chips.chips(),
         )
         self._report(grant, worker=worker, nodes=len(names))
-        return driver.Prepared(edits=container_edits, record={"worker": worker})
+        return drakit.Prepared(edits=container_edits, record={"worker": worker})
 
-    def unprepare(self, grant: driver.Grant[driver.NoConfig]) -> None:
+    def unprepare(self, grant: drakit.Grant[drakit.NoConfig]) -> None:
         if not grant.admin_access:
             self._chips.detach(_user(grant))
 
     def _nodes_of(self, placement: machine.Placement) -> tuple[str, ...]:
         return tuple(self._node_pool.nodes[node] for node in placement.nodes)
 
-    def _report(self, grant: driver.Grant[driver.NoConfig], *, worker: int, nodes: int) -> None:
+    def _report(self, grant: drakit.Grant[drakit.NoConfig], *, worker: int, nodes: int) -> None:
         """Report this node's part of the device's status; each node reports its own, and unprepare removes all parts."""
         if self._context is None or grant.admin_access:
             return
-        ready = claim_status.Condition(type="Ready", status=True, reason="Prepared")
-        status = claim_status.DeviceStatus(
-            device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes
-        )
+        ready = drakit.Condition(type="Ready", status=True, reason="Prepared")
+        status = drakit.DeviceStatus(device=grant.device.name, pool=grant.pool, conditions=(ready,), values={"worker": worker}, nodes=nodes)
         self._context.set_status(grant.claim, status)
 
 
-def _user(grant: driver.Grant[driver.NoConfig]) -> str:
+def _user(grant: drakit.Grant[drakit.NoConfig]) -> str:
     return f"{grant.claim.uid}/{grant.device.name}"

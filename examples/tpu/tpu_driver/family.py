@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import drakit
-from drakit import families
-from drakit.core import config
 from tpu_driver import machine, mock, offer
 from tpu_driver.driver import TpuDriver
 
@@ -31,7 +29,7 @@ class TpuOptions:
     """Node label with the names in tpu.nodes. Slices select their nodes by it."""
 
 
-class TpuFamily(families.Family[TpuOptions]):
+class TpuFamily(drakit.Family[TpuOptions]):
     """Slices of a grid of TPU chips, each on several nodes."""
 
     name = "tpu"
@@ -43,21 +41,21 @@ class TpuFamily(families.Family[TpuOptions]):
     def driver_name(self, options: TpuOptions) -> str:
         return options.driver_name
 
-    def build(self, options: TpuOptions, site: families.Site) -> drakit.Driver[drakit.NoConfig]:
+    def build(self, options: TpuOptions, site: drakit.Site) -> drakit.Driver[drakit.NoConfig]:
         found = _pool(options, site)
         if site.machine is None:
             raise drakit.SettingsError(_MOCK_ONLY, key="mock.machine")
         chips = mock.MockChips(site.machine.directory, found.grid.host.area)
         return TpuDriver(found, chips, node=site.node, name=site.driver_name)
 
-    def pools(self, options: TpuOptions, site: families.Site) -> Callable[[], Sequence[drakit.ClusterPool]]:
+    def pools(self, options: TpuOptions, site: drakit.Site) -> Callable[[], Sequence[drakit.ClusterPool]]:
         return functools.partial(offer.of, _pool(options, site))
 
-    def rules(self, options: TpuOptions) -> config.Rules:  # noqa: ARG002
-        return config.Rules(types=TpuDriver.config_types)
+    def rules(self, options: TpuOptions) -> drakit.Rules:  # noqa: ARG002
+        return drakit.Rules(types=TpuDriver.config_types)
 
 
-def _pool(options: TpuOptions, site: families.Site) -> machine.NodePool:
+def _pool(options: TpuOptions, site: drakit.Site) -> machine.NodePool:
     if site.machine is None:
         raise drakit.SettingsError(_MOCK_ONLY, key="mock.machine")
     return machine.load(site.machine.name, nodes=options.nodes, label=options.node_label)

@@ -6,14 +6,13 @@ example of a node pool of 64 chips. So slices of one shape never overlap, and sl
 All functions but ``load`` are pure.
 """
 
+import drakit
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Self
 
 from drakit import machines, tables
-from drakit.core import errors, names
-from drakit.core.slices import node_selection
 
 _SIZE = re.compile(r"([1-9][0-9]{0,3})x([1-9][0-9]{0,3})")
 
@@ -30,7 +29,7 @@ class Size:
         """Return the size of a text such as ``4x8``: 4 rows of 8. Raises SettingsError with ``key``."""
         match = _SIZE.fullmatch(text)
         if match is None:
-            raise errors.SettingsError(f"{text!r} is not a size; write rows and columns such as 4x8", key=key)
+            raise drakit.SettingsError(f"{text!r} is not a size; write rows and columns such as 4x8", key=key)
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -74,12 +73,12 @@ class Grid:
 
     def __post_init__(self) -> None:
         if not self.host.divides(self.size):
-            raise errors.SettingsError(f"{self.host} chips of a node do not divide {self.size}", key="tpus.host")
+            raise drakit.SettingsError(f"{self.host} chips of a node do not divide {self.size}", key="tpus.host")
         for shape in self.shapes:
             if not (self.host.divides(shape) and shape.divides(self.size)):
-                raise errors.SettingsError(f"{shape} must consist of whole nodes of {self.host} and divide {self.size}", key="tpus.slices")
+                raise drakit.SettingsError(f"{shape} must consist of whole nodes of {self.host} and divide {self.size}", key="tpus.slices")
         if not self.shapes or len(set(self.shapes)) != len(self.shapes):
-            raise errors.SettingsError("name at least one shape, and each once", key="tpus.slices")
+            raise drakit.SettingsError("name at least one shape, and each once", key="tpus.slices")
 
     @property
     def hosts(self) -> Size:
@@ -132,32 +131,32 @@ class NodePool:
     generation: str
     grid: Grid
     nodes: tuple[str, ...]
-    label: str = node_selection.HOSTNAME
+    label: str = drakit.HOSTNAME
 
     def __post_init__(self) -> None:
         wanted = self.grid.hosts.area
         if len(self.nodes) != wanted:
-            raise errors.SettingsError(f"{len(self.nodes)} node names for {wanted} nodes ({self.grid.hosts} of them)", key="tpu.nodes")
+            raise drakit.SettingsError(f"{len(self.nodes)} node names for {wanted} nodes ({self.grid.hosts} of them)", key="tpu.nodes")
         for name in self.nodes:
-            if not names.is_subdomain(name):
-                raise errors.SettingsError(f"{name!r} is not a node name", key="tpu.nodes")
+            if not drakit.is_subdomain(name):
+                raise drakit.SettingsError(f"{name!r} is not a node name", key="tpu.nodes")
             if self.nodes.count(name) > 1:
-                raise errors.SettingsError(f"{name!r} is named twice", key="tpu.nodes")
+                raise drakit.SettingsError(f"{name!r} is named twice", key="tpu.nodes")
 
     def place_of(self, node: str) -> int | None:
         """Return the number of a node, or None for one that is not of this pool."""
         return self.nodes.index(node) if node in self.nodes else None
 
 
-def load(name: str, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
+def load(name: str, *, nodes: Sequence[str] = (), label: str = drakit.HOSTNAME) -> NodePool:
     """Return the node pool of a machine; ``nodes`` and ``label`` are the admin's. Raises SettingsError for a missing or malformed one."""
     return read(machines.load(name), nodes=nodes, label=label)
 
 
-def read(machine: machines.Machine, *, nodes: Sequence[str] = (), label: str = node_selection.HOSTNAME) -> NodePool:
+def read(machine: machines.Machine, *, nodes: Sequence[str] = (), label: str = drakit.HOSTNAME) -> NodePool:
     """Return the node pool that a machine's file describes; without ``nodes`` they are its prefix and a number from 1."""
     if KEY not in machine.families:
-        raise errors.SettingsError(f"{machine.name} has no TPUs; machines with some: {', '.join(machines.names(KEY))}", key="mock.machine")
+        raise drakit.SettingsError(f"{machine.name} has no TPUs; machines with some: {', '.join(machines.names(KEY))}", key="mock.machine")
     top = machine.family(KEY).table(KEY)
     pool, generation, prefix = top.text("pool"), top.text("generation"), top.text("nodePrefix")
     grid = _grid(top)
@@ -170,5 +169,5 @@ def _grid(top: tables.Table) -> Grid:
     size, host = (Size.parse(top.text(field), top.at(field)) for field in ("topology", "host"))
     shapes = top.anything("slices")
     if not isinstance(shapes, list):
-        raise errors.SettingsError("expected a list of sizes", key=top.at("slices"))
+        raise drakit.SettingsError("expected a list of sizes", key=top.at("slices"))
     return Grid(size=size, host=host, shapes=tuple(Size.parse(str(shape), top.at("slices")) for shape in shapes))

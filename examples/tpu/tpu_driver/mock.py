@@ -3,15 +3,14 @@
 The file is replaced durably under a lock that processes share. A user of an earlier boot of the machine no longer counts.
 """
 
+import drakit
 import contextlib
 import json
 import pathlib
 from collections.abc import Callable, Iterator
 
 from drakit import machines, tables
-from drakit.core import errors
 from tpu_driver import driver
-from drakit.inputs import files
 
 _STATE = "tpus.json"
 _LOCK = "tpus.lock"
@@ -40,7 +39,7 @@ class MockChips:
         with self._locked("attach"):
             holder = self._read()
             if holder not in ("", user):
-                raise errors.DeviceBusyError(f"the chips of this node are attached to {holder}")
+                raise drakit.DeviceBusyError(f"the chips of this node are attached to {holder}")
             if not holder:
                 self._write(user)
         self._after_effect("attach")
@@ -57,14 +56,14 @@ class MockChips:
         try:
             with machines.locked(self._directory, _LOCK):
                 yield
-        except (OSError, ValueError, errors.SettingsError) as error:
-            raise errors.HardwareError(call, f"the mock machine's state: {error}") from error
+        except (OSError, ValueError, drakit.SettingsError) as error:
+            raise drakit.HardwareError(call, f"the mock machine's state: {error}") from error
 
     def _read(self) -> str:
         file = self._directory / _STATE
         if not file.exists():
             return ""
-        top = tables.Table(json.loads(files.read_bytes(file, limit=machines.SIZE_MAX)), f"{file.name}: ")
+        top = tables.Table(json.loads(machines.read_bytes(file)), f"{file.name}: ")
         boot, user = top.text("bootID"), top.maybe_empty("user")
         top.close()
         return user if boot == machines.boot_id(self._directory) else ""

@@ -45,7 +45,7 @@ def gone(world: node_on_cluster.NodeOnCluster, *pods: str) -> None:
         world.quick_cluster.gone(POD, pod)
 
 
-def test_a_pod_gets_its_device_and_gives_it_back(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_pod_gets_its_device_and_releases_it_at_its_end(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     [device] = world.quick_cluster.devices("p")
@@ -57,7 +57,7 @@ def test_a_pod_gets_its_device_and_gives_it_back(world: node_on_cluster.NodeOnCl
     assert driver.node.local.journal.entries() == ()
 
 
-def test_shares_of_one_device_travel_with_their_ids(world: node_on_cluster.NodeOnCluster) -> None:
+def test_share_ids_reach_the_driver_in_prepare_and_unprepare(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("a", node_on_cluster.pipe())
     world.run("b", node_on_cluster.pipe())
@@ -117,12 +117,12 @@ def test_a_claim_that_was_replaced_by_one_of_its_name_is_refused(world: node_on_
     assert len(world.made()) == 1
 
 
-def test_unprepare_of_what_was_never_prepared_succeeds(world: node_on_cluster.NodeOnCluster) -> None:
+def test_unprepare_of_an_unknown_claim_succeeds(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     assert call(world, prepare=False, uids={"nobody": STRANGER}) == {STRANGER: ""}
 
 
-def test_a_pod_that_never_started_gives_its_claim_back(world: node_on_cluster.NodeOnCluster) -> None:
+def test_the_claim_of_a_pod_that_never_started_is_released(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.driver.failure = errors.DeviceBusyError("held by somebody")
     world.claim("p")
@@ -132,7 +132,7 @@ def test_a_pod_that_never_started_gives_its_claim_back(world: node_on_cluster.No
     assert world.served[0].node.local.journal.entries() == ()
 
 
-def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_claim_of_two_pods_is_prepared_once_until_both_have_ended(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("a")
     world.quick_cluster.run(objects.pod("b", claim="a"))
@@ -143,7 +143,7 @@ def test_a_claim_of_two_pods_is_prepared_once_and_lasts_as_long_as_both(world: n
     assert world.made() == []
 
 
-def test_a_claim_that_no_container_uses_is_prepared_all_the_same(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_claim_that_no_container_uses_is_prepared_too(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.claim("p")
     world.quick_cluster.run(objects.pod("p", claim="p", containers=[objects.container("main")]))
@@ -160,7 +160,7 @@ def test_each_container_gets_the_devices_of_its_requests_alone(world: node_on_cl
     assert sorted(envs, key=str) in ([{"FAKE_CHIP_0"}, {"FAKE_CHIP_1"}], [{"FAKE_CHIP_1"}, {"FAKE_CHIP_0"}])
 
 
-def test_a_subrequest_reaches_the_container_that_asks_for_its_parent(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_subrequest_reaches_the_container_that_names_its_parent_request(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     choices: list[Json] = [{"name": "large", "deviceClassName": "absent"}, {"name": "small", "deviceClassName": node_on_cluster.CHIP}]
     expression = "device.attributes['fake.example.com'].kind == 'none'"
@@ -184,7 +184,7 @@ def test_results_of_other_drivers_in_the_same_claim_are_left_alone(world: node_o
     assert (world.made(), plugin.count("unprepare")) == ([], 1)
 
 
-def test_every_call_may_come_twice_at_once(world: node_on_cluster.NodeOnCluster) -> None:
+def test_two_identical_calls_may_run_at_the_same_time(world: node_on_cluster.NodeOnCluster) -> None:
     faults(world).call_twice = True
     world.serve()
     world.run("p")
@@ -193,7 +193,7 @@ def test_every_call_may_come_twice_at_once(world: node_on_cluster.NodeOnCluster)
     assert world.made() == []
 
 
-def test_unprepare_may_come_first(world: node_on_cluster.NodeOnCluster) -> None:
+def test_unprepare_before_prepare_succeeds(world: node_on_cluster.NodeOnCluster) -> None:
     faults(world).unprepare_first = True
     world.serve()
     world.run("p")
@@ -232,7 +232,7 @@ def test_a_prepare_that_outlives_its_call_is_committed_and_answers_the_next_one(
     assert len(served_slow.node.local.journal.entries()) == len(world.made()) == 1
 
 
-def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_connection_broken_during_a_call_loses_and_leaks_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     slow = Slow(world.hardware)
     world.serve(driver=slow)
     faults(world).drop_calls = 1
@@ -246,7 +246,7 @@ def test_a_connection_that_breaks_in_the_middle_loses_and_leaks_nothing(world: n
     assert world.made() == []
 
 
-def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_stuck_device_blocks_neither_registration_nor_other_devices(world: node_on_cluster.NodeOnCluster) -> None:
     slow = Slow(world.hardware)
     driver = world.serve(driver=slow)
     world.claim("stuck")
@@ -259,7 +259,7 @@ def test_a_stuck_device_keeps_registration_and_other_devices_from_nobody(world: 
     world.quick_cluster.phase("stuck", "Running")
 
 
-def test_after_a_reboot_everything_is_made_anew_before_pods_run(world: node_on_cluster.NodeOnCluster) -> None:
+def test_after_a_reboot_claims_are_prepared_again_before_pods_run(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     world.run("p")
     node = world.quick_cluster.cluster.node(objects.NODE)
@@ -281,7 +281,7 @@ def uid_of(world: node_on_cluster.NodeOnCluster, pod: str) -> str:
     return json_types.text(world.quick_cluster.find(POD, pod) or {}, "metadata", "uid")
 
 
-def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_lost_cdi_file_is_written_by_the_next_prepare(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     folder = world.quick_cluster.cluster.node(objects.NODE).folder.cdi
@@ -294,7 +294,7 @@ def test_a_lost_cdi_file_is_written_again_when_the_kubelet_asks_again(world: nod
     assert driver.node.local.cdi.claims() == {uid}
 
 
-def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_it(world: node_on_cluster.NodeOnCluster) -> None:
+def test_unprepare_releases_a_used_claim_and_prepare_recreates_it(world: node_on_cluster.NodeOnCluster) -> None:
     """Some kubelets ask it by mistake; a driver is not told which pods use a claim, so it cannot know better."""
     world.serve()
     world.run("p")
@@ -306,7 +306,7 @@ def test_an_unprepare_of_a_used_claim_is_obeyed_and_the_next_prepare_recreates_i
     assert world.made() == before
 
 
-def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_device_still_held_by_a_deleted_pod_goes_to_no_other_pod(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     node = world.quick_cluster.cluster.node(objects.NODE)
     world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
@@ -324,7 +324,7 @@ def test_a_device_that_a_deleted_pod_still_holds_is_not_given_to_the_next(world:
     assert world.made() == world.quick_cluster.devices("next")
 
 
-def test_a_claim_that_was_deleted_by_force_is_unprepared_without_it(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_claim_deleted_by_force_is_unprepared_without_the_api_object(world: node_on_cluster.NodeOnCluster) -> None:
     world.serve()
     world.run("p")
     node = world.quick_cluster.cluster.node(objects.NODE)
@@ -391,7 +391,7 @@ def test_containers_find_files_about_their_devices(world: node_on_cluster.NodeOn
     assert list((describing.home / "device-metadata").iterdir()) == []
 
 
-def test_a_claim_made_for_a_pod_is_known_in_it_by_the_pods_name(
+def test_a_generated_claim_has_the_name_from_the_pod_spec_in_its_files(
     world: node_on_cluster.NodeOnCluster, describing: node_on_cluster.RunningNode
 ) -> None:
     world.quick_cluster.create(CLAIM_TEMPLATE, objects.template("t", node_on_cluster.chip()))

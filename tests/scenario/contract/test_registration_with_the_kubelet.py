@@ -29,7 +29,7 @@ def test_registration_names_the_driver_its_socket_and_its_services(world: node_o
     assert list(result.supported_versions) == ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
 
 
-def test_sockets_are_private_and_the_service_is_there_before_the_registration(world: node_on_cluster.NodeOnCluster) -> None:
+def test_sockets_are_private_and_the_service_listens_before_registration(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     for path in (driver.node.registrar.socket, driver.home / "dra.sock"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -46,7 +46,7 @@ def test_a_stale_registration_socket_is_removed_before_the_kubelet_sees_the_new_
     assert {path.name for path in registry.iterdir()} == {foreign.name, driver.node.registrar.socket.name}
 
 
-def test_a_registration_socket_that_is_deleted_comes_back_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_deleted_registration_socket_is_recreated_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("before")
     first = driver.node.registrar.socket
@@ -68,7 +68,7 @@ def test_devices_are_withdrawn_while_the_kubelet_does_not_know_the_driver(world:
     world.run("p")
 
 
-def test_a_driver_that_the_kubelet_refuses_remembers_why_and_offers_nothing(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_driver_refused_by_the_kubelet_keeps_the_reason_and_offers_nothing(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve(grace=0.5)
     refusal = registration_wire.RegistrationStatus(plugin_registered=False, error="endpoint taken")
     with channels.insecure(f"unix:{driver.node.registrar.socket}") as channel:
@@ -86,7 +86,7 @@ def test_slices_are_published_before_the_kubelet_has_answered(world: node_on_clu
     assert driver.node.registrar.status.state is registration.State.UNKNOWN
 
 
-def test_slices_come_back_after_a_kubelet_restart_and_running_pods_notice_nothing(world: node_on_cluster.NodeOnCluster) -> None:
+def test_slices_return_after_a_kubelet_restart_without_affecting_pods(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p")
     everything, started = driver.offered(), world.quick_cluster.view("p").started_at
@@ -110,7 +110,7 @@ def test_a_driver_that_restarts_keeps_its_slices_and_its_claims(world: node_on_c
     assert world.made() == []
 
 
-def test_a_driver_that_was_away_too_long_publishes_again(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_driver_stopped_longer_than_the_wipe_delay_publishes_again(world: node_on_cluster.NodeOnCluster) -> None:
     first = world.serve()
     first.stop()
     world.quick_cluster.until(lambda: world.quick_cluster.slices() == [], "the kubelet's wipe")
@@ -118,7 +118,7 @@ def test_a_driver_that_was_away_too_long_publishes_again(world: node_on_cluster.
     world.run("p")
 
 
-def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
+def test_a_deleted_service_socket_is_recreated_and_pods_run_again(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     path = driver.home / "dra.sock"
     path.unlink()
@@ -129,7 +129,7 @@ def test_a_service_socket_that_is_deleted_comes_back_and_pods_run_again(world: n
     world.run("p")
 
 
-def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(world: node_on_cluster.NodeOnCluster) -> None:
+def test_of_two_serving_processes_each_finishes_claims_of_the_other(world: node_on_cluster.NodeOnCluster) -> None:
     old = world.serve(instance=ONE)
     world.run("early")
     new = world.serve(instance=TWO, driver=node_on_cluster.Driver(world.hardware))
@@ -147,7 +147,7 @@ def test_two_processes_serve_at_once_and_either_finishes_what_the_other_began(wo
     assert {json_types.text(one, "metadata", "uid") for one in node_on_cluster.offers(world.quick_cluster)} == uids
 
 
-def test_of_two_processes_the_one_that_is_left_keeps_the_slices(world: node_on_cluster.NodeOnCluster) -> None:
+def test_the_remaining_one_of_two_processes_keeps_the_slices(world: node_on_cluster.NodeOnCluster) -> None:
     old = world.serve(instance=ONE, grace=0.3)
     new = world.serve(instance=TWO, grace=0.3, driver=node_on_cluster.Driver(world.hardware))
     everything = new.offered()
@@ -189,7 +189,7 @@ def test_two_processes_with_fixed_names_do_not_serve_side_by_side(world: node_on
     world.run("p")
 
 
-def test_sockets_of_a_process_that_was_killed_are_removed_by_the_next(world: node_on_cluster.NodeOnCluster) -> None:
+def test_the_next_process_removes_the_sockets_of_a_killed_one(world: node_on_cluster.NodeOnCluster) -> None:
     home = world.quick_cluster.cluster.node(objects.NODE).folder.plugins / node_on_cluster.NAME
     home.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as left:
@@ -220,7 +220,7 @@ def test_health_of_devices_reaches_the_pod_and_ends_with_the_driver(world: node_
     expect_health(world, ("Unknown", None))
 
 
-def test_of_two_devices_of_a_claim_each_shows_its_own_health(world: node_on_cluster.NodeOnCluster) -> None:
+def test_each_of_two_devices_of_a_claim_shows_its_own_health(world: node_on_cluster.NodeOnCluster) -> None:
     driver = world.serve()
     world.run("p", node_on_cluster.chip("one"), node_on_cluster.chip("two"))
     ill, well = world.quick_cluster.devices("p")

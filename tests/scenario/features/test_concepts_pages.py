@@ -28,7 +28,7 @@ def _rows(page: str, heading: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page, pattern", [("kep-5075.md", "test_kep_5075_*.py"), ("concepts.md", "test_concepts_*.py")])
-def test_a_page_lists_every_test_once_and_each_row_has_one_or_is_not_built(page: str, pattern: str) -> None:
+def test_a_page_lists_every_test_once_and_every_row_has_a_test_or_a_reason(page: str, pattern: str) -> None:
     rows = _rows(page, "| Seed row | Test |")
     listed = [name for _, cell in rows for name in _CODE.findall(cell) if name.startswith("test_")]
     assert sorted(listed) == sorted(_tests(pattern))
@@ -37,7 +37,7 @@ def test_a_page_lists_every_test_once_and_each_row_has_one_or_is_not_built(page:
 
 
 @pytest.mark.parametrize("page, samples", [("kep-5075.md", feature_samples.KEP_5075), ("concepts.md", feature_samples.CONCEPTS)])
-def test_a_page_lists_every_sample_and_says_what_was_mended(page: str, samples: tuple[Sample, ...]) -> None:
+def test_a_page_lists_every_sample_and_each_correction(page: str, samples: tuple[Sample, ...]) -> None:
     rows = _rows(page, "| Sample | Mend |")
     assert [_CODE.findall(name) for name, _ in rows] == [[sample.name] for sample in samples]
     assert [not mend.startswith("none") for _, mend in rows] == [sample.is_mended for sample in samples]

@@ -24,7 +24,7 @@ def _name(sample: Sample) -> str:
 
 
 @pytest.mark.parametrize("sample", CONCEPTS, ids=_name)
-def test_every_sample_of_the_concepts_page_is_applied_mended_where_1_36_refuses_it(api: Api, sample: Sample) -> None:
+def test_every_sample_of_the_concepts_page_applies_after_its_correction(api: Api, sample: Sample) -> None:
     checks.is_applied(api, sample)
 
 
@@ -34,7 +34,7 @@ def test_lint_names_field_and_fix_of_each_refused_sample_of_the_concepts_page(sa
 
 
 @pytest.mark.parametrize("sample", CONCEPTS, ids=_name)
-def test_exactly_the_refused_samples_of_the_concepts_page_are_mended(sample: Sample, tmp_path: pathlib.Path) -> None:
+def test_exactly_the_refused_samples_of_the_concepts_page_have_a_correction(sample: Sample, tmp_path: pathlib.Path) -> None:
     checks.is_mended_if_refused(sample, WRONG, tmp_path)
 
 

@@ -108,7 +108,7 @@ def test_admin_access_is_not_exempt_from_taints(server: AllocatingServer) -> Non
     assert [len(results) for results in found] == [0, 1]
 
 
-def test_no_schedule_keeps_new_pods_away_and_evicts_none(cluster: QuickCluster) -> None:
+def test_no_schedule_stops_new_pods_and_evicts_none(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0", "gpu-1")
     _run(cluster, "p")
     _taint_all(cluster.api, _taint(ago=60))

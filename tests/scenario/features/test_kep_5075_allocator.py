@@ -236,7 +236,7 @@ def test_an_older_scheduler_ignores_what_makes_a_device_shared(server: Allocatin
     assert server.take() == []
 
 
-def test_with_an_older_api_server_the_scheduler_goes_on_without_the_fields() -> None:
+def test_with_an_older_api_server_the_scheduler_works_without_the_fields() -> None:
     server = AllocatingServer(Registry(gates=OFF))
     server.offer(_shared("eth0", "10", {"default": "1"}))
     [result] = server.results(server.ask(_wanting("1")))

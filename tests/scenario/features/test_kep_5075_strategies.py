@@ -163,7 +163,7 @@ def test_the_strategy_of_claims_is_the_same_with_and_without_device_statuses(*, 
         assert _result(touched) == {"shareID", "consumedCapacity"}
 
 
-def test_a_feature_that_was_off_and_is_on_again_takes_the_fields_anew(servers: Servers) -> None:
+def test_the_fields_are_stored_again_once_the_feature_is_on_again(servers: Servers) -> None:
     claim = servers.older.create(CLAIM, _claim())
     assert _of_spec(claim, "spec") == set()
     servers.newer.delete(CLAIM, "c", namespace="default")

@@ -38,7 +38,7 @@ def fields(simulated_cluster: SingleThreadedCluster) -> list[list[str]]:
     return [sorted({field for device in devices for field in device} - {"name"}) for devices in found]
 
 
-def test_with_the_gate_off_counters_are_dropped_and_what_needs_them_with_them() -> None:
+def test_with_the_gate_off_counters_and_devices_that_use_them_are_dropped() -> None:
     simulated_cluster = SingleThreadedCluster(gates=OFF)
     simulated_cluster.apply(*kep_4815_samples.mended("partitions-of-one-gpu"))
     assert all("sharedCounters" not in json_types.mapping(one, "spec") for one in simulated_cluster.api.list(SLICE).items)
@@ -68,7 +68,7 @@ def test_the_gate_changes_nothing_for_slices_that_do_not_use_it() -> None:
     assert found[0] == found[1] == (["plain"], [], [["capacity"]])
 
 
-def test_an_older_scheduler_leaves_partitions_alone_and_allocates_everything_else() -> None:
+def test_an_older_scheduler_skips_partitions_and_allocates_everything_else() -> None:
     simulated_cluster = quarters(scheduler=OFF)
     simulated_cluster.apply(plain())
     assert simulated_cluster.take("c", QUARTER) == ["plain"]
@@ -76,7 +76,7 @@ def test_an_older_scheduler_leaves_partitions_alone_and_allocates_everything_els
     assert simulated_cluster.take("e", WHOLE) == []
 
 
-def test_an_older_scheduler_leaves_devices_of_several_nodes_alone() -> None:
+def test_an_older_scheduler_skips_devices_of_several_nodes() -> None:
     simulated_cluster = SingleThreadedCluster("node-1", "node-2", scheduler=OFF)
     simulated_cluster.apply(*kep_4815_samples.mended("tpu-slice"))
     simulated_cluster.device_class("any", "true")
@@ -106,13 +106,13 @@ def test_claims_keep_their_partitions_while_the_gate_is_off_and_count_once_it_is
     assert again.decide("whole") == "node-1"
 
 
-def test_a_driver_that_advertises_partitions_made_ahead_goes_on_without_the_feature() -> None:
+def test_static_partitions_work_without_the_feature() -> None:
     simulated_cluster = quarters().restarted(gates=OFF)
     simulated_cluster.apply(plain("ahead"))
     assert simulated_cluster.take("c", QUARTER) == ["ahead"]
 
 
-def test_a_driver_and_a_kubelet_use_partitions_from_pod_to_pod() -> None:
+def test_pods_use_partitions_through_a_driver_and_a_kubelet_in_turn() -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
     cluster = QuickCluster(folder, gates=MIXINS)
     with contextlib.ExitStack() as ending:

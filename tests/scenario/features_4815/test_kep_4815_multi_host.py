@@ -77,7 +77,7 @@ def test_a_4x4_claim_gets_one_of_the_four_good_allocations_or_none() -> None:
     assert others[3] == []
 
 
-def test_a_small_slice_takes_every_larger_one_around_it_away() -> None:
+def test_a_small_allocation_excludes_every_larger_one_around_it() -> None:
     simulated_cluster = grid()
     assert simulated_cluster.take("small", chips(4)) == ["tpu-2x2-1"]
     assert simulated_cluster.take("whole", chips(64)) == []
@@ -87,7 +87,7 @@ def test_a_small_slice_takes_every_larger_one_around_it_away() -> None:
     assert simulated_cluster.take("quarter-2", chips(16)) == ["tpu-4x4-1"]
 
 
-def test_chips_of_one_node_are_not_given_for_those_of_another() -> None:
+def test_chips_of_one_node_are_not_allocated_for_another() -> None:
     simulated_cluster = sample_cell()
     assert simulated_cluster.take("a", chips(4)) == ["tpu-2x2-1"]
     simulated_cluster.claim("b", chips(4))
@@ -137,7 +137,7 @@ def test_a_device_is_available_on_the_nodes_that_it_chooses(place: Object, nodes
     ],
     ids=["none", "two", "slice-and-device", "false", "not-delegated"],
 )
-def test_nodes_are_said_once_by_the_slice_or_by_each_device(published: Object, field: str) -> None:
+def test_nodes_are_selected_by_the_slice_or_by_each_device_never_both(published: Object, field: str) -> None:
     with pytest.raises(errors.InvalidError, match=field):
         SingleThreadedCluster().apply(published)
 

@@ -26,11 +26,11 @@ def test_every_row_has_a_test_that_exists_and_every_test_has_one_row() -> None:
     assert sorted(named) == sorted(written())
 
 
-def test_rows_without_a_test_say_so() -> None:
+def test_rows_without_a_test_state_the_reason() -> None:
     rest = [cell for _, cell in rows("Seed row") if not cell.startswith("`test_")]
     assert rest
     assert [cell for cell in rest if not cell.startswith(("Not built", "Measured"))] == []
 
 
-def test_every_sample_is_on_the_page_with_its_mends() -> None:
+def test_every_sample_is_on_the_page_with_its_corrections() -> None:
     assert sorted(cell.strip("`") for cell, _ in rows("Sample")) == sorted(kep_4815_samples.NAMES)

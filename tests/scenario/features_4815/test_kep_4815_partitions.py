@@ -85,7 +85,7 @@ def test_the_claim_for_mig_devices_gets_partitions_that_do_not_overlap_on_one_gp
     ]
 
 
-def test_a_gpu_stays_whole_until_a_claim_decides_how_it_is_parted() -> None:
+def test_a_gpu_stays_unpartitioned_until_a_claim_takes_a_partition() -> None:
     cluster = gpus()
     assert cluster.take("small", partition("1g.5gb")) == ["gpu-0-mig-1g-5gb-0"]
     assert cluster.take("large", partition("7g.40gb")) == ["gpu-1-mig-7g-40gb-0-7"]
@@ -154,7 +154,7 @@ def test_counters_are_free_again_when_the_last_user_of_a_claim_ends() -> None:
     assert cluster.decide("w") == "node-1"
 
 
-def test_a_scheduler_that_starts_anew_reads_what_is_consumed_from_the_claims() -> None:
+def test_a_restarted_scheduler_reads_consumption_from_the_claims() -> None:
     cluster = quarters()
     assert cluster.take("first", of_memory("10Gi")) == ["gpu-0-partition-0"]
     again = cluster.restarted()
@@ -171,7 +171,7 @@ def test_the_first_fit_is_taken_so_that_slices_list_the_smallest_first() -> None
         assert cluster.take("any", device_request("gpu")) == [first]
 
 
-def test_what_a_device_offers_and_what_it_draws_are_two_things() -> None:
+def test_the_capacity_of_a_device_is_independent_of_its_counters() -> None:
     cluster = SingleThreadedCluster()
     device = drawing("d", ("s", "10Gi"))
     assert isinstance(device, dict)
@@ -200,7 +200,7 @@ def test_counter_sets_of_one_name_in_two_pools_are_two() -> None:
     assert [cluster.take(name, device_request("gpu")) for name in ("a", "b", "c")] == [["p"], ["q"], []]
 
 
-def test_a_counter_set_that_the_pool_lacks_keeps_everybody_off_the_pool() -> None:
+def test_a_missing_counter_set_makes_the_whole_pool_unusable() -> None:
     cluster = SingleThreadedCluster()
     cluster.apply(*pool(drawing("d", ("elsewhere", "1Gi")), {"name": "plain"}, sets=[memory("s", "10Gi")]))
     cluster.device_class("gpu")
@@ -212,7 +212,7 @@ def test_only_listed_sizes_are_allocated() -> None:
     assert quarters().take("odd", of_memory("15Gi")) == []
 
 
-def test_one_claim_fits_partitions_made_ahead_and_partitions_made_on_demand() -> None:
+def test_one_claim_fits_static_and_dynamic_partitions() -> None:
     claim = of_memory("10Gi")
     ahead = SingleThreadedCluster()
     devices: Json = [{"name": f"gpu-0-partition-{number}", "capacity": {"memory": {"value": "10Gi"}}} for number in range(4)]
@@ -234,12 +234,12 @@ def test_one_claim_fits_partitions_made_ahead_and_partitions_made_on_demand() ->
     ],
     ids=["sets", "names", "labels", "counters", "drawn-sets", "drawn-twice", "devices"],
 )
-def test_limits_of_counters_are_held_by_the_server(sets: Json, devices: list[Json], field: str) -> None:
+def test_the_server_enforces_the_limits_of_counters(sets: Json, devices: list[Json], field: str) -> None:
     with pytest.raises(errors.InvalidError, match=field):
         SingleThreadedCluster().apply(*pool(*devices, sets=sets))
 
 
-def test_counters_beside_devices_are_refused_unless_the_older_rule_is_asked_for() -> None:
+def test_counters_and_devices_in_one_slice_need_the_older_rule() -> None:
     together = kep_4815_samples.slice_of("s", {"sharedCounters": [memory("s", "10Gi")], "devices": [drawing("d", ("s", "10Gi"))]})
     with pytest.raises(errors.InvalidError, match="only one of devices and sharedCounters"):
         SingleThreadedCluster().apply(together)

@@ -104,7 +104,7 @@ def test_linting_a_sample_as_printed_names_each_field_and_its_fix(
 
 
 @pytest.mark.parametrize("name", AS_PRINTED)
-def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> None:
+def test_lint_names_fragments_of_slices_and_omitted_parts(name: str) -> None:
     found = linting.lint(manifests.read(f"{name}.yaml", kep_4815_samples.printed(name), samples=True), MIXINS)
     check(found, AS_PRINTED[name])
     lines = kep_4815_samples.printed(name).splitlines()
@@ -114,12 +114,12 @@ def test_parts_of_slices_and_what_is_left_out_are_named_beside_it(name: str) -> 
     assert any(one.text == "this is a part only: spec of a ResourceSlice" for one in found) is not whole
 
 
-def test_a_sample_that_is_not_yaml_is_said_to_be_none_with_its_line() -> None:
+def test_a_sample_that_is_not_yaml_is_an_error_with_its_line() -> None:
     with pytest.raises(manifests.ManifestError, match=r"tpu-4x4-claim\.yaml: is not YAML.*line 13.*expression: a quote within quotes\?"):
         kep_4815_samples.original("tpu-4x4-claim")
 
 
-def test_samples_that_leave_something_out_are_no_yaml_as_printed() -> None:
+def test_samples_with_omitted_parts_are_not_yaml_as_printed() -> None:
     for name in ("tpu-slice", "three-mig-devices"):
         with pytest.raises(manifests.ManifestError, match="is not YAML"):
             manifests.read(name, kep_4815_samples.printed(name))
@@ -160,7 +160,7 @@ def test_partitions_that_draw_from_a_mixin_instead_of_a_counter_set_are_found() 
 
 
 @pytest.mark.parametrize("name", kep_4815_samples.NAMES)
-def test_a_mended_sample_is_taken_and_linting_finds_no_error(name: str) -> None:
+def test_a_corrected_sample_is_stored_and_lint_finds_no_error(name: str) -> None:
     found = kep_4815_samples.mended(name)
     cluster = SingleThreadedCluster()
     cluster.apply(*found)
@@ -168,7 +168,7 @@ def test_a_mended_sample_is_taken_and_linting_finds_no_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", kep_4815_samples.NAMES)
-def test_a_mended_sample_without_its_mixins_is_what_kubernetes_describes(name: str) -> None:
+def test_a_corrected_sample_without_mixins_is_the_slice_kubernetes_describes(name: str) -> None:
     for one in kep_4815_samples.mended(name):
         kubernetes_validate.validate(one | {"spec": mixins.flatten(json_types.mapping(one, "spec"))}, "1.36", strict=True)
 

@@ -70,7 +70,7 @@ def test_the_largest_slice_of_devices_stays_below_the_limit_of_etcd(number: int,
             stored(largest)
 
 
-def test_the_largest_slice_is_taken_and_one_that_etcd_would_not_take_is_refused() -> None:
+def test_the_largest_slice_is_stored_and_one_above_etcds_limit_is_refused() -> None:
     """Node selectors have no limit of their own: with long ones a slice of few devices is too large, and nothing of it is kept."""
     cluster = SingleThreadedCluster()
     largest = cluster.api.create(SLICE, holding(devices=[fullest_device(n) for n in range(64)]))

@@ -16,7 +16,7 @@ def cluster() -> Iterator[tpu_cluster.TpuCluster]:
         yield made
 
 
-def test_a_central_publisher_offers_the_slices_and_nobody_owns_them(cluster: tpu_cluster.TpuCluster) -> None:
+def test_a_central_publisher_writes_slices_without_an_owner(cluster: tpu_cluster.TpuCluster) -> None:
     central = [one for one in cluster.quick_cluster.api.list(SLICE).items if not json_types.text(one, "spec", "nodeName")]
     assert {json_types.text(one, "spec", "pool", "name") for one in central} == {"tpus"}
     assert all(json_types.at(one, "spec", "perDeviceNodeSelection") is True for one in central)
@@ -45,7 +45,7 @@ def test_pods_that_keep_apart_take_one_node_each_and_each_node_prepares_its_part
     cluster.quick_cluster.until(lambda: "anti-affinity forbids" in cluster.quick_cluster.scheduling_message("w4"), "the fifth pod's reason")
 
 
-def test_a_device_is_not_ready_until_every_node_has_prepared_and_says_who_has(cluster: tpu_cluster.TpuCluster) -> None:
+def test_a_device_is_ready_once_every_node_has_prepared_its_part(cluster: tpu_cluster.TpuCluster) -> None:
     cluster.claim("pair", 8)
     cluster.pod("p0", "pair", workload="pair")
     cluster.quick_cluster.phase("p0", "Running")
@@ -60,7 +60,7 @@ def test_a_device_is_not_ready_until_every_node_has_prepared_and_says_who_has(cl
     assert cluster.ready("pair") == "False: 1 of 2 nodes"
 
 
-def test_slices_that_overlap_exclude_each_other_until_the_first_is_given_back(cluster: tpu_cluster.TpuCluster) -> None:
+def test_overlapping_slices_exclude_each_other_until_release(cluster: tpu_cluster.TpuCluster) -> None:
     cluster.claim("small", 4)
     cluster.pod("s", "small")
     cluster.quick_cluster.phase("s", "Running")

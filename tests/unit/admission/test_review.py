@@ -13,7 +13,7 @@ from fakes import parameters as p
 
 VERSIONS = ("v1", "v1beta2", "v1beta1")
 KINDS = (p.CLAIM, p.TEMPLATE, p.CLASS)
-RULES = composition.opaque_rules(settings.Settings())
+RULES = composition.opaque_rules(settings.defaults())
 BAD = p.config(p.NIC, p.nic(mtu=20))
 
 
@@ -36,9 +36,7 @@ def causes(body: object) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", p.BAD.values(), ids=p.BAD)
-def test_what_no_node_could_prepare_is_refused_by_the_field_of_the_object(
-    case: tuple[str, p.Json, str, str], kind: str, version: str
-) -> None:
+def test_parameters_that_no_node_can_prepare_are_refused_by_field(case: tuple[str, p.Json, str, str], kind: str, version: str) -> None:
     driver, parameters, field, reason = case
     ((named, message),) = causes(p.review(p.holding(kind, p.config(driver, parameters), version=version)))
     assert named == f"{p.PATHS[kind]}.opaque.parameters{field and '.'}{field}"
@@ -48,12 +46,12 @@ def test_what_no_node_could_prepare_is_refused_by_the_field_of_the_object(
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", p.GOOD.values(), ids=p.GOOD)
-def test_what_can_be_prepared_is_allowed(case: tuple[str, p.Json], kind: str, version: str) -> None:
+def test_valid_parameters_are_allowed(case: tuple[str, p.Json], kind: str, version: str) -> None:
     assert response(p.review(p.holding(kind, p.config(*case), version=version)))["allowed"] is True
 
 
 @pytest.mark.parametrize("case", p.CLASS_ONLY.values(), ids=p.CLASS_ONLY)
-def test_what_only_a_class_may_set_is_refused_in_claims_and_templates(case: tuple[str, p.Json, str, str]) -> None:
+def test_class_only_parameters_are_refused_in_claims_and_templates(case: tuple[str, p.Json, str, str]) -> None:
     driver, parameters, field, reason = case
     for kind in (p.CLAIM, p.TEMPLATE):
         ((named, message),) = causes(p.review(p.holding(kind, p.config(driver, parameters))))
@@ -62,7 +60,7 @@ def test_what_only_a_class_may_set_is_refused_in_claims_and_templates(case: tupl
     assert response(p.review(p.holding(p.CLASS, p.config(driver, parameters))))["allowed"] is True
 
 
-def test_every_configuration_is_judged_and_the_message_names_all() -> None:
+def test_every_configuration_is_checked_and_every_error_is_reported() -> None:
     good, foreign = p.config(p.GPU, p.gpu()), p.config("gpu.example.com", {"mtu": "much"})
     answered = response(p.review(p.holding(p.CLAIM, good, foreign, BAD, p.config(p.GPU, p.gpu(color="red")))))
     assert answered["status"]["code"] == 422
@@ -91,7 +89,7 @@ def test_a_bad_object_of_an_older_version_can_be_labelled_and_removed(kind: str)
     assert response(p.review(old, operation="CONNECT"))["allowed"] is True
 
 
-def test_a_changed_spec_is_judged() -> None:
+def test_a_changed_spec_is_checked() -> None:
     assert causes(p.review(p.holding(p.CLASS, BAD), old=p.holding(p.CLASS)))
     assert not causes(p.review(p.holding(p.CLASS), old=p.holding(p.CLASS, BAD)))
 
@@ -119,20 +117,20 @@ MALFORMED: Mapping[str, object] = {
 
 
 @pytest.mark.parametrize("spec", MALFORMED.values(), ids=MALFORMED)
-def test_what_the_api_server_would_never_send_is_refused_with_its_field(spec: object) -> None:
+def test_an_object_that_the_api_server_never_sends_is_refused_by_field(spec: object) -> None:
     body = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "x"}, "spec": spec}
     ((field, message),) = causes(p.review(body))
     assert field.startswith("spec.config")
     assert message
 
 
-def test_a_thousand_mistakes_make_a_short_answer() -> None:
+def test_a_thousand_errors_make_a_short_message() -> None:
     found = review.answer(json.dumps(p.review(p.holding(p.CLAIM, *[BAD] * 1000))).encode(), RULES)
     assert len(json.loads(found.body)["response"]["status"]["details"]["causes"]) == 32
     assert len(found.body) < 16_000
 
 
-def test_of_what_no_api_server_sends_only_as_much_is_read_as_the_api_takes() -> None:
+def test_lists_beyond_the_limits_of_the_api_are_not_read() -> None:
     """Anybody in the pod network may ask: a body of the largest size must not keep the webhook busy for seconds."""
     entries = [{"opaque": {"driver": "other.example.com"}}] * 33
     assert causes(p.review(p.holding(p.CLAIM, *entries[:32]))) == []
@@ -162,7 +160,7 @@ UNREADABLE: Mapping[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_review_is_a_bad_request_and_never_a_verdict(body: bytes) -> None:
+def test_a_body_that_is_not_a_review_is_a_bad_request(body: bytes) -> None:
     found = review.answer(body, RULES)
     assert (found.verdict, found.status) == (review.Verdict.UNREADABLE, 400)
     assert found.body.startswith(b"send an AdmissionReview of admission.k8s.io/v1: ")

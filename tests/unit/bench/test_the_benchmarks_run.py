@@ -22,6 +22,7 @@ LINES = (
     "prepare, 16 in flight on one shared device",
     "16 devices with 50 ms hardware steps, at once",
     "prepare beside 0 claims, volatile driver",
+    "prepare beside 0 claims, reporting driver",
     "slices of 8 GPUs, flat",
     "slices of 16 GPUs, mixins",
     "start to sockets listening",

@@ -9,12 +9,12 @@ from bench import bench_nic, bench_nic_turnover, machine
 from fakes import netns
 
 
-def test_a_figure_off_by_more_than_the_tolerance_is_called_so() -> None:
+def test_a_figure_beyond_the_tolerance_is_marked() -> None:
     assert bench_nic.against([95.6, 94.0], [95.6, 95.6], 0.02) == "95.6 94.0  worst -1.7% ok"
     assert bench_nic.against([95.6, 90.0], [95.6, 95.6], 0.02) == "95.6 90.0  worst -5.9% NOT WITHIN 2%"
 
 
-def test_every_row_that_is_promised_is_measured() -> None:
+def test_every_promised_row_is_measured() -> None:
     rows = {(row.rate, row.shares, row.ways) for row in bench_nic.ROWS}
     promised = {(rate, shares, way) for rate in (100, 500, 1000) for shares in (1, 2, 4) for way in ("out", "in")}
     promised |= {(rate, shares, "both") for rate in (100, 500) for shares in (1, 2, 4)} | {(5000, 1, "out"), (5000, 1, "in")}
@@ -22,7 +22,7 @@ def test_every_row_that_is_promised_is_measured() -> None:
     assert {row.tolerance for row in bench_nic.ROWS if row.rate <= 1000} == {0.02}
 
 
-def test_what_others_used_of_the_machine_is_said() -> None:
+def test_the_cpu_time_of_other_processes_is_reported() -> None:
     with machine.watched() as usage:
         pass
     assert re.fullmatch(r"\[stolen \d+\.\d%, idle \d+%, busy before \d+%\]", usage.text)

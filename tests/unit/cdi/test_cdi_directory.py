@@ -51,7 +51,7 @@ def test_directory_and_files_can_be_read_by_every_runtime(path: pathlib.Path) ->
     assert file_of(path).read_bytes() == spec.encode(NAME, EDITS)
 
 
-def test_writing_what_is_there_replaces_nothing(cdi: directory.Directory, path: pathlib.Path) -> None:
+def test_writing_the_same_content_replaces_no_file(cdi: directory.Directory, path: pathlib.Path) -> None:
     cdi.write(NAME, EDITS)
     before = file_of(path).stat()
     cdi.write(NAME, EDITS)
@@ -62,7 +62,7 @@ def test_writing_what_is_there_replaces_nothing(cdi: directory.Directory, path: 
 
 
 @pytest.mark.parametrize("change", [b"", b"x", b"{}"], ids=["emptied", "scribbled", "another"])
-def test_a_file_changed_by_hand_is_not_intact_and_is_mended(cdi: directory.Directory, path: pathlib.Path, change: bytes) -> None:
+def test_a_file_changed_by_hand_is_detected_and_restored(cdi: directory.Directory, path: pathlib.Path, change: bytes) -> None:
     cdi.write(NAME, EDITS)
     file_of(path).write_bytes(change)
     assert not cdi_fakes.holds(cdi, NAME, EDITS)
@@ -73,7 +73,7 @@ def test_a_file_changed_by_hand_is_not_intact_and_is_mended(cdi: directory.Direc
     assert not cdi_fakes.holds(cdi, NAME, EDITS)
 
 
-def test_a_directory_that_vanishes_is_made_again(cdi: directory.Directory, path: pathlib.Path) -> None:
+def test_a_deleted_directory_is_created_again(cdi: directory.Directory, path: pathlib.Path) -> None:
     path.rmdir()
     assert not cdi_fakes.holds(cdi, NAME, EDITS)
     assert cdi.claims() == frozenset()
@@ -159,7 +159,7 @@ def test_leftovers_of_a_crash_are_swept_at_the_next_start(path: pathlib.Path, cd
     assert [entry.name for entry in path.iterdir()] == [spec.file_name(NAME)]
 
 
-def test_what_another_process_is_writing_is_not_swept(path: pathlib.Path, cdi: directory.Directory) -> None:
+def test_temporary_files_of_another_process_are_not_swept(path: pathlib.Path, cdi: directory.Directory) -> None:
     cdi.write(NAME, EDITS)
     with (path / LEFTOVER).open("w") as writing:
         fcntl.flock(writing, fcntl.LOCK_EX)
@@ -169,7 +169,7 @@ def test_what_another_process_is_writing_is_not_swept(path: pathlib.Path, cdi: d
     assert not (path / LEFTOVER).exists()
 
 
-def test_instances_that_start_while_others_write_take_nothing_from_them(path: pathlib.Path, cdi: directory.Directory) -> None:
+def test_an_instance_that_starts_removes_no_files_of_others(path: pathlib.Path, cdi: directory.Directory) -> None:
     stop = threading.Event()
 
     def start() -> None:
@@ -332,7 +332,7 @@ def on_a_small_disk(tmp_path: pathlib.Path) -> Callable[[str], str]:
     return run
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_half_one(on_a_small_disk: Callable[[str], str]) -> None:
+def test_a_full_disk_keeps_the_old_file_and_leaves_no_partial_one(on_a_small_disk: Callable[[str], str]) -> None:
     printed = on_a_small_disk("""
 try:
     cdi.write(name, large)

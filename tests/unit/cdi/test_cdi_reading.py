@@ -32,7 +32,7 @@ def inner(document: Document) -> Document:
     return found
 
 
-def test_a_file_that_was_only_formatted_anew_says_what_it_said() -> None:
+def test_a_reformatted_file_is_read_the_same() -> None:
     assert spec.decode(NAME, changed(lambda _: None)) == samples.rich_edits()
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_was_only_formatted_anew_says_what_it_said() -> None:
         (lambda it: inner(it)["netDevices"][0].update(name="../x"), "not an interface name"),
     ],
 )
-def test_what_drakit_does_not_write_is_refused_by_field(change: Callable[[Document], object], field: str) -> None:
+def test_a_file_drakit_would_not_write_is_refused_by_field(change: Callable[[Document], object], field: str) -> None:
     with pytest.raises(errors.CdiError, match=field):
         spec.decode(NAME, changed(change))
 
@@ -79,7 +79,7 @@ def test_what_drakit_does_not_write_is_refused_by_field(change: Callable[[Docume
     [b"", b"[]", b"null", b"{", b"\xff\xfe", b"[" * 200_000, b'{"a":' * 200_000, b'{"a": NaN}', b'{"kind": 1, "kind": 1}', b"9" * 5000],
     ids=["empty", "list", "null", "cut", "not text", "deep list", "deep object", "nan", "twice", "long number"],
 )
-def test_what_is_no_document_at_all_is_refused(content: bytes) -> None:
+def test_a_file_that_is_not_json_is_refused(content: bytes) -> None:
     with pytest.raises(errors.CdiError):
         spec.decode(NAME, content)
     assert spec.identity(content, DRIVER) is None
@@ -98,14 +98,14 @@ def test_a_file_over_the_limit_is_not_read_to_its_end(tmp_path: pathlib.Path) ->
     assert cdi.of(NAME.claim_uid) == {NAME: None}
 
 
-def test_edits_that_cannot_be_believed_are_none_and_the_log_says_why(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_implausible_edits_are_ignored_with_a_log_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     cdi = directory.Directory(tmp_path, driver=DRIVER)
     (tmp_path / spec.file_name(NAME)).write_bytes(changed(lambda it: inner(it).update(env=["A=1", "A=2"])))
     assert cdi.of(NAME.claim_uid) == {NAME: None}
     assert "each name once" in capsys.readouterr().err
 
 
-def test_only_the_file_that_has_the_name_of_what_it_says_counts(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_whose_name_does_not_match_its_content_is_ignored(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     cdi = directory.Directory(tmp_path, driver=DRIVER)
     (tmp_path / spec.file_name(OTHER)).write_bytes(spec.encode(NAME, samples.rich_edits()))
     elsewhere = tmp_path / "elsewhere"
@@ -117,7 +117,7 @@ def test_only_the_file_that_has_the_name_of_what_it_says_counts(tmp_path: pathli
 
 
 @pytest.mark.parametrize("request_", ["a/../b", "..", "a b", "-"])
-def test_a_document_whose_name_could_be_no_file_of_ours_is_nobodys(tmp_path: pathlib.Path, request_: str) -> None:
+def test_a_file_with_a_foreign_name_belongs_to_no_claim(tmp_path: pathlib.Path, request_: str) -> None:
     document = json.loads(spec.encode(NAME, samples.rich_edits()))
     document["devices"][0]["name"] += f"_{request_}"
     cdi = directory.Directory(tmp_path, driver=DRIVER)

@@ -82,7 +82,7 @@ def test_the_schema_refuses_its_bad_examples(example: pathlib.Path) -> None:
 @pytest.mark.parametrize(
     "golden, name, content", [("cdi-gpu.json", NAME, GPU), ("cdi-nic.json", SHARE, NIC), ("cdi-nic-moved.json", SHARE, MOVED)]
 )
-def test_what_goes_to_the_runtime_is_the_golden_file(golden: str, name: edits.CdiName, content: edits.Edits) -> None:
+def test_the_file_for_the_runtime_is_the_golden_file(golden: str, name: edits.CdiName, content: edits.Edits) -> None:
     assert spec.encode(name, content) == (GOLDEN / golden).read_bytes()
 
 
@@ -146,7 +146,7 @@ all_edits = st.builds(edits.Edits, env=environments, **lists).filter(bool)
 
 @settings(deadline=None)
 @given(all_edits)
-def test_whatever_a_driver_returns_fits_schema_and_decoder(content: edits.Edits) -> None:
+def test_any_edits_of_a_driver_fit_schema_and_decoder(content: edits.Edits) -> None:
     document = json.loads(spec.encode(NAME, content))
     VALIDATOR.validate(document)
     assert document.keys() == {"cdiVersion", "kind", "devices"}
@@ -163,7 +163,7 @@ def test_whatever_a_driver_returns_fits_schema_and_decoder(content: edits.Edits)
 
 @settings(deadline=None)
 @given(all_edits)
-def test_whatever_a_driver_returns_is_read_back_as_it_was(content: edits.Edits) -> None:
+def test_any_edits_of_a_driver_are_read_back_equal(content: edits.Edits) -> None:
     assert spec.decode(NAME, spec.encode(NAME, content)) == content
 
 
@@ -196,7 +196,7 @@ def test_bytes_do_not_depend_on_the_order_of_variables() -> None:
         (edits.Edits(env={"A": "1"}, net_devices=MOVED.net_devices), "1.1.0"),
     ],
 )
-def test_the_version_is_the_lowest_that_suffices(content: edits.Edits, version: str) -> None:
+def test_the_cdi_version_is_the_lowest_that_has_every_used_field(content: edits.Edits, version: str) -> None:
     assert spec.version_for(content) == version
     assert json.loads(spec.encode(NAME, content))["cdiVersion"] == version
 
@@ -248,7 +248,7 @@ def links(*pairs: tuple[str, str]) -> edits.Edits:
         (links(("eth0", "net1"), ("eth1", "net1")), "netDevices: name 'net1' is used 2 times"),
     ],
 )
-def test_what_a_runtime_would_refuse_is_refused_by_field(content: edits.Edits, message: str) -> None:
+def test_edits_that_a_runtime_would_refuse_are_refused_by_field(content: edits.Edits, message: str) -> None:
     with pytest.raises(errors.CdiError, match=message):
         spec.encode(NAME, content)
 
@@ -261,13 +261,13 @@ def test_a_driver_that_cannot_be_a_cdi_vendor_is_refused(driver: str) -> None:
 
 @settings(deadline=None)
 @given(all_edits)
-def test_name_and_bytes_at_once_are_those_asked_for_apart_and_one_line(content: edits.Edits) -> None:
+def test_encoding_name_and_bytes_together_gives_the_same_single_line(content: edits.Edits) -> None:
     assert spec.file(SHARE, content) == (spec.file_name(SHARE), spec.encode(SHARE, content))
     assert spec.encode(SHARE, content).count(b"\n") == 1
 
 
 @pytest.mark.parametrize("ask", [spec.encode, spec.file])
-def test_no_identity_gets_past_its_checks(ask: Callable[[edits.CdiName, edits.Edits], object]) -> None:
+def test_no_invalid_uid_name_or_share_id_reaches_a_file_name(ask: Callable[[edits.CdiName, edits.Edits], object]) -> None:
     with pytest.raises(errors.CdiError, match=r"device: '\.\./x' is not a DNS label"):
         ask(dataclasses.replace(NAME, device="../x"), GPU)
 

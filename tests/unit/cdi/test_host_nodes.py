@@ -13,7 +13,7 @@ def of(**fields: object) -> edits.Edits:
     return edits.Edits(device_nodes=(edits.DeviceNode(path="/dev/null"), edits.DeviceNode(**{"path": "/dev/x"} | fields)))  # type: ignore[arg-type]
 
 
-def test_nodes_that_are_there_are_fine(tmp_path: pathlib.Path) -> None:
+def test_existing_device_nodes_pass(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert host_nodes.problem(edits.Edits(env={"A": "b"})) == ""
     assert host_nodes.problem(of(host_path="/dev/zero")) == ""
@@ -21,12 +21,12 @@ def test_nodes_that_are_there_are_fine(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"type": "c", "major": 1, "minor": 3}, {"type": "p"}])
-def test_a_node_that_the_edits_describe_need_not_be_there(fields: dict[str, object]) -> None:
+def test_a_node_with_numbers_in_the_edits_need_not_exist(fields: dict[str, object]) -> None:
     assert host_nodes.problem(of(**fields)) == ""
 
 
 @pytest.mark.parametrize("fields", [{}, {"type": "c"}, {"major": 1, "minor": 3}, {"path": "/dev/null", "host_path": "/dev/x"}])
-def test_a_node_that_is_not_there_is_named(fields: dict[str, object]) -> None:
+def test_a_missing_device_node_is_named(fields: dict[str, object]) -> None:
     assert (
         host_nodes.problem(of(**fields)) == "device node /dev/x: No such file or directory, so no container can start with it on this host"
     )

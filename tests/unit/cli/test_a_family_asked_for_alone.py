@@ -25,7 +25,7 @@ def node(tmp_path: pathlib.Path) -> pathlib.Path:
     [["doctor", "--no-api"], ["show"], ["slices"], ["run", "--node", "n", "--kubeconfig", "/nowhere"]],
     ids=lambda command: str(command[0]),
 )
-def test_gpus_that_are_not_there_are_warned_of_only_where_they_are_asked_for(
+def test_missing_gpus_are_a_warning_only_where_the_gpu_family_is_selected(
     shell: command_line.CommandLine, node: pathlib.Path, command: list[str]
 ) -> None:
     places = [f"node.{name}_dir={folder}" for name, folder in (("plugins", "plugins"), ("registry", "plugins_registry"), ("cdi", "cdi"))]
@@ -37,9 +37,7 @@ def test_gpus_that_are_not_there_are_warned_of_only_where_they_are_asked_for(
 
 @no_gpus
 @pytest.mark.parametrize("command", [["doctor", "--no-api"], ["show"], ["slices"], ["run", "--node", "n", "--kubeconfig", "/nowhere"]])
-def test_gpus_that_a_person_asks_for_are_not_said_to_be_unserved(
-    shell: command_line.CommandLine, node: pathlib.Path, command: list[str]
-) -> None:
+def test_a_selected_gpu_family_is_not_reported_as_unserved(shell: command_line.CommandLine, node: pathlib.Path, command: list[str]) -> None:
     """They are served as asked: that there is no library is said instead."""
     places = [f"node.{name}_dir={folder}" for name, folder in (("plugins", "plugins"), ("registry", "plugins_registry"), ("cdi", "cdi"))]
     given = [part for place in places for part in ("--set", place.replace("=", f"={node}/"))]
@@ -60,7 +58,7 @@ def test_the_kernel_driver_is_looked_for_below_the_folder_that_is_set(shell: com
     assert "cannot load" in shell.run("show", *given).err
 
 
-def test_a_family_that_nobody_knows_is_refused(shell: command_line.CommandLine) -> None:
+def test_an_unknown_family_is_refused(shell: command_line.CommandLine) -> None:
     ran = shell.run("doctor", "--family", "nics")
     assert ran.status != 0
     assert "did you mean nic?" in ran.err

@@ -60,7 +60,7 @@ def test_doctor_names_the_claims_that_wait_for_the_hardware(node: command_line.C
     assert "the journal has 1 claim" in findings[0]["message"]
 
 
-def test_unprepare_does_not_take_a_claim_for_released(node: command_line.CommandLine) -> None:
+def test_unprepare_does_not_count_the_claim_as_released(node: command_line.CommandLine) -> None:
     """It names the hardware that it cannot open, and only for the claims of that driver."""
     ran = run(node, "unprepare", command_line.UID)
     assert ran.status == 1
@@ -79,7 +79,7 @@ def test_uninstall_node_names_the_claim_that_it_cannot_release_and_keeps_it(node
     assert [row["uid"] for row in json.loads(run(node, "journal", "show", "-o", "json").out)] == [command_line.UID]
 
 
-def test_a_folder_without_claims_is_no_reason_to_fail(shell: command_line.CommandLine) -> None:
+def test_commands_succeed_in_a_folder_without_claims(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
     assert shell.on_node("unprepare", command_line.UID).status == 0
     assert run(shell, "show").status == 0

@@ -51,7 +51,7 @@ def write(shell: command_line.CommandLine, *objects: object) -> str:
     return str(file)
 
 
-def test_what_fits_is_shown_with_node_and_device_and_status_0(shell: command_line.CommandLine, slices: str) -> None:
+def test_an_allocation_that_fits_shows_node_and_device_with_status_0(shell: command_line.CommandLine, slices: str) -> None:
     ran = shell.run("allocate", "-f", slices, "-f", write(shell, claim("one", request("3g.20gb"))))
     assert (ran.status, ran.err) == (0, "")
     assert [line.split() for line in ran.out.splitlines()] == [
@@ -60,7 +60,7 @@ def test_what_fits_is_shown_with_node_and_device_and_status_0(shell: command_lin
     ]
 
 
-def test_what_one_claim_gets_is_gone_for_the_next_and_why_names_it(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_device_of_one_claim_is_taken_for_the_next_and_why_names_it(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
     ran = shell.run("allocate", "-f", slices, "-f", file, "--why")
     assert ran.status == 1
@@ -87,7 +87,7 @@ def test_files_may_be_given_with_and_without_f(shell: command_line.CommandLine, 
     assert len({shell.run("allocate", *arguments).out for arguments in given}) == 1
 
 
-def test_a_taint_rule_keeps_devices_away(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_taint_rule_excludes_devices(shell: command_line.CommandLine, slices: str) -> None:
     taint = {"key": "example.com/broken", "value": "yes", "effect": "NoSchedule"}
     rule = {
         "apiVersion": "resource.k8s.io/v1alpha3",
@@ -101,14 +101,14 @@ def test_a_taint_rule_keeps_devices_away(shell: command_line.CommandLine, slices
     assert "needs 1 device, none available" in ran.out
 
 
-def test_kinds_that_are_not_looked_at_are_named(shell: command_line.CommandLine, slices: str) -> None:
+def test_ignored_kinds_are_named(shell: command_line.CommandLine, slices: str) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {}}
     ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
     assert ran.status == 0
     assert "skipped: Service web (" in ran.err
 
 
-def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(shell: command_line.CommandLine, slices: str) -> None:
+def test_json_lists_the_allocations_and_every_obstacle(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
     ran = shell.run("allocate", "-f", slices, "-f", file, "-o", "json")
     answer = json.loads(ran.out)
@@ -119,7 +119,7 @@ def test_json_holds_the_allocations_and_every_device_that_is_in_the_way(shell: c
     assert sum(len(group["devices"]) for group in groups) == 51
 
 
-def test_claims_that_are_allocated_already_take_their_devices_away(shell: command_line.CommandLine, slices: str) -> None:
+def test_devices_of_allocated_claims_are_taken(shell: command_line.CommandLine, slices: str) -> None:
     result = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
     held = claim("held", request("3g.20gb")) | {"status": {"allocation": {"devices": {"results": [result]}}}}
     ran = shell.run("allocate", "-f", slices, "-f", write(shell, held, claim("one", request("3g.20gb"))), "-o", "json")
@@ -156,7 +156,7 @@ def test_the_claims_of_a_pod_are_placed_together_where_the_pod_may_run(shell: co
     assert "lacks the labels gpu=yes of the pod's nodeSelector" in ran.out
 
 
-def test_a_template_that_no_pod_uses_is_tried_once(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_template_without_pods_is_allocated_once(shell: command_line.CommandLine, slices: str) -> None:
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -213,7 +213,7 @@ def test_a_file_that_the_server_would_refuse_is_status_2(shell: command_line.Com
     assert message in ran.err
 
 
-def test_a_live_cluster_gives_slices_classes_and_what_is_taken(
+def test_slices_classes_and_allocations_are_read_from_a_live_cluster(
     shell: command_line.CommandLine, slices: str, tmp_path: pathlib.Path
 ) -> None:
     memory = registry.Registry()
@@ -312,7 +312,7 @@ def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits
     assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
 
 
-def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(shell: command_line.CommandLine, slices: str) -> None:
+def test_as_kubernetes_1_36_reproduces_known_errors_with_a_note(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
     ran = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
     assert ran.status == 1
@@ -322,7 +322,7 @@ def test_as_kubernetes_1_36_repeats_its_errors_and_says_so(shell: command_line.C
     assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
 
 
-def test_a_claim_that_kubernetes_1_36_decides_alike_gets_no_warning(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_claim_that_kubernetes_1_36_allocates_the_same_has_no_warning(shell: command_line.CommandLine, slices: str) -> None:
     ran = shell.run("allocate", slices, write(shell, claim("small", request("1g.5gb")), claim("big", request("7g.40gb", count=2))), "--why")
     assert ran.status == 1
     assert "1.36" not in ran.out

@@ -63,9 +63,7 @@ def rows(shell: command_line.CommandLine, slices: str, *objects: dict[str, Any])
 
 @pytest.mark.parametrize("name", ["serviceAccountName", "serviceAccount"])
 @pytest.mark.parametrize("given", ["in the files", ""])
-def test_whether_a_service_account_exists_is_no_question_about_devices(
-    shell: command_line.CommandLine, slices: str, name: str, given: str
-) -> None:
+def test_a_missing_service_account_does_not_affect_allocation(shell: command_line.CommandLine, slices: str, name: str, given: str) -> None:
     account: dict[str, Any] = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "trainer"}}
     user = pod("p", claim=True)
     user["spec"][name] = "trainer"
@@ -75,16 +73,14 @@ def test_whether_a_service_account_exists_is_no_question_about_devices(
     assert (linted.status, linted.out.splitlines()[-1].partition(": ")[2]) == (0, "0 errors, 0 warnings")
 
 
-def test_a_pod_that_asks_for_no_devices_fits_and_gets_none(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_pod_without_devices_fits_and_gets_none(shell: command_line.CommandLine, slices: str) -> None:
     assert rows(shell, slices, pod("bare")) == (0, {"pod default/bare": []})
     shown = shell.run("allocate", slices, write(shell, pod("bare"))).out.splitlines()
     assert shown[1].split() == ["pod", "default/bare", "node-1", "asks", "for", "no", "devices"]
 
 
 @pytest.mark.parametrize("resource", [BY_CLASS, BY_NAME])
-def test_a_pod_with_extended_resources_alone_gets_devices_that_are_gone_for_the_next(
-    shell: command_line.CommandLine, slices: str, resource: str
-) -> None:
+def test_devices_of_extended_resources_are_taken_for_the_next_pod(shell: command_line.CommandLine, slices: str, resource: str) -> None:
     extended = [pod("a", limits={resource: 1}), pod("b", limits={resource: 1})]
     status, given = rows(shell, slices, *extended, pod("late", claim=True))
     assert (status, given) == (1, {"pod default/a": ["gpu-0"], "pod default/b": ["gpu-1"]})
@@ -97,7 +93,7 @@ def test_claims_and_extended_resources_of_a_pod_are_placed_together(shell: comma
     assert (status, given) == (1, {"pod default/first": ["gpu-0"]})
 
 
-def test_what_is_in_the_way_of_extended_resources_is_shown(shell: command_line.CommandLine, slices: str) -> None:
+def test_obstacles_of_extended_resources_are_shown(shell: command_line.CommandLine, slices: str) -> None:
     result = shell.run("allocate", slices, write(shell, pod("big", limits={BY_CLASS: 3})), "--why")
     assert result.status == 1
     assert "claim default/big-extended-resources-*, request container-0-request-0: needs 3 devices, 2 available" in result.out
@@ -115,7 +111,7 @@ def test_resources_of_device_plugins_are_no_obstacle_where_no_node_is_given(shel
     assert rows(shell, slices, foreign, node) == (1, {})
 
 
-def test_a_pod_that_has_a_node_takes_what_it_has_of_device_plugins(shell: command_line.CommandLine, slices: str) -> None:
+def test_a_bound_pod_takes_its_device_plugin_resources(shell: command_line.CommandLine, slices: str) -> None:
     node: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -135,6 +131,6 @@ def test_lint_warns_of_a_pod_whose_extended_resources_fit_on_no_node(shell: comm
     assert "needs 3 devices, 2 available" in result.out
 
 
-def test_lint_warns_of_an_extended_resource_of_a_class_that_is_not_there(shell: command_line.CommandLine, slices: str) -> None:
+def test_lint_warns_of_an_extended_resource_with_a_missing_class(shell: command_line.CommandLine, slices: str) -> None:
     result = shell.run("lint", slices, write(shell, pod("p", limits={BY_CLASS + "s": 1})))
     assert f"requests {BY_CLASS}s, but DeviceClass gpus is not in these files\n  fix: write gpu\n" in result.out

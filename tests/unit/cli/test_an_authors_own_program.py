@@ -56,7 +56,7 @@ def test_every_command_is_listed_by_help(program: Program) -> None:
 
 
 @pytest.mark.parametrize("call", [(), ("journal",), *CALLS], ids=" ".join)
-def test_help_speaks_of_no_driver_but_the_authors(program: Program, call: tuple[str, ...]) -> None:
+def test_help_names_only_the_authors_driver(program: Program, call: tuple[str, ...]) -> None:
     outcome = program(*call, "--help")
     assert outcome.status == 0
     assert re.search(r"mock|dgx|\bgpu|\bnic\b|\bmig\b|--family|drakit (?!\.)[a-z]+ ", outcome.out, re.IGNORECASE) is None, outcome.out
@@ -109,7 +109,7 @@ def test_show_names_the_node_whose_driver_keeps_the_folder(program: Program) -> 
         assert "on node-8\n" in program("show", "--folder", folder, "--node", "node-8").out
 
 
-def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, tmp_path: pathlib.Path) -> None:
+def test_messages_name_the_authors_own_command(on_node: Program, tmp_path: pathlib.Path) -> None:
     result = {"request": "chip", "driver": "fake.example.com", "pool": "node-1", "device": "chip-0"}
     shell = command_line.CommandLine(run=on_node, folder=tmp_path)
     assert on_node("prepare", shell.claim_file(result)).status == 0
@@ -124,7 +124,7 @@ def test_messages_say_what_to_call_by_the_authors_own_command(on_node: Program, 
     assert on_node("prepare", other).status == 0
 
 
-def test_a_lost_journal_names_the_program_that_gives_a_claim_up() -> None:
+def test_a_lost_journal_names_the_authors_program_in_its_fix() -> None:
     assert restore_loop.describe({names.ClaimUid("uid-1"): "broken"}, "python -m boards").endswith("run: python -m boards unprepare UID")
 
 
@@ -146,7 +146,7 @@ def test_only_a_program_that_publishes_pools_has_the_settings_of_the_election(
         assert ("election: is not a setting" in capsys.readouterr().err) is bool(status)
 
 
-def test_lint_judges_parameters_for_the_authors_driver(program: Program, tmp_path: pathlib.Path) -> None:
+def test_lint_checks_parameters_of_the_authors_driver(program: Program, tmp_path: pathlib.Path) -> None:
     opaque = {"driver": "fake.example.com", "parameters": {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "spede": 7}}
     claim = testing.claim("mine", device_class="chips")
     claim["spec"]["devices"]["config"] = [{"opaque": opaque}]
@@ -212,7 +212,9 @@ class Asynchronous(author.FakeDriver):
         (lambda: Misnamed, "<lambda>() returns the class Misnamed; return an object whose class extends drakit.Driver"),
     ],
 )
-def test_what_is_no_driver_is_named_in_one_line(capsys: pytest.CaptureFixture[str], make: Callable[[], Any], said: str) -> None:
+def test_an_object_that_is_not_a_driver_is_named_in_one_line(
+    capsys: pytest.CaptureFixture[str], make: Callable[[], Any], said: str
+) -> None:
     with pytest.raises(SystemExit) as ended:
         authors.serve(make, ["slices"])
     assert ended.value.code == 1

@@ -125,7 +125,7 @@ def test_a_wrong_setting_is_refused_by_its_name(program: Program, arguments: tup
     assert "election." not in answer.err
 
 
-def test_an_error_of_a_value_says_where_it_was_set(program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_value_names_its_source(program: Program, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "ssd.yaml"
     file.write_text("ssd: {wear: dead}\n")
     assert f"ssd.wear: 'dead' is not one of low, high (set in {file})" in program("slices", "--config", str(file)).err
@@ -155,7 +155,9 @@ class OpeningDriver(SsdDriver):
         super().__init__(settings)
 
 
-def test_a_class_is_called_with_the_real_settings_only(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_class_is_constructed_only_with_the_real_settings(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(sys, "argv", ["opening", "slices", "--set", "opening.device=nvme1", "-o", "json"])
     with pytest.raises(SystemExit) as ended:
         drakit.run(OpeningDriver, settings=SsdSettings)
@@ -231,7 +233,7 @@ class RelayDriver(drakit.Driver[drakit.NoConfig]):
         return drakit.Prepared(edits=drakit.Edits(env={"RELAY": grant.device.name}))
 
 
-def test_a_setting_is_the_drivers_name_and_discover_knows_the_node(
+def test_a_setting_gives_the_drivers_name_and_discover_receives_the_node(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "relay")])

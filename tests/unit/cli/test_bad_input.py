@@ -72,7 +72,7 @@ CLAIMS: dict[str, tuple[Callable[[command_line.CommandLine], str], str]] = {
 
 
 @pytest.mark.parametrize("make, message", CLAIMS.values(), ids=CLAIMS)
-def test_a_claim_that_cannot_be_prepared_is_refused_in_one_line_and_leaves_nothing(
+def test_an_invalid_claim_is_refused_in_one_line_and_leaves_nothing(
     shell: command_line.CommandLine, make: Callable[[command_line.CommandLine], str], message: str
 ) -> None:
     before = shell.on_node("show", "-o", "json").out
@@ -97,7 +97,7 @@ def test_a_claim_that_was_replaced_by_another_of_its_name_is_refused(shell: comm
     assert shell.on_node("prepare", second).status == 0
 
 
-def test_one_bad_claim_of_a_file_does_not_keep_the_others_from_being_prepared(shell: command_line.CommandLine) -> None:
+def test_one_bad_claim_of_a_file_does_not_stop_the_others(shell: command_line.CommandLine) -> None:
     other = "00000000-0000-4000-8000-000000000002"
     good, bad = shell.claim_file(command_line.mig(), name="good"), shell.write("bad", {}, uid=other)
     both = shell.folder / "both.yaml"
@@ -144,7 +144,7 @@ def test_a_wrong_setting_is_named_in_one_line(shell: command_line.CommandLine, a
     assert ran.err.count("\n") == 1
 
 
-def test_an_unknown_variable_is_not_ignored(shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_variable_is_an_error(shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAKIT_NODE__NAMES", "x")
     ran = shell.on_node("show")
     assert (ran.status, ran.out) == (1, "")
@@ -154,7 +154,7 @@ def test_an_unknown_variable_is_not_ignored(shell: command_line.CommandLine, mon
     )
 
 
-def test_a_folder_that_holds_another_machine_is_refused_with_both_ways_out(shell: command_line.CommandLine) -> None:
+def test_a_folder_of_another_machine_is_refused_with_both_fixes(shell: command_line.CommandLine) -> None:
     assert shell.on_node("show").status == 0
     folder = shell.folder / "node"
     ran = shell.run("show", "--mock", "dgx-h100", "--node", "node-1", "--folder", str(folder))
@@ -184,7 +184,7 @@ def test_a_syntax_error_of_a_claim_is_reported_with_line_and_column(shell: comma
     assert ran.err.startswith("drakit: claim.yaml: is neither YAML nor JSON: line 2, column 11: ")
 
 
-def test_a_kubernetes_object_is_no_mock_machine(shell: command_line.CommandLine) -> None:
+def test_a_kubernetes_object_is_refused_as_mock_machine(shell: command_line.CommandLine) -> None:
     ran = shell.run("show", "--mock", shell.write("claim", {}))
     assert (ran.status, ran.out) == (1, "")
     assert "claim.yaml: is a Kubernetes object, not the description of a mock machine" in ran.err

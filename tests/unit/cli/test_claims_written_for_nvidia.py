@@ -85,7 +85,7 @@ def test_two_partitions_of_one_gpu_are_found_by_their_parent(shell: command_line
     assert outcome.out.count(f"{DRIVER}/node-1/gpu-0-mig-") == 2
 
 
-def test_nvidias_parameters_are_understood_and_the_container_gets_the_drivers_files(shell: command_line.CommandLine) -> None:
+def test_nvidias_parameters_work_and_the_container_gets_the_driver_files(shell: command_line.CommandLine) -> None:
     sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
     config = {"source": "FromClaim", "requests": [], "opaque": {"driver": DRIVER, "parameters": parameters}}

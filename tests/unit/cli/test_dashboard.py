@@ -78,11 +78,11 @@ def test_another_host_or_origin_is_refused_with_the_token_too(address: str, head
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_it_answers_reads_only(address: str, method: str) -> None:
+def test_the_dashboard_refuses_methods_that_write(address: str, method: str) -> None:
     assert ask(address, "/state", bearer(address), method)[0].status == 501
 
 
-def test_an_unchanged_state_is_not_sent_again(address: str) -> None:
+def test_an_unchanged_state_is_answered_with_304(address: str) -> None:
     first, _ = ask(address, "/state", bearer(address))
     tag = first.getheader("ETag")
     assert tag
@@ -90,7 +90,7 @@ def test_an_unchanged_state_is_not_sent_again(address: str) -> None:
     assert (answer.status, body) == (304, b"")
 
 
-def test_the_page_may_run_its_own_script_only_and_load_nothing(address: str) -> None:
+def test_the_page_may_run_only_its_own_script_and_load_nothing(address: str) -> None:
     answer, body = ask(address, "/")
     policy = answer.getheader("Content-Security-Policy")
     assert policy is not None
@@ -219,7 +219,7 @@ def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command
     assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"
 
 
-def test_names_of_headers_are_compared_without_case(address: str) -> None:
+def test_header_names_are_case_insensitive(address: str) -> None:
     host = address.removeprefix("http://").partition("/")[0]
     with contextlib.closing(http.client.HTTPConnection(host, timeout=waits.SECONDS)) as connection:
         connection.putrequest("GET", "/state", skip_host=True)

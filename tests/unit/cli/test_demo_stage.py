@@ -27,7 +27,7 @@ def test_a_promise_that_holds_is_reported_and_counted() -> None:
 
 
 @pytest.mark.parametrize("found", [5, None, "4", [4]])
-def test_a_promise_that_does_not_hold_ends_the_demo_and_says_what_was_found(found: object) -> None:
+def test_a_broken_promise_ends_the_demo_and_reports_the_value_found(found: object) -> None:
     result, written = staged()
     with pytest.raises(stage.DemoError, match=r"^two and two are four: expected 4, found ") as raised:
         result.check("two and two are four", found, 4)
@@ -35,19 +35,19 @@ def test_a_promise_that_does_not_hold_ends_the_demo_and_says_what_was_found(foun
     assert (result.checks, written.getvalue()) == (0, "")
 
 
-def test_what_is_there_already_is_not_waited_for() -> None:
+def test_a_condition_that_already_holds_costs_no_wait() -> None:
     result, written = staged(patience_ends=True)
     assert result.wait("the sun rises", lambda: "sun") == "sun"
     assert written.getvalue() == ""
 
 
-def test_waiting_ends_with_what_was_found() -> None:
+def test_a_wait_returns_the_value_found() -> None:
     result, _ = staged()
     looks = iter(["", "", "sun"])
     assert result.wait("the sun rises", lambda: next(looks)) == "sun"
 
 
-def test_waiting_in_vain_ends_and_names_what_was_waited_for() -> None:
+def test_a_wait_in_vain_ends_and_names_its_condition() -> None:
     result, _ = staged()
     with pytest.raises(stage.DemoError, match=r"^timed out after 0 s waiting until the sun rises$"):
         result.wait("the sun rises", lambda: None, patience=0.01)

@@ -61,7 +61,7 @@ def listing(folder: pathlib.Path) -> list[str]:
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if "mock" not in file.parts)
 
 
-def test_a_sound_node_is_well_and_is_left_as_it_was(ask: Ask, node: pathlib.Path) -> None:
+def test_a_healthy_node_has_no_finding_and_stays_unchanged(ask: Ask, node: pathlib.Path) -> None:
     before = listing(node)
     status, found = ask("--no-api")
     assert status == 0
@@ -71,7 +71,7 @@ def test_a_sound_node_is_well_and_is_left_as_it_was(ask: Ask, node: pathlib.Path
     assert listing(node) == before
 
 
-def test_what_is_missing_is_named_with_its_mend(ask: Ask, node: pathlib.Path) -> None:
+def test_every_missing_part_is_named_with_its_fix(ask: Ask, node: pathlib.Path) -> None:
     (node / "plugins_registry").rmdir()
     (node / "plugins").chmod(0o777)
     (node / "plugins" / "gpu.drakit.dev").mkdir()
@@ -111,7 +111,7 @@ def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.P
     assert "stale socket" in of(found, "nic.drakit.dev/dra.sock")["message"]
 
 
-def test_a_file_system_is_that_of_the_nearest_folder_that_exists(tmp_path: pathlib.Path) -> None:
+def test_the_file_system_of_the_nearest_existing_folder_is_checked(tmp_path: pathlib.Path) -> None:
     assert folders.filesystem_of(tmp_path / "not" / "yet") == folders.filesystem_of(tmp_path)
     assert folders.filesystem_of(pathlib.Path("/proc/self")) == "proc"
 
@@ -131,7 +131,7 @@ def test_the_driver_has_every_right_it_needs_on_the_local_cluster(ask: Ask, node
     assert of(found, "resource.k8s.io/v1")["verdict"] == "ok"
 
 
-def test_a_right_that_is_missing_and_a_node_nobody_knows_are_named(ask: Ask, node: pathlib.Path, cluster: clusters.LocalCluster) -> None:
+def test_a_missing_right_and_an_unknown_node_are_named(ask: Ask, node: pathlib.Path, cluster: clusters.LocalCluster) -> None:
     for role in cluster.api.list(resources.CLUSTER_ROLE_BINDING).items:
         name = role["metadata"]["name"]  # type: ignore[index, call-overload]
         if "drakit" in str(name):
@@ -194,7 +194,7 @@ def test_a_policy_that_denies_slices_is_named_and_nothing_is_stored(ask: Ask, cl
     assert cluster.api.list(resources.SLICE).items == before
 
 
-def test_the_rights_that_mps_pods_need_are_asked_for_in_their_namespace(ask: Ask, cluster: clusters.LocalCluster) -> None:
+def test_the_rights_for_mps_pods_are_checked_in_their_namespace(ask: Ask, cluster: clusters.LocalCluster) -> None:
     asked = (
         *("--node", "node-1", "--kubeconfig", str(cluster.driver_kubeconfig("node-1"))),
         *("--set", "gpu.mps_template=drakit-system/drakit-mps"),
@@ -226,13 +226,13 @@ def test_nouns_agree_with_their_number(number: int, words: str) -> None:
     assert plurals.counted(number, "claim") == words
 
 
-def test_a_node_that_the_cluster_does_not_have_is_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
+def test_a_node_missing_in_the_cluster_is_reported_as_a_wrong_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
     _, found = ask("--node", "elsewhere", "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))
     assert "404" in of(found, "node elsewhere")["message"]
     assert of(found, "node elsewhere")["fix"] == "set node.name to the name that kubectl get nodes shows"
 
 
-def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_an_unreachable_api_server_is_one_finding_without_a_traceback(ask: Ask, node: pathlib.Path, tmp_path: pathlib.Path) -> None:
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
@@ -243,7 +243,7 @@ def test_no_answer_is_one_finding_and_no_trace(ask: Ask, node: pathlib.Path, tmp
     assert next(one["message"] for one in found if one["topic"] == "api server").startswith("no answer from the API server")
 
 
-def test_a_right_is_asked_for_by_the_drivers_own_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
+def test_rights_are_checked_for_the_drivers_own_name(ask: Ask, cluster: clusters.LocalCluster) -> None:
     for role in cluster.api.list(resources.CLUSTER_ROLE).items:
         for rule in json_types.objects(role, "rules"):
             if rule.get("resources") == ["resourceclaims/driver"]:
@@ -270,7 +270,7 @@ def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
     assert nic_checks.of_kernel(refused).verdict is Verdict.FAILED
 
 
-def test_a_wheel_without_the_hooks_program_is_reported_with_how_to_bring_it() -> None:
+def test_a_wheel_without_the_hook_program_is_reported_with_the_fix() -> None:
     def missing() -> bytes:
         raise errors.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
 
@@ -295,7 +295,7 @@ def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
 
 
-def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -> None:
+def test_an_nvml_call_that_fails_is_reported(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))
@@ -315,7 +315,7 @@ def test_nvml_is_asked_and_what_it_refuses_is_reported(tmp_path: pathlib.Path) -
     assert gpu_checks.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
 
 
-def test_people_get_lines_with_a_mend_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:
+def test_findings_are_printed_with_their_fix_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:
     (node / "plugins_registry").rmdir()
     ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
     assert (
@@ -325,7 +325,7 @@ def test_people_get_lines_with_a_mend_and_a_count(shell: command_line.CommandLin
     assert ran.out.splitlines()[-1].endswith(" ok, 1 warning, 1 failed")
 
 
-def test_a_gpu_that_nvml_counts_and_that_does_not_answer_is_a_failure(tmp_path: pathlib.Path) -> None:
+def test_a_counted_gpu_that_does_not_answer_is_a_failure(tmp_path: pathlib.Path) -> None:
     hardware = mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a"))
     library = nvml_library.NvmlLibrary(hardware)
     system = host.Host(nvml_library.host_root(tmp_path / "root", hardware))

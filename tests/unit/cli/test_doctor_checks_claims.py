@@ -42,7 +42,7 @@ def test_a_changed_device_is_named_with_the_reason() -> None:
     assert found.message == f"{device.name}: the driver no longer finds it"
 
 
-def test_a_device_that_is_only_withheld_is_no_reason_to_delete_pods() -> None:
+def test_a_withheld_device_gets_no_advice_to_delete_pods() -> None:
     seen = view(edits.Edits())
     device = seen.entries[0].grants[0].device
     kept = held_devices.Displaced(device=device, claims=(ref(),), reason="eth0 has an address of the host", is_withheld=True)

@@ -69,7 +69,7 @@ def short() -> Iterator[pathlib.Path]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="/tmp belongs to root")
-def test_the_folder_of_everybody_is_not_to_be_closed(shell: command_line.CommandLine) -> None:
+def test_the_fix_for_tmp_is_another_folder_not_chmod(shell: command_line.CommandLine) -> None:
     assert "other users can write to /tmp; choose a folder inside it, such as /tmp/drakit" in in_one_line(
         shell.run("cluster", "--folder", "/tmp")
     )
@@ -104,7 +104,7 @@ def test_pipes_and_devices_are_refused_at_once(shell: command_line.CommandLine, 
     assert "is a character device" in in_one_line(shell.run(*command, "/dev/zero"))
 
 
-def test_pipes_in_the_folder_of_a_mock_machine_hold_up_nobody(shell: command_line.CommandLine) -> None:
+def test_pipes_in_the_folder_of_a_mock_machine_block_no_command(shell: command_line.CommandLine) -> None:
     folder = shell.folder / "node"
     folder.mkdir(mode=0o700)
     assert shell.run("show", *ONE_NODE, "--folder", str(folder)).status == 0
@@ -161,7 +161,7 @@ def test_a_closed_standard_stream_makes_no_traceback(closed: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_kubeconfig_is_read_with_care(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
+def test_a_kubeconfig_that_is_a_pipe_or_too_large_is_refused(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
 
     def refused() -> str:

@@ -47,13 +47,13 @@ def test_the_version_is_that_of_the_package(shell: command_line.CommandLine) -> 
 
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])
-def test_a_mistake_in_the_command_is_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
+def test_a_wrong_command_line_exits_with_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
     result = shell.run(*arguments)
     assert (result.status, result.out) == (2, "")
     assert "drakit" in result.err
 
 
-def test_a_misspelt_command_gets_the_name_that_was_meant(shell: command_line.CommandLine) -> None:
+def test_a_misspelt_command_gets_the_nearest_name(shell: command_line.CommandLine) -> None:
     result = shell.run("slicez")
     assert result.status == 2
     assert "Did you mean 'slices'?" in result.err

@@ -56,7 +56,7 @@ def claim(folder: pathlib.Path, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("level", ["error", "debug"])
-def test_prepare_escapes_what_a_claims_parameters_say(run: Run, tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
+def test_prepare_escapes_text_of_a_claims_parameters(run: Run, tmp_path: pathlib.Path, node: Sequence[str], level: str) -> None:
     path = claim(tmp_path, apiVersion="gpu.drakit.dev/v1", kind="MigConfig", **{HOSTILE: HOSTILE})
     written = run("prepare", path, *node, "--set", f"log.level={level}", folder=tmp_path, status=(1,))
     assert_harmless(written)
@@ -64,7 +64,7 @@ def test_prepare_escapes_what_a_claims_parameters_say(run: Run, tmp_path: pathli
 
 
 @pytest.mark.parametrize("field", ["name", "namespace", "uid"])
-def test_prepare_escapes_what_a_claim_calls_itself(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
+def test_prepare_escapes_the_name_of_a_claim(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
     path = pathlib.Path(claim(tmp_path))
     content = yaml.safe_load(path.read_text())
     content["metadata"][field] = HOSTILE
@@ -100,7 +100,7 @@ def manifests(folder: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("command", [("lint",), ("allocate",)], ids=["lint", "allocate"])
-def test_lint_and_allocate_escape_what_manifests_say(run: Run, tmp_path: pathlib.Path, command: Sequence[str]) -> None:
+def test_lint_and_allocate_escape_text_of_manifests(run: Run, tmp_path: pathlib.Path, command: Sequence[str]) -> None:
     written = run(*command, manifests(tmp_path), folder=tmp_path)
     assert_harmless(written)
     assert "HIDDEN" in written

@@ -41,7 +41,7 @@ def test_a_list_names_claims_states_and_devices(prepared: command_line.CommandLi
     assert table[1].split() == ["default/claim", command_line.UID, "gpu.drakit.dev", "prepared", "this", "gpu-0-mig-3g20gb-9-0"]
 
 
-def test_a_claim_is_shown_with_all_that_is_remembered_of_it(prepared: command_line.CommandLine) -> None:
+def test_a_claim_is_shown_with_every_stored_field(prepared: command_line.CommandLine) -> None:
     boot = yaml.safe_load(asked(prepared, "show", command_line.UID).out)["bootID"]
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:
         entry = memory.entry(names.ClaimUid(command_line.UID))
@@ -91,14 +91,14 @@ def test_an_unreadable_journal_is_reported_and_left_as_it_is(prepared: command_l
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_looking_changes_nothing(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
+def test_reading_the_journal_changes_nothing(prepared: command_line.CommandLine, command: tuple[str, ...]) -> None:
     before = state(prepared)
     assert asked(prepared, *command).status == 0
     assert state(prepared) == before
 
 
 @pytest.mark.parametrize("command", [("show",), ("show", "-o", "json"), ("verify",)], ids=" ".join)
-def test_where_there_is_no_journal_none_is_made(shell: command_line.CommandLine, command: tuple[str, ...]) -> None:
+def test_a_missing_journal_is_not_created(shell: command_line.CommandLine, command: tuple[str, ...]) -> None:
     assert asked(shell, *command).status == 0
     assert not list((shell.folder / "node").rglob("journal.db"))
 

@@ -329,7 +329,7 @@ def test_a_warning_fails_only_when_strict(
     assert findings(shell, objects, "--strict")[0] == 1
 
 
-def test_what_the_driver_publishes_and_its_samples_ask_for_is_without_fault(shell: command_line.CommandLine) -> None:
+def test_the_slices_and_samples_of_the_drivers_have_no_finding(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slices.yaml"
     file.write_text(shell.on_node("slices", "-o", "yaml").out)
     ran = shell.run("lint", "-f", str(file), "--strict")
@@ -395,7 +395,7 @@ DRIVER, ATTRIBUTE = "check the driver first", "check that the attribute exists"
     ],
     ids=["devices of other drivers fail", "the driver is not checked and an attribute is missing", "the driver is checked"],
 )
-def test_a_class_gets_the_advice_to_check_the_driver_only_where_it_does_not(
+def test_a_class_gets_the_driver_advice_only_without_a_driver_selector(
     shell: command_line.CommandLine, expression: str, others: tuple[object, ...], fixes: tuple[str, ...]
 ) -> None:
     _, found = findings(shell, (device_class(expression), devices(PLAIN, count=1), *others))

@@ -302,7 +302,7 @@ def lint(shell: command_line.CommandLine, objects: tuple[object, ...]) -> list[d
 
 
 @pytest.mark.parametrize("objects, severity, field, text, fix", ALL.values(), ids=ALL)
-def test_a_mistake_between_objects_names_its_field_and_its_mend(
+def test_a_mismatch_between_objects_names_its_field_and_the_fix(
     shell: command_line.CommandLine, objects: tuple[object, ...], severity: str, field: str, text: str, fix: str
 ) -> None:
     found = [one for one in lint(shell, objects) if one["field"] == field and text in str(one["message"])]
@@ -346,7 +346,7 @@ RIGHT: dict[str, tuple[object, ...]] = {
 
 
 @pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
-def test_what_is_right_is_left_alone(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
+def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
     assert lint(shell, objects) == []
 
 
@@ -358,7 +358,7 @@ def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: 
     assert outcome.err.splitlines()[-1] == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)"
 
 
-def test_a_note_says_that_selectors_were_not_compared_with_devices(shell: command_line.CommandLine) -> None:
+def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command_line.CommandLine) -> None:
     classes, slices = shell.folder / "classes.yaml", shell.folder / "slices.yaml"
     classes.write_text(yaml.safe_dump(CLASS))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)

@@ -133,7 +133,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize("claims, user", ALLOWED.values(), ids=ALLOWED)
-def test_other_pods_are_no_mistake(shell: command_line.CommandLine, claims: object, user: object) -> None:
+def test_pods_with_their_own_network_have_no_finding(shell: command_line.CommandLine, claims: object, user: object) -> None:
     assert [one for one in lint(shell, *CLASSES, claims, user) if "hostNetwork" in one["message"]] == []
 
 
@@ -156,6 +156,6 @@ def test_a_default_route_without_override_is_a_warning_with_the_fix(shell: comma
 @pytest.mark.parametrize(
     "route", [{"override": True}, {"metric": 50}, {"table": 100}, {"destination": "0.0.0.0/1"}], ids=["override", "metric", "table", "half"]
 )
-def test_other_routes_are_no_mistake(shell: command_line.CommandLine, route: Mapping[str, object]) -> None:
+def test_routes_other_than_a_default_have_no_finding(shell: command_line.CommandLine, route: Mapping[str, object]) -> None:
     rules = ({"priority": 1000, "table": 100, "source": "10.0.0.0/8"},) if "table" in route else ()
     assert lint(shell, CLASSES[0], nic_claim({"destination": "0.0.0.0/0", **route}, rules=rules)) == []

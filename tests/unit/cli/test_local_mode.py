@@ -38,14 +38,14 @@ def test_prepare_show_and_unprepare_are_a_round_trip(shell: command_line.Command
     assert not list((shell.folder / "node" / "cdi").glob("*.json"))
 
 
-def test_preparing_again_gives_the_same_answer_and_unpreparing_again_is_no_error(shell: command_line.CommandLine) -> None:
+def test_prepare_and_unprepare_can_be_repeated(shell: command_line.CommandLine) -> None:
     file = shell.claim_file(command_line.mig())
     first, again = shell.on_node("prepare", file), shell.on_node("prepare", file)
     assert (first.status, first) == (0, again)
     assert [shell.on_node("unprepare", command_line.UID).status for _ in range(2)] == [0, 0]
 
 
-def test_a_claim_that_only_its_cdi_files_still_tell_of_is_given_back_and_said_so(shell: command_line.CommandLine) -> None:
+def test_a_claim_known_only_from_cdi_files_is_released_with_a_message(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
     journal = shell.folder / "node" / "plugins" / "gpu.drakit.dev" / "journal.db"
     journal.write_bytes(b"not a database" * 100)
@@ -106,7 +106,7 @@ def test_a_container_finds_a_file_about_its_nic_share_that_is_removed_with_the_c
     assert not file.exists()
 
 
-def test_what_two_claims_want_both_is_given_to_the_first(shell: command_line.CommandLine) -> None:
+def test_a_device_in_two_claims_goes_to_the_first(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(), name="first")).status == 0
     refused = shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-7g40gb-0-0"), name="second", uid=OTHER))
     assert refused.status == 1
@@ -115,7 +115,7 @@ def test_what_two_claims_want_both_is_given_to_the_first(shell: command_line.Com
 
 
 @pytest.mark.parametrize("command", ["show", "slices"])
-def test_looking_leaves_no_trace_of_a_driver(shell: command_line.CommandLine, command: str) -> None:
+def test_read_only_commands_create_no_file_of_a_driver(shell: command_line.CommandLine, command: str) -> None:
     assert shell.on_node(command).status == 0
     assert not (shell.folder / "node" / "plugins").exists()
     assert not (shell.folder / "node" / "cdi").exists()
@@ -147,7 +147,7 @@ def test_claims_may_be_given_with_and_without_f_and_from_standard_input(
 
 
 @pytest.mark.parametrize("command", ["prepare", "unprepare"])
-def test_nothing_given_is_a_mistake_in_the_command(shell: command_line.CommandLine, command: str) -> None:
+def test_a_command_without_claims_is_a_usage_error(shell: command_line.CommandLine, command: str) -> None:
     result = shell.on_node(command)
     assert (result.status, result.out) == (2, "")
     assert "-f CLAIM.yaml" in result.err

@@ -22,14 +22,14 @@ def prepared(shell: command_line.CommandLine) -> dict[str, tuple[bytes, int]]:
     return contents(shell.folder / "node" / "plugins")
 
 
-def test_a_journal_is_looked_at_and_stays_as_it_is(shell: command_line.CommandLine) -> None:
+def test_reading_a_journal_leaves_its_files_unchanged(shell: command_line.CommandLine) -> None:
     before = prepared(shell)
     for command in ("show", "slices"):
         assert shell.on_node(command).status == 0
     assert contents(shell.folder / "node" / "plugins") == before
 
 
-def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(shell: command_line.CommandLine) -> None:
+def test_an_unreadable_journal_is_reported_and_neither_moved_nor_repaired(shell: command_line.CommandLine) -> None:
     prepared(shell)
     (home(shell) / "journal.db").write_bytes(b"junk")
     before = contents(shell.folder / "node" / "plugins")
@@ -42,14 +42,14 @@ def test_an_unreadable_journal_is_reported_and_neither_moved_nor_mended(shell: c
     assert contents(shell.folder / "node" / "plugins") == before
 
 
-def test_a_loose_mode_is_not_narrowed_by_looking(shell: command_line.CommandLine) -> None:
+def test_reading_a_journal_does_not_narrow_a_loose_file_mode(shell: command_line.CommandLine) -> None:
     prepared(shell)
     (home(shell) / "journal.db").chmod(0o644)
     assert shell.on_node("show").status == 0
     assert (home(shell) / "journal.db").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_journal_that_is_open_is_looked_at_as_of_now(shell: command_line.CommandLine) -> None:
+def test_an_open_journal_is_read_with_its_latest_change(shell: command_line.CommandLine) -> None:
     prepared(shell)
     with journal.Journal.open(home(shell), driver="gpu.drakit.dev", boot_id="another") as opened:
         assert opened.entry(names.ClaimUid(command_line.UID)) is not None
@@ -57,7 +57,7 @@ def test_a_journal_that_is_open_is_looked_at_as_of_now(shell: command_line.Comma
     assert [claim["uid"] for claim in shown["claims"]] == [command_line.UID]
 
 
-def test_what_an_open_journal_has_not_yet_moved_into_its_file_is_copied_too(tmp_path: pathlib.Path) -> None:
+def test_changes_in_the_write_ahead_log_are_read_too(tmp_path: pathlib.Path) -> None:
     source = tmp_path / "source"
     with journal.Journal.open(source, driver="gpu.example.com", boot_id="b"):
         inspection.copy(source, tmp_path / "copied")

@@ -46,7 +46,7 @@ def python(folder: pathlib.Path, *arguments: str, **variables: str) -> subproces
     )
 
 
-def test_the_hello_example_is_what_is_made(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+def test_a_new_project_is_the_hello_example(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
     written = made(tmp_path / "hello", "hello.example.com", empty)
     assert written == {str(file.relative_to(HELLO)): file.read_text() for file in files(HELLO)}
     assert sorted(file.name for file in (tmp_path / "hello" / "wheels").iterdir()) == list(NAMES)
@@ -94,13 +94,13 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
 
 
 @pytest.mark.parametrize("name", ["", "fpga", "FPGA.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])
-def test_a_name_that_cannot_be_is_refused_before_anything_is_written(tmp_path: pathlib.Path, empty: new_wheels.Wheels, name: str) -> None:
+def test_an_invalid_name_is_refused_before_anything_is_written(tmp_path: pathlib.Path, empty: new_wheels.Wheels, name: str) -> None:
     with pytest.raises(errors.SettingsError, match="--name"):
         made(tmp_path / "new", name, empty)
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_there_is_not_written_over(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "mine.txt").write_text("mine")
@@ -111,13 +111,13 @@ def test_what_is_there_is_not_written_over(tmp_path: pathlib.Path, empty: new_wh
     assert [file.name for file in mine.iterdir()] == ["mine.txt"]
 
 
-def test_without_a_choice_the_wheels_are_built_of_the_checkout_that_is_installed() -> None:
+def test_by_default_the_wheels_are_built_from_the_installed_checkout() -> None:
     with new_wheels.found(None) as given:
         assert (given.drakit.name, given.cluster.name, given.tools.name) == NAMES
         assert given.drakit.read_bytes() == wheels.built().drakit.read_bytes()
 
 
-def test_a_wheel_is_taken_with_the_one_beside_it(empty: new_wheels.Wheels) -> None:
+def test_a_given_wheel_brings_the_wheels_beside_it(empty: new_wheels.Wheels) -> None:
     with new_wheels.found(str(empty.drakit)) as given:
         assert given == empty
     empty.cluster.unlink()
@@ -148,7 +148,9 @@ def test_a_git_url_gives_the_wheels_of_its_repository(tmp_path: pathlib.Path) ->
         ("git+file:///nowhere", "pip cannot build wheels of git[+]file:///nowhere: .*nowhere"),
     ],
 )
-def test_a_source_without_drakit_is_one_line(tmp_path: pathlib.Path, commands: forked_cli.Commands, source: str, said: str) -> None:
+def test_a_source_without_drakit_is_an_error_of_one_line(
+    tmp_path: pathlib.Path, commands: forked_cli.Commands, source: str, said: str
+) -> None:
     ran = commands.run("new", str(tmp_path / "lamp"), "--name", "lamp.example.com", "--drakit", source, folder=tmp_path)
     assert ran.returncode == 1
     assert re.fullmatch(f"drakit: --drakit: {said}.*\n", ran.stderr)
@@ -179,5 +181,5 @@ class Installed:
         ),
     ],
 )
-def test_where_drakit_came_from_is_read_from_its_installation(origin: object, source: str) -> None:
+def test_the_source_of_drakit_is_read_from_its_installation_record(origin: object, source: str) -> None:
     assert new_wheels.origin(Installed(origin)) == source

@@ -30,7 +30,7 @@ def printed(table: output.Table, width: int, *, terminal: bool) -> list[str]:
     return written.getvalue().splitlines()
 
 
-def test_a_pipe_gets_one_line_for_each_row_however_narrow_it_says_it_is() -> None:
+def test_a_pipe_gets_one_line_for_each_row_at_any_columns_setting() -> None:
     header, row = printed(TABLE, 80, terminal=False)
     assert header.split() == ["CLAIM", "REQUEST", "DEVICE", "CDI", "DEVICE"]
     assert row.split() == ["default/training", "small", "gpu-0-mig-1g5gb-19-6", ID]
@@ -53,7 +53,7 @@ def test_a_table_omits_empty_columns_and_keeps_its_header_without_rows() -> None
     assert output.table("", ["A", "B"], []).lines() == ["A  B"]
 
 
-def test_what_looks_like_markup_or_an_emoji_is_shown_as_it_is() -> None:
+def test_text_that_looks_like_markup_or_an_emoji_is_printed_unchanged() -> None:
     assert printed(output.table("", ["A"], [("[bold]:smile:[/bold]",)]), 80, terminal=True) == ["  A", "  [bold]:smile:[/bold]"]
 
 

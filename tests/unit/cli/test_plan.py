@@ -34,7 +34,7 @@ def cluster(folder: pathlib.Path, devices: tuple[str, ...]) -> str:
     return str(file)
 
 
-def test_the_fewest_nodes_are_named_with_what_proves_it(shell: command_line.CommandLine) -> None:
+def test_the_least_number_of_nodes_is_shown_with_its_proof(shell: command_line.CommandLine) -> None:
     result = shell.run("plan", "--ask", "mig=3g.20gb:9", "--buy", SMALL, "--why")
     assert result.status == 0, result.err
     lines = result.out.splitlines()
@@ -69,7 +69,7 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
     assert found["placements"][0]["pod"] == "gpu=1"
 
 
-def test_what_cannot_be_is_status_1_with_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     bought = shell.run("plan", "--ask", "gpu=3", "--buy", SMALL)
     assert bought.status == 1
     assert "1 pod: no number of nodes is enough" in bought.out
@@ -88,7 +88,7 @@ def test_what_cannot_be_is_status_1_with_the_reason(shell: command_line.CommandL
         (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_input_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
     result = shell.run("plan", *arguments)
     assert (result.status, result.out) == (2, "")
     assert message in result.err

@@ -28,14 +28,14 @@ def commands(group: typer.core.TyperGroup) -> dict[str, set[str]]:
     return made
 
 
-def test_every_command_is_quiet_on_demand_unless_it_only_logs() -> None:
+def test_every_command_has_quiet_unless_it_only_logs() -> None:
     group = typer.main.get_command(app.app)
     assert isinstance(group, typer.core.TyperGroup)
     without = {name for name, options in commands(group).items() if not {"--quiet", "-q"} <= options}
     assert without == LOGS_ONLY
 
 
-def test_a_demo_that_holds_writes_nothing(shell: command_line.CommandLine) -> None:
+def test_a_demo_without_failures_writes_nothing(shell: command_line.CommandLine) -> None:
     assert shell.run("demo", "--quiet") == command_line.Result(status=0, out="", err="")
 
 
@@ -48,7 +48,7 @@ def test_doctor_shows_only_what_is_wrong(shell: command_line.CommandLine) -> Non
     assert set(quiet.out.splitlines()) < set(loud.out.splitlines())
 
 
-def test_remarks_are_left_out_and_errors_are_not(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+def test_quiet_omits_remarks_and_keeps_errors(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     loud, quiet = (shell.run("slices", *MACHINE, "-o", "json", *more) for more in ((), ("-q",)))
     assert (loud.status, quiet.status, quiet.err, quiet.out) == (0, 0, "", loud.out)
     assert "bytes" in loud.err
@@ -65,7 +65,7 @@ def test_prepare_shows_the_devices_and_not_where_their_files_are(shell: command_
     assert loud.out.removeprefix(quiet.out).strip().startswith("CDI files are in ")
 
 
-def test_a_summary_is_left_out(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+def test_quiet_omits_the_summary(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "service.yaml"
     file.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
     assert "nothing was checked" in shell.run("lint", str(file)).out
@@ -75,7 +75,7 @@ def test_a_summary_is_left_out(shell: command_line.CommandLine, tmp_path: pathli
 
 
 @pytest.mark.parametrize("words, start, end", [(("cluster",), "", "kubeconfig"), (("dashboard", *MACHINE), "http://127.0.0.1:", "")])
-def test_what_stays_up_writes_one_line_for_scripts(tmp_path: pathlib.Path, words: tuple[str, ...], start: str, end: str) -> None:
+def test_a_command_that_serves_writes_one_line_for_scripts(tmp_path: pathlib.Path, words: tuple[str, ...], start: str, end: str) -> None:
     command = [sys.executable, "-m", "drakit", *words, "--quiet"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"XDG_STATE_HOME": str(tmp_path)}

@@ -46,7 +46,7 @@ def running(shell: command_line.CommandLine, board: health.HealthBoard) -> Itera
 
 
 @pytest.mark.usefixtures("running")
-def test_health_is_shown(shell: command_line.CommandLine, board: health.HealthBoard) -> None:
+def test_show_prints_the_health_of_devices(shell: command_line.CommandLine, board: health.HealthBoard) -> None:
     board.discovered(dict.fromkeys(["gpu-0", "gpu-1"], "node-1"))
     board.report("gpu-0", context.Health.UNHEALTHY, "XID 79")
     shown = shell.on_node("show", "--family", "gpu").out

@@ -66,14 +66,14 @@ def test_a_fleet_of_kubectl_output_keeps_what_is_allocated(shell: command_line.C
     assert [one[0]["node"] if one else None for one in pods] == ["b", "b", None]
 
 
-def test_a_page_is_written(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+def test_simulate_writes_an_html_page(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "day.html"
     result = shell.run(*SMALL, "--tasks", "20", "--report", str(file))
     assert result.status == 0, result.err
     assert file.read_text().startswith("<!DOCTYPE html>")
 
 
-def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     """Four partitions of one GPU: 1.36 does not find them once the first GPU is partly used."""
     (tmp_path / "w.csv").write_text("template,arrival\nmig=1g.5gb,0\nfour-partitions,1\n")
     asked = (*SMALL[:2], "dgx-a100-40gb-2gpu", "-f", str(SAMPLES / "10-mig-partitions.yaml"), "-w", str(tmp_path / "w.csv"), "-o", "json")
@@ -98,7 +98,7 @@ def test_the_known_errors_of_a_version_change_what_is_decided(shell: command_lin
         ((*SMALL, "--as-kubernetes", "1.1"), "the errors of version '1.1' are not known"),
     ],
 )
-def test_a_mistake_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_input_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:
     result = shell.run(*arguments)
     assert (result.status, result.out) == (2, "")
     assert message in result.err

@@ -42,7 +42,7 @@ def test_flat_slices_match_the_schema_of_kubernetes(shell: command_line.CommandL
         kubernetes_validate.validate(document, "1.36", strict=True)
 
 
-def test_yaml_and_json_say_the_same(shell: command_line.CommandLine) -> None:
+def test_yaml_and_json_have_the_same_content(shell: command_line.CommandLine) -> None:
     as_json = json.loads(shell.on_node("slices", "-o", "json").out)["items"]
     assert as_json == list(yaml.safe_load_all(shell.on_node("slices", "-o", "yaml").out))
 

@@ -41,7 +41,7 @@ def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
     signal.signal(request.param, before)
 
 
-def test_the_first_signal_stops_and_what_comes_with_it_does_nothing_more(number: signal.Signals) -> None:
+def test_further_signals_right_after_the_first_have_no_effect(number: signal.Signals) -> None:
     stop, ends = NotedEvent(), queue.SimpleQueue[int]()
     process.at_signals(stop, (number,), end=ends.put, now=lambda: 7.0)
     assert not stop.is_set()
@@ -90,7 +90,7 @@ stop.set()
 """
 
 
-def test_a_stop_that_hangs_is_cut_off_and_says_where() -> None:
+def test_a_stop_that_hangs_is_ended_with_a_stack_trace() -> None:
     ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
     assert ended.returncode == 1
     assert "in hangs_in_the_hardware" in ended.stderr
@@ -175,7 +175,7 @@ def loses():
 """
 
 
-def test_an_interrupt_that_a_finalizer_loses_ends_the_command() -> None:
+def test_an_interrupt_swallowed_by_a_finalizer_still_ends_the_command() -> None:
     assert interrupted("", "loses", before=LOSES) == ONE_LINE
 
 
@@ -190,7 +190,7 @@ def converts():
 """
 
 
-def test_an_interrupt_that_a_library_makes_an_error_of_is_one_line() -> None:
+def test_an_interrupt_that_a_library_converts_to_an_error_is_one_line() -> None:
     assert interrupted("", "converts", before=CONVERTS) == ONE_LINE
 
 
@@ -223,7 +223,7 @@ def test_an_interrupted_command_ends_in_one_line(capsys: pytest.CaptureFixture[s
     assert (ended.value.code, *capsys.readouterr()) == (130, "", "fpga: interrupted\n")
 
 
-def test_a_command_that_says_itself_that_it_was_interrupted_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_reports_its_interruption_once(capsys: pytest.CaptureFixture[str]) -> None:
     program = typer.Typer()
 
     @program.command()

@@ -17,7 +17,7 @@ def test_a_row_has_all_figures_of_one_share_and_direction() -> None:
     assert show.traffic_cells(found[0]) == ("s1", "eth1", "egress", "1G", "1500", "3", "2", "90")
 
 
-def test_rows_come_by_share_and_direction_and_other_numbers_are_left_out() -> None:
+def test_rows_are_sorted_by_share_and_direction_without_other_metrics() -> None:
     readings = [
         reading("nic_share_bytes", 1, direction, share) for share, direction in (("s2", "egress"), ("s1", "ingress"), ("s1", "egress"))
     ]

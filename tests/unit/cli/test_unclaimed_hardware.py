@@ -59,7 +59,7 @@ def listed(node: command_line.CommandLine, *arguments: str) -> dict[str, dict[st
     return {row["kind"]: row for row in json.loads(ran.out)}
 
 
-def test_what_no_claim_has_is_listed_and_nothing_changes(node: command_line.CommandLine) -> None:
+def test_unclaimed_hardware_is_listed_and_nothing_changes(node: command_line.CommandLine) -> None:
     before = (instances(node), nics(node).shares())
     found = listed(node)
     assert set(found) == {"NIC share", "MIG instance"}
@@ -72,7 +72,7 @@ def test_what_no_claim_has_is_listed_and_nothing_changes(node: command_line.Comm
     assert "Nothing was released. To release them, add --yes; what must be named is kept." in node.on_node("unprepare", "--unclaimed").out
 
 
-def test_only_what_bears_the_drivers_mark_is_released_without_its_name(node: command_line.CommandLine) -> None:
+def test_without_a_name_only_hardware_with_the_drivers_mark_is_released(node: command_line.CommandLine) -> None:
     released = listed(node, "--yes")
     assert released["NIC share"]["released"]
     assert not released["MIG instance"]["released"]
@@ -86,7 +86,7 @@ def test_only_what_bears_the_drivers_mark_is_released_without_its_name(node: com
     assert "no hardware state without a claim" in node.on_node("unprepare", "--unclaimed").out
 
 
-def test_what_a_claim_holds_is_refused(node: command_line.CommandLine) -> None:
+def test_hardware_of_a_claim_is_not_released(node: command_line.CommandLine) -> None:
     held = next(instance for instance in gpus(node).gpu_instances(gpus(node).gpus()[0].uuid))
     for name in (f"gpu-0/gi-{held.id}", "5cf8db2d-06c0-4d70-9a51-e59b25b2c16c", "gpu-7/gi-1"):
         ran = node.on_node("unprepare", "--unclaimed", name, "--yes")
@@ -96,7 +96,7 @@ def test_what_a_claim_holds_is_refused(node: command_line.CommandLine) -> None:
     assert len(nics(node).shares()) == 2
 
 
-def test_doctor_names_what_no_claim_has(node: command_line.CommandLine) -> None:
+def test_doctor_names_unclaimed_hardware(node: command_line.CommandLine) -> None:
     found = json.loads(node.on_node("doctor", "--no-api", "-o", "json").out)
     unclaimed = {entry["subject"]: entry for entry in found if entry["topic"] == "unclaimed"}
     assert unclaimed["nic.drakit.dev"]["verdict"] == "warning"
@@ -106,7 +106,7 @@ def test_doctor_names_what_no_claim_has(node: command_line.CommandLine) -> None:
     assert "maybe an admin's" in unclaimed["gpu.drakit.dev"]["message"]
 
 
-def test_a_node_on_which_every_share_has_a_claim_has_no_finding(shell: command_line.CommandLine) -> None:
+def test_a_node_without_unclaimed_shares_has_no_finding(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"))).status == 0
     found = json.loads(shell.on_node("doctor", "--no-api", "-o", "json").out)
     assert [entry for entry in found if entry["topic"] == "unclaimed"] == []
@@ -139,7 +139,7 @@ def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.Comman
     assert list((tmp_path / "instances").iterdir()) == []
 
 
-def test_an_mps_daemon_of_no_claim_is_found_and_ended(shell: command_line.CommandLine) -> None:
+def test_an_unclaimed_mps_daemon_is_found_and_stopped(shell: command_line.CommandLine) -> None:
     with demo.short_folder() as folder, mps_pods.daemons(folder, gpus(shell).driver_root()) as daemons:
         author = gpu_driver.GpuDriver(gpus(shell), resources=gpu_driver.HostResources(daemons=daemons))
         daemons.ensure("claim/gpu-0/", "GPU-0", gpu_settings.Mps())
@@ -180,7 +180,7 @@ def test_the_metric_counts_leftovers_by_mark() -> None:
     assert 'drakit_unclaimed{driver="nic.drakit.dev",marked="false"} 1.0' in page.text().decode()
 
 
-def test_without_a_journal_nothing_is_released_but_by_its_name(shell: command_line.CommandLine) -> None:
+def test_without_a_journal_hardware_is_released_only_by_name(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
     node, before = shell.folder / "node", instances(shell)
     for file in (*node.rglob("journal.db*"), *(node / "cdi").iterdir()):
@@ -193,7 +193,7 @@ def test_without_a_journal_nothing_is_released_but_by_its_name(shell: command_li
     assert instances(shell) == []
 
 
-def test_a_journal_that_a_command_made_on_a_cluster_releases_nothing_unnamed(shell: command_line.CommandLine) -> None:
+def test_with_a_journal_made_by_a_command_hardware_is_released_only_by_name(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"))).status == 0
     node = shell.folder / "node"
     (node / checkpoint.FILE).write_text("{}")

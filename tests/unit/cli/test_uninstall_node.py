@@ -42,7 +42,7 @@ def used(shell: command_line.CommandLine) -> command_line.CommandLine:
     return shell
 
 
-def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.CommandLine) -> None:
+def test_uninstall_node_lists_and_changes_nothing_until_confirmed(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     ran = used.on_node("uninstall-node", "--no-api", "-o", "json")
     assert ran.status == 0
@@ -52,7 +52,7 @@ def test_it_lists_and_changes_nothing_until_it_is_confirmed(used: command_line.C
     assert "Nothing was removed. To remove it, add --yes." in used.on_node("uninstall-node", "--no-api").out
 
 
-def test_claims_that_may_be_in_use_are_removed_only_by_force_and_then_entirely(used: command_line.CommandLine) -> None:
+def test_claims_possibly_in_use_are_removed_only_with_force(used: command_line.CommandLine) -> None:
     before = files(used.folder / "node")
     refused = used.on_node("uninstall-node", "--no-api", "--yes")
     assert refused.status == 1
@@ -81,7 +81,7 @@ def test_the_mig_device_is_gone_from_hardware_that_stays(shell: command_line.Com
     assert ran.status == 0, ran.err
 
 
-def test_a_claim_half_done_and_an_orphaned_file_need_no_force(shell: command_line.CommandLine) -> None:
+def test_a_half_prepared_claim_and_an_orphaned_file_need_no_force(shell: command_line.CommandLine) -> None:
     assert shell.on_node("slices").status == 0
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
     assert shell.on_node("unprepare", command_line.UID).status == 0
@@ -104,7 +104,7 @@ def test_after_the_journal_was_lost_files_of_claims_count_as_used(used: command_
     assert files(used.folder / "node") == []
 
 
-def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used: command_line.CommandLine) -> None:
+def test_files_count_as_used_until_a_lost_journal_is_restored(used: command_line.CommandLine) -> None:
     """The file that could not be read was set aside, by a driver say, and the journal that took its place can be read and names no claim."""
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         (used.folder / "node" / "plugins" / name / "journal.db").write_bytes(b"not a database" * 100)
@@ -116,7 +116,7 @@ def test_files_count_as_used_until_what_a_lost_journal_knew_is_known_again(used:
     assert files(used.folder / "node" / "cdi") == before
 
 
-def test_what_fails_of_a_claim_that_only_its_files_name_is_an_error(used: command_line.CommandLine) -> None:
+def test_a_failed_release_of_a_claim_known_only_from_files_is_an_error(used: command_line.CommandLine) -> None:
     (used.folder / "node" / "plugins" / "nic.drakit.dev" / "journal.db").write_bytes(b"not a database" * 100)
     (file,) = (used.folder / "node" / "cdi").glob("nic.*")
     blocked = file.with_name(file.name.replace(".json", "-more.json"))
@@ -140,7 +140,7 @@ def test_files_without_a_journal_are_removed_and_no_new_journal_stays(used: comm
     assert files(used.folder / "node") == []
 
 
-def test_the_mark_of_a_journal_is_removed_although_its_folder_is_gone(used: command_line.CommandLine) -> None:
+def test_the_mark_of_a_journal_is_removed_even_without_its_folder(used: command_line.CommandLine) -> None:
     assert used.on_node("unprepare", OTHER_UID).status == 0
     shutil.rmtree(used.folder / "node" / "plugins")
     for file in (used.folder / "node" / "cdi").glob("*.json"):
@@ -151,7 +151,7 @@ def test_the_mark_of_a_journal_is_removed_although_its_folder_is_gone(used: comm
     assert files(used.folder / "node") == []
 
 
-def test_a_folder_without_claims_is_removed_although_the_hardware_is_gone(shell: command_line.CommandLine) -> None:
+def test_a_folder_without_claims_is_removed_even_without_hardware(shell: command_line.CommandLine) -> None:
     """As on a node from which NVIDIA's driver was removed first."""
     home = shell.folder / "node" / "plugins" / "gpu.drakit.dev"
     home.mkdir(parents=True)
@@ -173,7 +173,7 @@ def test_a_folder_without_claims_is_removed_although_the_hardware_is_gone(shell:
     assert (again.status, again.out) == (0, "drakit left nothing on this node\n")
 
 
-def test_the_folder_of_mock_machines_goes_with_the_last_of_them(shell: command_line.CommandLine) -> None:
+def test_the_folder_of_mock_machines_is_removed_with_the_last_machine(shell: command_line.CommandLine) -> None:
     """As in the pods of the mock overlay, whose machine is kept below the kubelet's plugins."""
     plugins = shell.folder / "node" / "plugins"
     claim = shell.claim_file(command_line.mig())
@@ -216,7 +216,7 @@ def test_a_driver_that_runs_is_named_and_nothing_is_touched(used: command_line.C
     assert files(used.folder / "node") == before
 
 
-def test_what_fails_is_named_and_the_journal_stays_for_the_next_try(used: command_line.CommandLine) -> None:
+def test_a_failed_release_is_named_and_the_journal_stays_for_a_retry(used: command_line.CommandLine) -> None:
     directory = next(iter((used.folder / "node" / "cdi").glob("gpu.*")))
     directory.unlink()
     directory.mkdir()
@@ -241,7 +241,7 @@ def create(cluster: clusters.LocalCluster, item: json_types.Object) -> None:
     cluster.api.create(kind, item, namespace="default" if kind.namespaced else "")
 
 
-def test_on_a_cluster_claims_that_are_gone_need_no_force_and_the_slices_go_too(
+def test_on_a_cluster_deleted_claims_need_no_force_and_slices_are_removed(
     cluster: clusters.LocalCluster, shell: command_line.CommandLine
 ) -> None:
     root = cluster.node("node-1").folder.root

@@ -28,7 +28,9 @@ def running(files: tls_files.TlsFiles) -> Iterator[webhook_process.WebhookProces
         yield made
 
 
-def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: webhook_process.WebhookProcess, files: tls_files.TlsFiles) -> None:
+def test_the_webhook_serves_reviews_readiness_and_metrics_until_a_signal(
+    running: webhook_process.WebhookProcess, files: tls_files.TlsFiles
+) -> None:
     status, body = files.post(running.port, json.dumps(GOOD).encode())
     assert (status, json.loads(body)["response"]["allowed"]) == (200, True)
     status, body = files.post(running.port, json.dumps(BAD).encode())
@@ -44,7 +46,7 @@ def test_it_judges_is_ready_counts_and_stops_by_a_signal(running: webhook_proces
     assert running.process.wait(waits.SECONDS) == 0
 
 
-def test_an_address_that_another_process_has_is_an_error(shell: command_line.CommandLine, files: tls_files.TlsFiles) -> None:
+def test_an_address_in_use_is_an_error(shell: command_line.CommandLine, files: tls_files.TlsFiles) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         result = shell.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
@@ -60,7 +62,7 @@ def test_an_address_that_another_process_has_is_an_error(shell: command_line.Com
         (("--set", "webhook.port=1"), "webhook.port: is not a setting"),
     ],
 )
-def test_settings_that_cannot_be_used_are_named(
+def test_invalid_settings_are_named(
     shell: command_line.CommandLine, files: tls_files.TlsFiles, arguments: tuple[str, str], said: str
 ) -> None:
     given = () if arguments[0] == "--certificate" else ("--certificate", str(files.chain), "--key", str(files.key))
@@ -69,6 +71,6 @@ def test_settings_that_cannot_be_used_are_named(
     assert said in result.err
 
 
-def test_what_the_manifest_sends_is_what_the_webhook_answers() -> None:
+def test_the_webhook_serves_the_path_of_the_manifest() -> None:
     text = (pathlib.Path(__file__).parents[3] / "daemonset" / "webhook" / "configuration.yaml").read_text("utf-8")
     assert f"path: {webhook.PATH}\n" in text

@@ -20,7 +20,7 @@ WITHOUT_ETH1 = ("--set", 'nic.exclude=["eth1"]')
 CUT_OFF = "matches nic.take_over and has no reserve: the host's own traffic would be limited to 1M bit/s"
 
 
-def test_show_lists_them_for_people_and_for_programs(shell: command_line.CommandLine) -> None:
+def test_show_lists_devices_that_are_not_offered_as_text_and_json(shell: command_line.CommandLine) -> None:
     table = shell.on_node("show", "--family", "nic", *WITHOUT_ETH1).out
     for row in (UPLINK, EXCLUDED):
         (line,) = (line for line in table.splitlines() if line.startswith(row["interface"]))
@@ -30,7 +30,7 @@ def test_show_lists_them_for_people_and_for_programs(shell: command_line.Command
         assert family["notOffered"] == [UPLINK, EXCLUDED]
 
 
-def test_a_family_that_offers_all_it_has_says_nothing(shell: command_line.CommandLine) -> None:
+def test_a_family_that_offers_all_its_devices_prints_nothing(shell: command_line.CommandLine) -> None:
     ran = shell.on_node("show", "--family", "gpu")
     assert "Not offered" not in ran.out
     (family,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
@@ -42,13 +42,13 @@ def interfaces(shell: command_line.CommandLine, *more: str) -> Mapping[str, Mapp
     return {one["subject"]: one for one in found if one["topic"] == "interfaces"}
 
 
-def test_the_doctor_says_it_without_alarm_where_it_is_as_the_admin_wanted(shell: command_line.CommandLine) -> None:
+def test_a_device_withheld_by_settings_is_no_warning_of_the_doctor(shell: command_line.CommandLine) -> None:
     found = interfaces(shell, *WITHOUT_ETH1)
     assert {name: one["verdict"] for name, one in found.items()} == {"eth0": "ok", "eth1": "ok"}
     assert found["eth0"]["message"] == f"not offered: {UPLINK['reason']}; to offer it, {UPLINK['change']}"
 
 
-def test_the_doctor_warns_of_a_take_over_that_would_cut_the_host_off(shell: command_line.CommandLine) -> None:
+def test_the_doctor_warns_of_whole_mode_on_the_hosts_own_nic(shell: command_line.CommandLine) -> None:
     (warned,) = interfaces(shell, "--set", 'nic.take_over=["eth0"]').values()
     assert (warned["verdict"], warned["message"]) == ("warning", f"not offered: {CUT_OFF}")
     assert warned["fix"] == "set a reserve above 0 (nic.reserve, or a rule in nic.rules)"

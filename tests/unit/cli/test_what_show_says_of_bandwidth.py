@@ -55,7 +55,7 @@ def test_a_device_is_blocked_though_no_device_in_use_draws_its_counters() -> Non
     assert drawing.draw_bar(bar) == [f"[{'x' * 50}] 100G in all, blocked"]
 
 
-def test_a_node_that_is_named_by_nothing_is_called_local(shell: command_line.CommandLine) -> None:
+def test_a_node_without_a_name_is_shown_as_local(shell: command_line.CommandLine) -> None:
     folder = str(shell.folder / "node")
     shown = json.loads(shell.run("show", "--mock", command_line.MACHINE, "--folder", folder, "--family", "nic", "-o", "json").out)
     assert [document["pool"] for document in shown] == ["local"]

@@ -48,7 +48,7 @@ def fitting(shell: command_line.CommandLine) -> Mapping[str, Mapping[str, int]]:
         ("7g40gb-0-0", 0, 0),
     ],
 )
-def test_the_figure_is_what_counting_by_hand_gives(shell: command_line.CommandLine, device: str, left: int, best: int) -> None:
+def test_fragmentation_is_the_figure_computed_by_hand(shell: command_line.CommandLine, device: str, left: int, best: int) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(f"gpu-0-mig-{device}"))).status == 0
     assert fitting(shell)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
     said = lines_of(shell)["gpu-0-counter-set"]
@@ -63,7 +63,7 @@ def test_several_partitions_are_moved_together(shell: command_line.CommandLine) 
     assert fitting(shell)["gpu-0-counter-set"] == {"fit": 6, "best": 8, "of": 26}
 
 
-def test_what_shares_hold_is_taken(shell: command_line.CommandLine) -> None:
+def test_a_partition_with_shares_counts_as_taken(shell: command_line.CommandLine) -> None:
     consumed = {"memory": "5Gi", "shares": "1"}
     partition = command_line.mig("gpu-0-mig-2g10gb-14-4-shared", shareID=OTHER, consumedCapacity=consumed)
     whole = command_line.mig("gpu-1-shared", shareID=SHARE, consumedCapacity=consumed)
@@ -74,7 +74,7 @@ def test_what_shares_hold_is_taken(shell: command_line.CommandLine) -> None:
     assert said["gpu-1-counter-set"][:2] == ["0 of 26 devices still fit", "|whole|"]
 
 
-def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(shell: command_line.CommandLine) -> None:
+def test_an_admins_instance_counts_as_taken_and_is_not_moved(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-1g5gb-19-6"))).status == 0
     (state,) = (shell.folder / "node").rglob("gpus.json")
     hardware = mock_gpus.MockGpus(machines.Choice(name=command_line.MACHINE, directory=state.parent, owner="node-1"))
@@ -84,7 +84,7 @@ def test_an_admins_instance_has_its_slices_and_moves_nobody_elses(shell: command
     assert lines_of(shell)["gpu-0-counter-set"][1] == "|admin|.|.|.|.|claim|.|"
 
 
-def test_the_demo_says_of_a_gpu_what_show_says(shell: command_line.CommandLine) -> None:
+def test_the_demo_reports_the_same_fragmentation_as_show(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
     given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(shell.folder / "node")}
     result = node_view.NodeView(values.load(given, environ={})).memory_map()

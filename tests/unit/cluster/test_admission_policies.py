@@ -83,7 +83,7 @@ def test_a_driver_writes_the_slices_of_its_own_node_only(server: apiserver.ApiSe
     assert [json_types.text(one, "metadata", "name") for one in memory.list(SLICE).items] == ["other"]
 
 
-def test_a_driver_without_a_node_writes_nothing_and_others_are_not_asked(
+def test_a_driver_without_a_node_writes_nothing_and_others_are_unaffected(
     server: apiserver.ApiServer, memory: registry.Registry, https: client.ApiClient
 ) -> None:
     install(memory, OWN_SLICES)
@@ -142,7 +142,7 @@ def test_selectors_limit_a_policy(https: client.ApiClient, memory: registry.Regi
     assert https.create(CONFIGMAP, made, namespace="kube-system")
 
 
-def test_policies_cannot_lock_themselves_in(https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_policy_cannot_prevent_its_own_deletion(https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, simple("false"))
     assert https.delete(ADMISSION_BINDING, "guard-b")
     assert https.delete(ADMISSION_POLICY, "guard")
@@ -202,7 +202,7 @@ def test_defaults_are_those_of_kubernetes(memory: registry.Registry) -> None:
     assert json_types.number(made, "metadata", "generation") == 1
 
 
-def test_variables_are_evaluated_when_asked_for_and_an_error_is_the_askers() -> None:
+def test_variables_are_evaluated_on_use_and_errors_reach_the_user() -> None:
     scope: dict[str, Json] = {"object": {"a": 1}}
     variables = expressions.Variables({"bad": "object.b", "good": "object.a + 1", "twice": "variables.good * 2"}, scope)
     known = scope | {"variables": variables}
@@ -228,5 +228,5 @@ def test_variables_are_evaluated_when_asked_for_and_an_error_is_the_askers() -> 
         ({"key": "a", "operator": "Wish"}, False),
     ],
 )
-def test_label_selectors_select_as_they_say(requirement: Json, chosen: bool) -> None:  # noqa: FBT001
+def test_label_selectors_follow_their_operators(requirement: Json, chosen: bool) -> None:  # noqa: FBT001
     assert matching.selects({"matchExpressions": [requirement]}, {"metadata": {"labels": {"a": "1"}}}) is chosen

@@ -42,7 +42,7 @@ def names(driver: client.Client) -> list[str]:
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 410, 422, 429, 500, 503])
-def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: client.Client, status: int) -> None:
+def test_an_injected_refusal_has_its_status_and_stores_nothing(server: ApiServer, driver: client.Client, status: int) -> None:
     server.faults.add(ApiFault(kind=FaultKind.REFUSE, status=status, methods=frozenset({"POST"})))
     with pytest.raises(errors.ApiError, match="refused on purpose") as caught:
         create(driver, "a")
@@ -54,7 +54,7 @@ def test_a_refusal_has_its_status_and_does_nothing(server: ApiServer, driver: cl
     assert (names(driver), server.faults.hits) == (["a"], 2 if status == 401 else 1)
 
 
-def test_half_an_answer_counts_as_none_although_the_work_was_done(server: ApiServer, driver: client.Client) -> None:
+def test_a_truncated_response_is_an_error_though_the_write_was_stored(server: ApiServer, driver: client.Client) -> None:
     fault = ApiFault(kind=FaultKind.CUT, methods=frozenset({"POST"}))
     server.faults.add(fault)
     with pytest.raises(errors.ApiError, match="no answer") as caught:
@@ -64,7 +64,7 @@ def test_half_an_answer_counts_as_none_although_the_work_was_done(server: ApiSer
     assert names(driver) == ["a"]
 
 
-def test_nonsense_is_an_error_of_the_api(server: ApiServer, driver: client.Client) -> None:
+def test_a_response_that_is_not_json_is_an_api_error(server: ApiServer, driver: client.Client) -> None:
     server.faults.add(ApiFault(kind=FaultKind.NONSENSE))
     with pytest.raises(errors.ApiError, match="not JSON"):
         names(driver)
@@ -86,7 +86,7 @@ def test_a_delay_ends_when_it_is_cleared(server: ApiServer, driver: client.Clien
     asking.join()
 
 
-def test_other_clients_are_served_meanwhile(server: ApiServer, driver: client.Client) -> None:
+def test_other_clients_are_served_during_a_fault(server: ApiServer, driver: client.Client) -> None:
     server.faults.add(ApiFault(kind=FaultKind.REFUSE, agent="kubectl"))
     assert names(driver) == []
     server.faults.add(ApiFault(kind=FaultKind.REFUSE, agent="drakit"))
@@ -94,7 +94,7 @@ def test_other_clients_are_served_meanwhile(server: ApiServer, driver: client.Cl
         names(driver)
 
 
-def test_hanging_up_breaks_a_watch_and_serves_the_next(server: ApiServer, driver: client.Client) -> None:
+def test_a_dropped_connection_ends_a_watch_and_the_next_one_works(server: ApiServer, driver: client.Client) -> None:
     broken = threading.Event()
     watch = driver.stream(NODES, query={"watch": "true"}, timeout=60.0)
 

@@ -49,7 +49,7 @@ def test_health_and_version_need_no_identity(raw: httpx.Client, path: str) -> No
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic YTpi", "Bearer"])
-def test_strangers_are_refused_everywhere_else(raw: httpx.Client, header: str) -> None:
+def test_other_paths_refuse_clients_without_identity(raw: httpx.Client, header: str) -> None:
     for path in (SLICES, "/api", "/apis", "/openapi/v3", "/nothing", "/healthz/../api"):
         answer = raw.get(path, headers={"authorization": header})
         assert answer.status_code == 401
@@ -106,7 +106,7 @@ def test_only_tls_is_spoken(server: apiserver.ApiServer) -> None:
         assert connected.version() in ("TLSv1.2", "TLSv1.3")
 
 
-def test_it_listens_on_the_loopback_address_only(server: apiserver.ApiServer) -> None:
+def test_the_api_server_listens_on_loopback_only(server: apiserver.ApiServer) -> None:
     with pytest.raises(OSError), socket.create_connection(("127.0.0.2", server.port), timeout=1):
         pass
 
@@ -151,7 +151,7 @@ def test_discovery_names_every_resource(raw: httpx.Client) -> None:
     assert review["verbs"] == ["create"]
 
 
-def test_openapi_says_what_the_shapes_say(raw: httpx.Client) -> None:
+def test_openapi_matches_the_types_of_the_code(raw: httpx.Client) -> None:
     index = raw.get("/openapi/v3").json()["paths"]
     document = raw.get(index["apis/resource.k8s.io/v1"]["serverRelativeURL"]).json()
     found = document["components"]["schemas"]["io.k8s.api.resource.v1.ResourceClaim"]["properties"]
@@ -188,7 +188,7 @@ def test_openapi_says_what_the_shapes_say(raw: httpx.Client) -> None:
         ("POST", "/api/v1/namespaces/default/serviceaccounts/x/other", 404),
     ],
 )
-def test_requests_that_make_no_sense_get_a_status(raw: httpx.Client, method: str, path: str, code: int) -> None:
+def test_malformed_requests_get_a_status(raw: httpx.Client, method: str, path: str, code: int) -> None:
     answer = raw.request(method, path)
     assert answer.status_code == code
     assert (answer.json()["kind"], answer.json()["code"]) == ("Status", code)
@@ -225,7 +225,7 @@ def test_unknown_fields_warn_or_are_refused_as_asked(raw: httpx.Client) -> None:
     assert "warning" not in raw.put(f"{SLICES}/0-n1-aaaaa", json=body, params={"fieldValidation": "Ignore"}).headers
 
 
-def test_pages_show_one_moment_and_an_unknown_page_is_gone(raw: httpx.Client, memory: registry.Registry) -> None:
+def test_pages_of_a_list_are_one_snapshot_and_an_unknown_page_is_410(raw: httpx.Client, memory: registry.Registry) -> None:
     for index in range(5):
         memory.create(SLICE, samples.slice_(f"s{index}"))
     first = raw.get(SLICES, params={"limit": "2"}).json()
@@ -247,7 +247,7 @@ def test_items_of_a_list_have_no_kind_of_their_own(raw: httpx.Client, memory: re
     assert listed["items"] == [{key: value for key, value in made.items() if key not in ("kind", "apiVersion")}]
 
 
-def test_an_exact_list_of_the_past_is_gone(raw: httpx.Client) -> None:
+def test_an_exact_list_of_an_old_version_is_410(raw: httpx.Client) -> None:
     answer = raw.get(SLICES, params={"resourceVersion": "1", "resourceVersionMatch": "Exact"})
     assert answer.status_code == 410
 
@@ -270,7 +270,7 @@ def test_initial_events_end_with_a_marked_bookmark(raw: httpx.Client, memory: re
     assert raw.get(SLICES, params={"watch": "1", "sendInitialEvents": "true"}).status_code == 400
 
 
-def test_bookmarks_come_when_asked_for(memory: registry.Registry) -> None:
+def test_bookmarks_are_sent_on_request(memory: registry.Registry) -> None:
     with apiserver.ApiServer(memory, bookmark_every=0.05) as quick:
         token = quick.issue_token("tester", ("system:masters",))
         with client.ApiClient(server=quick.url, ca_pem=quick.ca_pem, token=token) as connected:
@@ -282,7 +282,7 @@ def test_bookmarks_come_when_asked_for(memory: registry.Registry) -> None:
             assert list(connected.watch(SLICE, since="", timeout=1)) == []
 
 
-def test_a_stopped_server_ends_watches_and_comes_back_on_its_port(memory: registry.Registry) -> None:
+def test_a_stopped_server_ends_watches_and_restarts_on_its_port(memory: registry.Registry) -> None:
     server = apiserver.ApiServer(memory)
     server.start()
     port, token = server.port, server.issue_token("tester", ("system:masters",))
@@ -303,7 +303,7 @@ def test_a_stopped_server_ends_watches_and_comes_back_on_its_port(memory: regist
     server.stop()
 
 
-def test_a_stop_closes_connections_that_have_said_nothing_yet(memory: registry.Registry) -> None:
+def test_a_stop_closes_idle_connections(memory: registry.Registry) -> None:
     with apiserver.ApiServer(memory) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port), timeout=waits.SECONDS) for _ in range(3)]
     for one in silent:

@@ -73,7 +73,7 @@ def test_an_apply_with_fewer_fields_removes_those_fields(api: Api) -> None:
 
 
 @pytest.mark.usefixtures("claim")
-def test_what_a_driver_says_of_its_device_is_one_value(api: Api) -> None:
+def test_the_data_of_a_device_status_is_replaced_as_a_whole(api: Api) -> None:
     apply(api, [samples.device_status("gpu-0", data={"a": {"b": 1}, "c": 2})], "one")
     with pytest.raises(errors.ConflictError) as refused:
         apply(api, [samples.device_status("gpu-0", data={"d": 3})], "two")
@@ -162,7 +162,7 @@ def test_a_device_that_is_not_allocated_is_refused(api: Api) -> None:
             apply(api, [wrong])
 
 
-def test_an_apply_names_its_manager_and_the_object_it_knows(api: Api, claim: Object) -> None:
+def test_an_apply_needs_a_field_manager_and_a_matching_name_and_uid(api: Api, claim: Object) -> None:
     with pytest.raises(errors.InvalidError, match="fieldManager: Required value"):
         apply(api, [], "")
     body: Object = {

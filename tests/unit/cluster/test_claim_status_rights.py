@@ -99,7 +99,7 @@ def test_without_the_drivers_verb_it_is_invalid_and_says_which_verb_is_missing(
     assert f'User "{USER}" cannot ' in cause.message
 
 
-def test_with_the_gate_off_the_sub_resource_is_all_it_takes() -> None:
+def test_with_the_gate_off_the_right_to_the_status_is_enough() -> None:
     memory = registry.Registry(gates=FeatureGates.of({"DRAResourceClaimGranularStatusAuthorization": False}))
     memory.create(CLAIM, samples.claim())
     memory.update(CLAIM, samples.allocated(samples.claim(), samples.result()), subresource="status")
@@ -132,7 +132,7 @@ def test_without_the_right_to_the_status_it_is_forbidden(memory: registry.Regist
 
 @pytest.mark.parametrize("node", ["n2", ""])
 @pytest.mark.usefixtures("allocated")
-def test_arbitrary_nodes_are_open_to_those_who_may(
+def test_the_arbitrary_node_verb_allows_any_node(
     memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect, node: str
 ) -> None:
     grant(memory, USER, rule("patch", STATUS), rule("arbitrary-node:patch", DRIVER))
@@ -141,9 +141,7 @@ def test_arbitrary_nodes_are_open_to_those_who_may(
 
 
 @pytest.mark.usefixtures("allocated")
-def test_each_changed_driver_is_asked_about_and_unchanged_ones_are_not(
-    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect
-) -> None:
+def test_rights_are_checked_for_each_changed_driver_only(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
     grant(memory, USER, rule("patch", STATUS), NODE_PATCH)
     nic: Object = {"driver": "nic.drakit.dev", "pool": "n1", "device": "nic-0"}
     api = as_driver(guarded, connect)

@@ -68,7 +68,7 @@ def driver(memory: registry.Registry, guarded: apiserver.ApiServer, tmp_path: pa
     connected.close()
 
 
-def test_it_publishes_updates_watches_and_deletes_its_slices(driver: kube_client.Client) -> None:
+def test_a_driver_may_publish_update_watch_and_delete_its_slices(driver: kube_client.Client) -> None:
     store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
     assert store.list() == []
     assert (store.server().version[:2], store.server().lacks) == ("v1", frozenset({"DRAMixins"})), (
@@ -87,7 +87,7 @@ def test_it_publishes_updates_watches_and_deletes_its_slices(driver: kube_client
     assert store.list() == []
 
 
-def test_it_reads_claims_and_may_not_write_them(driver: kube_client.Client, memory: registry.Registry) -> None:
+def test_a_driver_may_read_claims_and_not_write_them(driver: kube_client.Client, memory: registry.Registry) -> None:
     memory.create(CLAIM, samples.claim())
     memory.update(CLAIM, samples.allocated(samples.claim(), samples.result()), subresource="status")
     uid = json_types.text(memory.get(CLAIM, "c1", "default"), "metadata", "uid")
@@ -102,7 +102,7 @@ def test_it_reads_claims_and_may_not_write_them(driver: kube_client.Client, memo
         driver.request("PATCH", f"{kube_claims.path(ref)}/status", body=reserved, content_type="application/merge-patch+json")
 
 
-def test_it_reads_no_secrets_pods_or_other_kinds(driver: kube_client.Client) -> None:
+def test_a_driver_may_not_read_secrets_pods_or_other_kinds(driver: kube_client.Client) -> None:
     for path in ("/api/v1/namespaces/drakit-system/secrets", "/api/v1/pods", "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
         with pytest.raises(errors.ApiError) as refused:
             driver.request("GET", path)

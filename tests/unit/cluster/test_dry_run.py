@@ -88,7 +88,7 @@ def test_a_dry_run_is_refused_as_the_write_would_be(https: client.ApiClient, mem
         ("DELETE", {"propagationPolicy": "Later"}, "propagationPolicy: Unsupported value"),
     ],
 )
-def test_options_that_make_no_sense_are_named(https: client.ApiClient, method: str, parameters: dict[str, str], message: str) -> None:
+def test_invalid_options_are_named(https: client.ApiClient, method: str, parameters: dict[str, str], message: str) -> None:
     path = CLASS.path() if method == "POST" else CLASS.path(name="x")
     with pytest.raises(errors.InvalidError) as refused:
         ask(https, method, path, {"metadata": {"name": "x"}, "spec": {}}, MERGE if method == "PATCH" else "application/json", **parameters)

@@ -34,40 +34,40 @@ def said(text: str) -> list[tuple[str, str]]:
         ("requestPolicy: {default: 1}", "ResourceSlice", "spec.devices[0].capacity[part]"),
     ],
 )
-def test_a_part_is_put_where_its_fields_are_from(text: str, kind: str, path: str) -> None:
+def test_a_fragment_is_placed_by_its_fields(text: str, kind: str, path: str) -> None:
     [sample] = fragments.read(text)
     assert json_types.text(sample.part.body, "kind") == kind
     assert [one.text for one in sample.missing] == [f"this is a part only: {path} of a {kind}"]
 
 
-def test_lines_are_those_of_the_part() -> None:
+def test_errors_have_the_lines_of_the_fragment() -> None:
     assert ("f:4", "spec.devices[1].basic") in said("# a part\ndevices:\n- name: a\n- {name: b, basic: {}}\n")
 
 
-def test_dots_are_named_and_what_is_beside_them_is_looked_at() -> None:
+def test_ellipses_are_reported_and_their_siblings_are_checked() -> None:
     found = said(CLAIM)
     assert ("f:1", "line 2: the dots stand for omitted fields") in found
     assert ("f:1", "apiVersion") in found
     assert ("f:7", "spec.devices.requests[0].exactlyy") in found
 
 
-def test_dots_belong_to_the_document_that_they_are_in() -> None:
+def test_an_ellipsis_belongs_to_its_document() -> None:
     whole = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
     assert [len(one.missing) for one in fragments.read(f"{whole}---\n{CLAIM}---\n{whole}")] == [0, 2, 0]
 
 
-def test_dots_that_end_a_document_are_no_gap() -> None:
+def test_the_end_marker_of_yaml_is_not_an_ellipsis() -> None:
     whole = "apiVersion: v1\nkind: Node\nmetadata: {name: n}\n"
     assert [one.missing for one in fragments.read(f"{whole}...\n---\n{whole}")] == [(), ()]
 
 
 @pytest.mark.parametrize("text", ["a: 1\n", "just text\n", "apiVersion: v1\n", "kind: Unheard\n", "- a\n"])
-def test_what_is_no_part_of_anything_known_is_refused(text: str) -> None:
+def test_a_fragment_of_no_known_kind_is_refused(text: str) -> None:
     with pytest.raises(manifests.ManifestError, match="an object needs apiVersion and kind"):
         manifests.read("f", text, samples=True)
 
 
-def test_parts_are_refused_where_objects_are_meant() -> None:
+def test_a_fragment_is_refused_where_an_object_is_expected() -> None:
     with pytest.raises(manifests.ManifestError, match="an object needs apiVersion and kind"):
         manifests.read("f", "devices: []\n")
     with pytest.raises(manifests.ManifestError, match="is not YAML"):

@@ -26,7 +26,7 @@ def test_half_a_surrogate_pair_is_replaced(text: str, value: Json) -> None:
 
 
 @pytest.mark.parametrize("text", ["NaN", '{"a": Infinity}', "[-Infinity]", "", "{", "{'a': 1}", "[1,]", '"\n"', b"\xff"])
-def test_what_is_no_json_is_refused(text: str | bytes) -> None:
+def test_text_that_is_not_json_is_refused(text: str | bytes) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         json_types.parse(text)
 
@@ -49,7 +49,7 @@ def test_the_server_stores_only_what_it_can_send(raw: httpx.Client) -> None:
     "value, kind",
     [("NaN", "application/merge-patch+json"), (".nan", "application/apply-patch+yaml"), ("!!set {a}", "application/apply-patch+yaml")],
 )
-def test_a_body_that_stands_for_no_json_is_a_bad_request(raw: httpx.Client, value: str, kind: str) -> None:
+def test_a_body_without_json_is_a_bad_request(raw: httpx.Client, value: str, kind: str) -> None:
     with raw:
         parameters = f'{{"driver": "a.dev", "parameters": {{"a": {value}}}}}'
         content = (

@@ -51,13 +51,13 @@ def test_a_daemon_set_rolls_one_pod_at_a_time_unless_it_says_otherwise(memory: r
         ({"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [], "restartPolicy": "Never"}}}, "spec.template.spec"),
     ],
 )
-def test_a_workload_that_could_not_work_is_refused(memory: registry.Registry, spec: Object, field: str) -> None:
+def test_an_invalid_workload_is_refused(memory: registry.Registry, spec: Object, field: str) -> None:
     with pytest.raises(errors.InvalidError) as refused:
         memory.create(DAEMON_SET, workload(**spec))
     assert any(cause.field.startswith(field) for cause in refused.value.details.causes)
 
 
-def test_a_workloads_selector_stays(memory: registry.Registry) -> None:
+def test_the_selector_of_a_workload_is_immutable(memory: registry.Registry) -> None:
     made = memory.create(DEPLOYMENT, workload())
     json_types.mapping(made, "spec", "selector", "matchLabels")["more"] = "yes"
     json_types.mapping(made, "spec", "template", "metadata", "labels")["more"] = "yes"
@@ -80,7 +80,7 @@ def test_a_lease_is_renewed_by_one_holder_at_a_time(api: Api) -> None:
         api.update(LEASE, made | {"spec": spec | {"holderIdentity": "b"}})
 
 
-def test_a_namespace_takes_these_kinds_with_it(memory: registry.Registry) -> None:
+def test_deleting_a_namespace_deletes_these_kinds(memory: registry.Registry) -> None:
     memory.create(NAMESPACE, {"metadata": {"name": "short"}})
     for resource in (SECRET, CONFIGMAP):
         memory.create(resource, {"metadata": {"name": "x"}}, namespace="short")

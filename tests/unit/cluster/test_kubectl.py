@@ -162,7 +162,7 @@ def kubectl(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> Kubectl:
     return run
 
 
-def test_it_applies_gets_describes_and_deletes_every_kind(kubectl: Kubectl) -> None:
+def test_kubectl_applies_gets_describes_and_deletes_every_kind(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", text=MANIFEST).count(" created") == 5
     listed = kubectl("get", KINDS)
     assert "pod/p1" in listed
@@ -182,7 +182,7 @@ def test_a_driver_is_removed_with_its_namespace_without_an_error(kubectl: Kubect
     assert "hello" not in listed
 
 
-def test_it_applies_changes_and_sees_unknown_fields(kubectl: Kubectl) -> None:
+def test_kubectl_applies_changes_and_reports_unknown_fields(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=MANIFEST)
     changed = MANIFEST.replace("busybox", "alpine").replace("gpu-0", "gpu-1")
     kubectl("apply", "-f", "-", text=changed)
@@ -192,26 +192,26 @@ def test_it_applies_changes_and_sees_unknown_fields(kubectl: Kubectl) -> None:
     assert 'unknown field "spec.nodename"' in kubectl("apply", "-f", "-", text=typo, code=1)
 
 
-def test_it_says_of_an_old_version_that_there_is_none(kubectl: Kubectl) -> None:
+def test_kubectl_reports_that_v1beta1_does_not_exist(kubectl: Kubectl) -> None:
     old = MANIFEST.split("---")[3].replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1")
     assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"' in kubectl("apply", "-f", "-", text=old, code=1)
     asked = kubectl("get", "--raw", "/apis/resource.k8s.io/v1beta1/resourceclaims", code=1)
     assert "v1beta1 is not served here, as it is off by default in Kubernetes 1.34 and later: use resource.k8s.io/v1" in asked
 
 
-def test_it_applies_on_the_server_side(kubectl: Kubectl) -> None:
+def test_kubectl_applies_on_the_server_side(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
 
 
-def test_it_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
+def test_kubectl_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
     assert "firstAvailable" in kubectl("explain", "resourceclaim.spec.devices.requests")
     assert "resourceslices" in kubectl("api-resources")
     assert "v1.36" in kubectl("version")
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 
-def test_it_applies_gets_describes_and_deletes_the_kinds_around_a_driver(kubectl: Kubectl) -> None:
+def test_kubectl_applies_gets_describes_and_deletes_kinds_of_a_driver(kubectl: Kubectl) -> None:
     assert kubectl("apply", "-f", "-", text=GUARDED).count(" created") == 11
     listed = kubectl("get", GUARDED_KINDS)
     for word in ("daemonset.apps/driver", "deployment.apps/d", "lease.coordination.k8s.io/l", "Role/reader", "NoExecute", "Opaque"):
@@ -251,24 +251,24 @@ spec: {}
         ("secret", "stringData"),
     ],
 )
-def test_it_explains_fields_of_every_group(kubectl: Kubectl, field: str, word: str) -> None:
+def test_kubectl_explains_fields_of_every_group(kubectl: Kubectl, field: str, word: str) -> None:
     assert word in kubectl("explain", field)
 
 
-def test_it_reads_the_other_versions(kubectl: Kubectl) -> None:
+def test_kubectl_reads_the_other_versions(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=MANIFEST)
     assert "apiVersion: resource.k8s.io/v1beta2" in kubectl("get", "resourceslices.v1beta2.resource.k8s.io", "-o", "yaml")
     assert "nodeName" in kubectl("explain", "resourceslice.spec", "--api-version=resource.k8s.io/v1beta2")
 
 
-def test_it_asks_who_it_is_and_what_it_may_do(kubectl: Kubectl) -> None:
+def test_kubectl_auth_reports_identity_and_rights(kubectl: Kubectl) -> None:
     assert "kubernetes-admin" in kubectl("auth", "whoami")
     assert "yes" in kubectl("auth", "can-i", "delete", "resourceslices.resource.k8s.io")
     assert "yes" in kubectl("auth", "can-i", "get", "/healthz")
     assert "*.*" in kubectl("auth", "can-i", "--list")
 
 
-def test_it_creates_tokens_of_service_accounts(kubectl: Kubectl) -> None:
+def test_kubectl_creates_tokens_of_service_accounts(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=GUARDED)
     kubectl("apply", "-f", "-", text=MANIFEST.replace("spec:\n  containers", "spec:\n  serviceAccountName: driver\n  containers"))
     token = kubectl("create", "token", "driver", "--bound-object-kind=Pod", "--bound-object-name=p1", "--duration=20m").strip()
@@ -277,13 +277,13 @@ def test_it_creates_tokens_of_service_accounts(kubectl: Kubectl) -> None:
     assert kubectl("auth", "whoami", f"--token={token}", "-o", "jsonpath={.status.userInfo.extra.*}").count("p1") == 1
 
 
-def test_it_sees_changes_as_they_come(kubectl: Kubectl) -> None:
+def test_kubectl_watches_changes(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=MANIFEST)
     seen = kubectl("get", "resourceslices", "--watch", "--output-watch-events", "--request-timeout=1s", code=0)
     assert "ADDED" in seen
 
 
-def test_it_creates_kinds_by_its_own_commands(kubectl: Kubectl) -> None:
+def test_kubectl_create_has_sub_commands_for_kinds(kubectl: Kubectl) -> None:
     for words in (
         "namespace team",
         "configmap c --from-literal=a=b",
@@ -303,7 +303,7 @@ def test_it_creates_kinds_by_its_own_commands(kubectl: Kubectl) -> None:
     assert kubectl("get", "deployment", "d", "-o", "jsonpath={.spec.replicas}") == "5"
 
 
-def test_it_makes_dry_runs_and_shows_differences(kubectl: Kubectl) -> None:
+def test_kubectl_makes_dry_runs_and_diffs(kubectl: Kubectl) -> None:
     for way in ((), ("--server-side",)):
         assert kubectl("apply", *way, "--dry-run=server", "-f", "-", text=MANIFEST).count("(server dry run)") == 5
     assert "No resources found" in kubectl("get", KINDS)
@@ -314,7 +314,7 @@ def test_it_makes_dry_runs_and_shows_differences(kubectl: Kubectl) -> None:
     assert "pod/p1" in kubectl("get", KINDS)
 
 
-def test_it_evicts_pods_from_a_node_and_lets_it_be_used_again(kubectl: Kubectl) -> None:
+def test_kubectl_drains_and_uncordons_a_node(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", text=NODE)
     kubectl("apply", "-f", "-", text=MANIFEST.replace("spec:\n  containers", "spec:\n  nodeName: n1\n  containers"))
     assert "pod/p1 evicted" in kubectl("drain", "n1", "--force", "--grace-period=0")
@@ -348,7 +348,7 @@ def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, col
 
 
 @pytest.mark.parametrize("wanted", SUBRESOURCES)
-def test_what_pretended_containers_do_not_have_is_reported_in_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
+def test_logs_and_exec_of_simulated_containers_fail_with_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
     memory.create(POD, samples.pod(node="n1"))
     memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
     result = kubectl(*SUBRESOURCES[wanted], code=1)
@@ -356,5 +356,5 @@ def test_what_pretended_containers_do_not_have_is_reported_in_a_sentence(kubectl
     assert "kubectl -n default describe pod p1" in result
 
 
-def test_the_log_of_a_pod_that_is_not_there_is_not_found(kubectl: Kubectl) -> None:
+def test_the_log_of_a_missing_pod_is_not_found(kubectl: Kubectl) -> None:
     assert 'pods "nothing" not found' in kubectl("logs", "nothing", code=1)

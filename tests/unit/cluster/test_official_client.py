@@ -42,7 +42,7 @@ def core(connection: Any) -> Any:
     return official.CoreV1Api(connection)
 
 
-def test_it_creates_lists_updates_and_deletes_slices(dra: Any) -> None:
+def test_the_official_client_creates_lists_updates_and_deletes_slices(dra: Any) -> None:
     made = dra.create_resource_slice(samples.slice_())
     assert made.spec.pool.resource_slice_count == 1
     assert [one.metadata.name for one in dra.list_resource_slice(field_selector="spec.nodeName=n1").items] == [made.metadata.name]
@@ -58,7 +58,7 @@ def test_it_creates_lists_updates_and_deletes_slices(dra: Any) -> None:
     assert missing.value.status == 404
 
 
-def test_it_watches_from_a_list(dra: Any, memory: registry.Registry) -> None:
+def test_the_official_client_watches_from_a_list(dra: Any, memory: registry.Registry) -> None:
     since = dra.list_resource_slice().metadata.resource_version
     memory.create(SLICE, samples.slice_())
     watcher = WATCH()
@@ -74,7 +74,7 @@ def test_it_watches_from_a_list(dra: Any, memory: registry.Registry) -> None:
     assert seen == [("ADDED", "0-n1-aaaaa"), ("DELETED", "0-n1-aaaaa")]
 
 
-def test_its_watch_learns_that_the_history_is_lost(dra: Any, memory: registry.Registry) -> None:
+def test_the_official_client_gets_410_when_the_history_is_lost(dra: Any, memory: registry.Registry) -> None:
     since = dra.list_resource_slice().metadata.resource_version
     memory.create(SLICE, samples.slice_())
     memory.store.forget_history()
@@ -84,7 +84,7 @@ def test_its_watch_learns_that_the_history_is_lost(dra: Any, memory: registry.Re
     assert gone.value.status == 410
 
 
-def test_it_patches_a_pods_status(core: Any) -> None:
+def test_the_official_client_patches_a_pods_status(core: Any) -> None:
     core.create_namespaced_pod("default", samples.pod())
     body: Json = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
     assert core.patch_namespaced_pod_status("p1", "default", body).status.phase == "Running"
@@ -94,7 +94,7 @@ def test_it_patches_a_pods_status(core: Any) -> None:
     assert core.list_pod_for_all_namespaces(field_selector="status.phase=Running").items != []
 
 
-def test_it_applies_the_status_of_a_claims_devices(dra: Any, memory: registry.Registry) -> None:
+def test_the_official_client_applies_device_statuses(dra: Any, memory: registry.Registry) -> None:
     made = memory.create(CLAIM, samples.claim())
     memory.update(CLAIM, samples.allocated(made, samples.result()), subresource="status")
     body: Json = {
@@ -125,7 +125,7 @@ def test_an_invalid_object_names_the_field(dra: Any) -> None:
     assert "exactly one of" in str(refused.value.body)
 
 
-def test_it_deletes_nodes_and_reads_the_version(core: Any, connection: Any) -> None:
+def test_the_official_client_deletes_nodes_and_reads_the_version(core: Any, connection: Any) -> None:
     core.create_node({"metadata": {"name": "n1"}})
     core.delete_node("n1")
     assert core.list_node().items == []
@@ -150,7 +150,7 @@ def wait_for(found: Any, memory: registry.Registry, resource: Resource = SLICE) 
     assert named(found) == wanted
 
 
-def test_its_informer_keeps_in_step_through_a_410(dra: Any, memory: registry.Registry) -> None:
+def test_the_official_informer_stays_consistent_through_a_410(dra: Any, memory: registry.Registry) -> None:
     for index in range(3):
         memory.create(SLICE, samples.slice_(f"s{index}"))
     follower = INFORMER(dra.list_resource_slice)
@@ -228,14 +228,14 @@ def lister(connection: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", FOLLOWED)
-def test_its_models_read_every_kind(connection: Any, memory: registry.Registry, name: str) -> None:
+def test_the_official_models_read_every_kind(connection: Any, memory: registry.Registry, name: str) -> None:
     kind = FOLLOWED[name][1]
     memory.create(kind.resource, kind.make("a"), namespace="default" if kind.resource.namespaced else "")
     assert [(one.metadata.name, kind.fact(one)) for one in lister(connection, name)().items] == [("a", kind.expected)]
 
 
 @pytest.mark.parametrize("name", sorted(FOLLOWED.keys() - {READ_ONLY}))
-def test_its_informer_follows_every_kind_through_a_410(connection: Any, memory: registry.Registry, name: str) -> None:
+def test_the_official_informer_follows_every_kind_through_a_410(connection: Any, memory: registry.Registry, name: str) -> None:
     kind = FOLLOWED[name][1]
     namespace = "default" if kind.resource.namespaced else ""
     memory.create(kind.resource, kind.make("a"), namespace=namespace)
@@ -257,7 +257,7 @@ def test_its_informer_follows_every_kind_through_a_410(connection: Any, memory: 
         follower.stop()
 
 
-def test_it_reads_lists_in_pages(dra: Any, memory: registry.Registry) -> None:
+def test_the_official_client_reads_lists_in_pages(dra: Any, memory: registry.Registry) -> None:
     for index in range(5):
         memory.create(SLICE, samples.slice_(f"s{index}"))
     names, token, pages = [], "", 0
@@ -271,13 +271,13 @@ def test_it_reads_lists_in_pages(dra: Any, memory: registry.Registry) -> None:
     assert gone.value.status == 410
 
 
-def test_it_asks_what_it_may_do(connection: Any) -> None:
+def test_the_official_client_reads_its_rights(connection: Any) -> None:
     attributes = official.V1ResourceAttributes(verb="get", group="resource.k8s.io", resource="resourceclaims", namespace="default")
     review = official.V1SelfSubjectAccessReview(spec=official.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes))
     assert official.AuthorizationV1Api(connection).create_self_subject_access_review(review).status.allowed is True
 
 
-def test_its_models_read_roles_workloads_leases_and_policies(connection: Any, memory: registry.Registry) -> None:
+def test_the_official_models_read_roles_workloads_leases_and_policies(connection: Any, memory: registry.Registry) -> None:
     roles = official.RbacAuthorizationV1Api(connection).list_cluster_role()
     assert "cluster-admin" in [one.metadata.name for one in roles.items]
     lease = official.CoordinationV1Api(connection).create_namespaced_lease(

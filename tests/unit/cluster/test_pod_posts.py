@@ -100,7 +100,7 @@ def test_a_deployment_is_scaled_by_its_scale(https: client.ApiClient, memory: re
             https._object("PATCH", SCALE, body=body, media_type=PatchKind.MERGE.value)
 
 
-def test_an_orphaning_delete_leaves_what_the_object_owned_without_an_owner(https: client.ApiClient, memory: registry.Registry) -> None:
+def test_an_orphaning_delete_leaves_dependents_without_an_owner(https: client.ApiClient, memory: registry.Registry) -> None:
     uid = json_types.text(memory.create(DEPLOYMENT, deployment()), "metadata", "uid")
     other: Object = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
     owned = samples.pod()

@@ -57,7 +57,7 @@ def test_a_parameter_is_read_by_name_from_the_namespace_that_is_named(https: cli
         https.create(CLASS, {"metadata": {"name": "abcd"}, "spec": {}})
 
 
-def test_without_a_namespace_it_is_that_of_the_object(https: client.ApiClient, memory: registry.Registry) -> None:
+def test_without_a_namespace_the_parameter_is_in_that_of_the_object(https: client.ApiClient, memory: registry.Registry) -> None:
     memory.create(NAMESPACE, {"metadata": {"name": "other"}})
     limit(memory, "limits", 1)
     limit(memory, "limits", 5, "other")

@@ -84,7 +84,7 @@ META = field(1, field(1, b"x") + field(2, b"") + field(8, b"") + field(11, entry
         ),
     ],
 )
-def test_what_kubectl_creates_is_read_whole(kind: str, raw: bytes, found: Object) -> None:
+def test_objects_created_by_kubectl_are_decoded_completely(kind: str, raw: bytes, found: Object) -> None:
     metadata: Object = {"name": "x", "labels": {"app": "y"}}
     read = protobuf.read(envelope(kind, raw))
     assert read == {"apiVersion": "v1", "kind": kind, "metadata": metadata, **found}
@@ -185,13 +185,13 @@ def test_other_kinds_must_be_json() -> None:
     "body",
     [b"", b"{}", b"k8s\x00\xff", b"k8s\x00\x0a\x05ab", b"k8s\x00\x0b", b"k8s\x00" + b"\xff" * 12, b"k8s\x00\x0c\x01", b"k8s\x00\x0d\x01"],
 )
-def test_bytes_that_make_no_sense_are_refused(body: bytes) -> None:
+def test_invalid_bytes_are_refused(body: bytes) -> None:
     with pytest.raises((errors.BadRequestError, errors.UnsupportedMediaError)):
         protobuf.read(body)
 
 
 @given(any_.binary(max_size=64))
-def test_any_bytes_are_read_or_refused(content: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(content: bytes) -> None:
     for body in (envelope("TokenRequest", b"") + content, b"k8s\x00" + content):
         with contextlib.suppress(errors.BadRequestError, errors.UnsupportedMediaError):
             assert "apiVersion" in protobuf.read(body)

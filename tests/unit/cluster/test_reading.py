@@ -29,7 +29,7 @@ metadata: {name: n}
 """
 
 
-def test_a_field_has_its_line_and_one_that_is_missing_that_of_what_holds_it() -> None:
+def test_a_missing_field_has_the_line_of_its_parent() -> None:
     first, second, node = manifests.read("f.yaml", CLAIMS)
     assert [one.number for one in (first, second, node)] == [1, 1, 3]
     assert first.place("metadata.name") == "f.yaml:7"
@@ -59,7 +59,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("text, message", BROKEN.values(), ids=BROKEN)
-def test_what_is_broken_is_reported_with_its_place(text: str, message: str) -> None:
+def test_a_syntax_error_is_reported_with_its_place(text: str, message: str) -> None:
     with pytest.raises(reading.ReadingError) as raised:
         reading.parts(text)
     assert str(raised.value).startswith(message)
@@ -91,7 +91,7 @@ def test_keys_are_text_and_dates_stay_text() -> None:
     "text, missing",
     [("a: 1", "apiVersion nor kind"), ("kind: Pod", "apiVersion"), ("apiVersion: v1", "kind"), ("7", "apiVersion nor kind")],
 )
-def test_a_document_that_is_no_object_is_reported_with_its_line(text: str, missing: str) -> None:
+def test_a_document_that_is_not_an_object_is_reported_with_its_line(text: str, missing: str) -> None:
     with pytest.raises(manifests.ManifestError) as raised:
         manifests.read("f.yaml", f"apiVersion: v1\nkind: Node\n---\n{text}\n")
     assert str(raised.value) == f"f.yaml: document 2 (line 4): an object needs apiVersion and kind, and this has no {missing}"

@@ -26,7 +26,7 @@ class Slow(registry.Registry):
         return super().create(resource, obj, namespace=namespace, review=review)
 
 
-def test_what_was_recorded_is_written_before_the_end() -> None:
+def test_recorded_events_are_written_before_the_recorder_ends() -> None:
     api = registry.Registry()
     written = recorder.Recorder(api, "tester")
     written.start()
@@ -36,7 +36,7 @@ def test_what_was_recorded_is_written_before_the_end() -> None:
     assert len(api.list(EVENT).items) == 20
 
 
-def test_after_the_end_nothing_more_is_written_however_much_is_left() -> None:
+def test_after_the_end_no_queued_event_is_written() -> None:
     api = Slow()
     writing = recorder.Recorder(api, "tester")
     writing.start()

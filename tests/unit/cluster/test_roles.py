@@ -84,12 +84,12 @@ def test_a_rule_allows_what_it_names_and_nothing_else(given: Object, wanted: Att
         ({"kind": "ServiceAccount", "name": "x", "namespace": "b"}, False),
     ],
 )
-def test_a_binding_means_users_groups_and_service_accounts(subject: Object, bound: bool) -> None:  # noqa: FBT001
+def test_a_binding_names_users_groups_and_service_accounts(subject: Object, bound: bool) -> None:  # noqa: FBT001
     name, groups = users.account_name("a", "x"), users.account_groups("a")
     assert authorizer.is_subject(subject, name, groups, ("a", "x"), "a") is bound
 
 
-def test_strangers_to_every_role_may_only_look_around(guarded: apiserver.ApiServer, connect: Connect) -> None:
+def test_a_user_without_roles_may_only_read_discovery(guarded: apiserver.ApiServer, connect: Connect) -> None:
     nobody = connect(guarded.issue_token("nobody"))
     with pytest.raises(errors.ForbiddenError) as refused:
         nobody.list(SLICE)
@@ -137,7 +137,9 @@ def test_a_cluster_role_can_be_bound_in_one_namespace(memory: registry.Registry,
         bob.list(CLAIM, namespace="default")
 
 
-def test_names_limit_a_rule_and_a_list_may_ask_for_one(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
+def test_resource_names_limit_a_rule_and_a_list_of_one_name_is_allowed(
+    memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect
+) -> None:
     grant(memory, "cy", rule("get list watch", "configmaps", group="", names="one"))
     cy = connect(guarded.issue_token("cy"))
     for name in ("one", "two"):
@@ -172,7 +174,7 @@ def test_an_apply_that_creates_needs_the_right_to_create(memory: registry.Regist
     assert dan.patch(CLASS, "gpu", body, kind=PatchKind.APPLY, manager="dan")["kind"] == "DeviceClass"
 
 
-def test_reviews_say_what_one_may_do(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
+def test_access_reviews_report_the_rights_of_a_user(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Connect) -> None:
     grant(memory, "eve", rule("get", "resourceclaims"), namespace="default")
     eve = connect(guarded.issue_token("eve", extra={"shoe": ("42",)}))
 
@@ -205,7 +207,7 @@ def test_reviews_say_what_one_may_do(memory: registry.Registry, guarded: apiserv
         ),
     ],
 )
-def test_roles_and_bindings_that_make_no_sense_are_refused(memory: registry.Registry, resource: object, body: Object, field: str) -> None:
+def test_invalid_roles_and_bindings_are_refused(memory: registry.Registry, resource: object, body: Object, field: str) -> None:
     assert resource in (CLUSTER_ROLE, CLUSTER_ROLE_BINDING)
     target = CLUSTER_ROLE if resource is CLUSTER_ROLE else CLUSTER_ROLE_BINDING
     with pytest.raises(errors.InvalidError) as refused:
@@ -213,7 +215,7 @@ def test_roles_and_bindings_that_make_no_sense_are_refused(memory: registry.Regi
     assert any(cause.field.startswith(field) for cause in refused.value.details.causes)
 
 
-def test_a_binding_keeps_its_role(memory: registry.Registry) -> None:
+def test_the_role_of_a_binding_is_immutable(memory: registry.Registry) -> None:
     reference: Object = {"kind": "ClusterRole", "name": "view"}
     made = memory.create(CLUSTER_ROLE_BINDING, {"metadata": {"name": "x"}, "roleRef": reference})
     with pytest.raises(errors.InvalidError, match="cannot change roleRef"):
@@ -229,7 +231,7 @@ def kubelet(memory: registry.Registry, guarded: apiserver.ApiServer, connect: Co
     return connect(guarded.issue_node_token("n1"))
 
 
-def test_a_kubelet_has_its_own_node_pods_and_slices(kubelet: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_kubelet_may_write_its_own_node_pods_and_slices(kubelet: client.ApiClient, memory: registry.Registry) -> None:
     assert len(kubelet.list(POD, field_selector="spec.nodeName=n1").items) == 1
     kubelet.patch(NODE, "n1", {"metadata": {"labels": {"a": "b"}}}, kind=PatchKind.MERGE)
     kubelet.patch(NODE, "n1", {"status": {"phase": "x"}}, kind=PatchKind.MERGE, subresource="status")
@@ -241,7 +243,7 @@ def test_a_kubelet_has_its_own_node_pods_and_slices(kubelet: client.ApiClient, m
     assert [json_types.text(one, "metadata", "name") for one in memory.list(SLICE).items] == ["s-n2"]
 
 
-def test_a_kubelet_has_nothing_of_other_nodes(kubelet: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_kubelet_has_no_rights_on_other_nodes(kubelet: client.ApiClient, memory: registry.Registry) -> None:
     memory.create(CLAIM, samples.claim())
     status: Object = {"status": {"phase": "Running"}}
     refused: list[Callable[[], object]] = [

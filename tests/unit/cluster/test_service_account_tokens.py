@@ -41,9 +41,7 @@ def token_of(answer: Object) -> str:
     return json_types.text(answer, "status", "token")
 
 
-def test_a_token_says_which_pod_and_node_it_is_for(
-    guarded: apiserver.ApiServer, connect: Connect, memory: registry.Registry, pod: Object
-) -> None:
+def test_a_token_names_its_pod_and_node(guarded: apiserver.ApiServer, connect: Connect, memory: registry.Registry, pod: Object) -> None:
     kubelet = connect(guarded.issue_node_token("n1"))
     answer = kubelet._object("POST", PATH, body=bound(pod))
     assert json_types.number(answer, "spec", "expirationSeconds") == 3600
@@ -61,7 +59,7 @@ def test_a_token_says_which_pod_and_node_it_is_for(
 
 
 @pytest.mark.parametrize("gone", ["pod", "account"])
-def test_a_token_ends_with_what_it_is_bound_to(
+def test_a_token_becomes_invalid_with_its_bound_object(
     guarded: apiserver.ApiServer, connect: Connect, memory: registry.Registry, pod: Object, gone: str
 ) -> None:
     holder = connect(token_of(connect(guarded.issue_node_token("n1"))._object("POST", PATH, body=bound(pod))))
@@ -75,7 +73,7 @@ def test_a_token_ends_with_what_it_is_bound_to(
         holder.create(SELF_REVIEW, {})
 
 
-def test_a_token_ends_in_time(memory: registry.Registry, pod: Object) -> None:
+def test_a_token_expires(memory: registry.Registry, pod: Object) -> None:
     now = [0.0]
     tokens = Tokens(clock=lambda: now[0])
     accounts = Accounts(store=memory.store, tokens=tokens)
@@ -141,7 +139,7 @@ def review(api: client.ApiClient, token: str, *audiences: str) -> Object:
     return json_types.mapping(api.create(TOKEN_REVIEW, {"spec": spec}), "status")
 
 
-def test_a_token_review_tells_servers_whose_token_it_is(https: client.ApiClient, pod: Object) -> None:
+def test_a_token_review_reports_the_user_of_a_token(https: client.ApiClient, pod: Object) -> None:
     token = token_of(https._object("POST", PATH, body=bound(pod)))
     found = review(https, token)
     assert (found["authenticated"], found["audiences"]) == (True, [AUDIENCE])
@@ -154,7 +152,7 @@ def test_a_token_review_tells_servers_whose_token_it_is(https: client.ApiClient,
         review(https, "")
 
 
-def test_a_token_for_somebody_else_is_no_token_of_this_server(
+def test_a_token_for_another_audience_is_refused(
     guarded: apiserver.ApiServer, connect: Connect, https: client.ApiClient, pod: Object
 ) -> None:
     body: Object = {"spec": {"audiences": ["vault", "other"]}}

@@ -64,7 +64,7 @@ def test_fields_and_list_keys_are_those_of_the_published_schema(resource: Resour
 
 @needs_data
 @pytest.mark.parametrize("kind", ALPHA)
-def test_fields_and_list_keys_of_the_alpha_kinds_too(kind: str) -> None:
+def test_fields_and_list_keys_of_the_alpha_kinds_are_those_of_the_schema(kind: str) -> None:
     schemas = json.loads((DATA / "openapi" / "resource.k8s.io.v1alpha3.json").read_text())["components"]["schemas"]
     schema = schemas[f"io.k8s.api.resource.v1alpha3.{kind}"]
     assert compare(table.SHAPES[resources.RESOURCE_GROUP, kind], schema, schemas, kind) == []

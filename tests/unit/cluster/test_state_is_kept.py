@@ -70,7 +70,7 @@ def test_a_watch_from_before_the_restart_gets_the_error_that_the_history_is_lost
 
 
 @pytest.mark.parametrize("lost", [1, 30, 90])
-def test_a_last_line_that_was_being_written_does_not_count(file: pathlib.Path, lost: int) -> None:
+def test_a_partial_last_line_is_ignored(file: pathlib.Path, lost: int) -> None:
     first = opened(file)
     first.create(CONFIGMAP, config_map("a"), namespace="default")
     before = snapshot(first)
@@ -92,7 +92,7 @@ def test_a_last_line_that_was_being_written_does_not_count(file: pathlib.Path, l
         (b"[" * 100_000 + b"\n", "line 1 cannot be read"),
     ],
 )
-def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, content: bytes, message: str) -> None:
+def test_a_file_of_another_kind_is_named_and_kept(file: pathlib.Path, content: bytes, message: str) -> None:
     file.write_bytes(content)
     with pytest.raises(StateError, match="move the file away to start with an empty cluster") as refused:
         opened(file)
@@ -100,7 +100,7 @@ def test_a_file_of_another_kind_is_named_and_left_as_it_is(file: pathlib.Path, c
     assert file.read_bytes() == content
 
 
-def test_what_is_no_file_is_refused_and_not_waited_for(file: pathlib.Path) -> None:
+def test_a_path_that_is_not_a_regular_file_is_refused_at_once(file: pathlib.Path) -> None:
     os.mkfifo(file)
     with pytest.raises(StateError, match="is not a regular file"):
         opened(file)
@@ -118,7 +118,7 @@ def test_a_line_in_the_middle_that_cannot_be_read_is_named(file: pathlib.Path) -
         opened(file)
 
 
-def test_what_cannot_be_kept_is_refused_and_nobody_sees_it(file: pathlib.Path) -> None:
+def test_a_write_that_cannot_be_stored_is_refused_and_invisible(file: pathlib.Path) -> None:
     """The limit on the size of files stands for a full disk: the kernel writes what fits, then refuses."""
     script = f"""
 import errno, pathlib, resource, signal
@@ -150,7 +150,7 @@ print([json_types.text(one, "metadata", "name") for one in memory.list(CONFIGMAP
     assert opened(file).list(CONFIGMAP).items == []
 
 
-def test_a_cluster_that_is_killed_loses_nothing_that_was_answered(file: pathlib.Path) -> None:
+def test_a_killed_cluster_loses_no_answered_write(file: pathlib.Path) -> None:
     script = f"""
 import pathlib
 from drakit_cluster.api import registry
@@ -172,7 +172,7 @@ for number in range(100000):
     assert {f"n{number}" for number in range(answered + 1)} <= names
 
 
-def test_a_long_file_is_written_anew_while_the_cluster_runs(file: pathlib.Path) -> None:
+def test_a_long_file_is_compacted_while_the_cluster_runs(file: pathlib.Path) -> None:
     first = registry.Registry(Store(log=StateLog(file, rewrite_bytes=20_000)))
     first.create(CONFIGMAP, config_map("a"), namespace="default")
     for number in range(60):

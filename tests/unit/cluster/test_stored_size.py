@@ -15,7 +15,7 @@ def config(size: int) -> Object:
     return {"metadata": {"name": "c", "namespace": "default"}, "data": {"key": "x" * size}}
 
 
-def test_what_etcd_would_not_take_is_refused_and_nothing_is_stored(memory: registry.Registry) -> None:
+def test_an_object_above_etcds_limit_is_refused_and_not_stored(memory: registry.Registry) -> None:
     assert memory.create(CONFIGMAP, config(store.SIZE_LIMIT - 1000))
     memory.delete(CONFIGMAP, "c", namespace="default")
     with pytest.raises(errors.StorageError, match=r"^etcdserver: request is too large$"):

@@ -34,7 +34,7 @@ def create_objects(memory: registry.Registry) -> None:
 
 
 @pytest.mark.parametrize("name, pattern", PATTERNS)
-def test_a_policy_on_a_posted_subresource_is_asked(https: client.ApiClient, memory: registry.Registry, name: str, pattern: str) -> None:
+def test_a_policy_on_a_posted_subresource_is_evaluated(https: client.ApiClient, memory: registry.Registry, name: str, pattern: str) -> None:
     create_objects(memory)
     install(memory, policy("false", pattern, "CREATE"), "Deny")
     path, body, _ = POSTS[name]
@@ -47,7 +47,7 @@ def test_a_policy_on_a_posted_subresource_is_asked(https: client.ApiClient, memo
 
 @pytest.mark.parametrize("name", POSTS)
 @pytest.mark.parametrize("pattern, operation", [("pods", "CREATE"), ("*", "CREATE"), ("*/*", "UPDATE"), ("pods/status", "CREATE")])
-def test_a_policy_on_something_else_is_not_asked_about_a_post(
+def test_a_policy_on_another_resource_is_not_evaluated_for_a_post(
     https: client.ApiClient, memory: registry.Registry, name: str, pattern: str, operation: str
 ) -> None:
     create_objects(memory)

@@ -115,7 +115,7 @@ RANGE = f"{D0}.capacity[m].requestPolicy"
         ({"default": "-1", "validValues": ["-1", "1Gi"]}, set()),
     ],
 )
-def test_request_policies_make_sense(policy: Json, wanted: set[str]) -> None:
+def test_inconsistent_request_policies_are_refused(policy: Json, wanted: set[str]) -> None:
     shared = device(allowMultipleAllocations=True, capacity={"m": {"value": "8Gi", "requestPolicy": policy}})
     assert problems(resources.SLICE, shared) == wanted
 
@@ -212,7 +212,7 @@ def test_a_devices_share_of_the_nodes_resources_names_a_capacity(mapping: Json, 
         ({"key": "a b", "operator": "In", "values": ["-1"]}, {"Invalid key", "Invalid values[0]"}),
     ],
 )
-def test_node_selectors_are_looked_at_whole(requirement: Json, wanted: set[str]) -> None:
+def test_every_term_of_a_node_selector_is_checked(requirement: Json, wanted: set[str]) -> None:
     terms: Json = [{"matchExpressions": [requirement]}]
     given = samples.slice_(nodeName=None, nodeSelector={"nodeSelectorTerms": terms})
     path = "spec.nodeSelector.nodeSelectorTerms[0].matchExpressions[0]."
@@ -235,7 +235,7 @@ def test_devices_choose_their_nodes_if_the_slice_lets_them() -> None:
     assert problems(resources.SLICE, given) == wanted
 
 
-def test_taints_that_did_not_change_are_not_looked_at_again() -> None:
+def test_unchanged_taints_are_not_checked_again() -> None:
     newer = device(taints=[{"key": "a", "effect": "PreferNoSchedule"}])
     relabelled = device(taints=[{"key": "a", "effect": "PreferNoSchedule"}], attributes={"a": {"int": 1}})
     assert problems(resources.SLICE, relabelled, newer) == set()
@@ -257,7 +257,7 @@ def test_unknown_gates_are_refused_by_name() -> None:
         features.FeatureGates.of({"DRANothing": True})
 
 
-def test_limits_hold_for_what_a_device_and_a_set_come_to_with_their_mixins() -> None:
+def test_limits_hold_for_devices_and_sets_with_their_mixins_applied() -> None:
     def attributes(prefix: str) -> Json:
         return {f"{prefix}{number}": {"int": number} for number in range(20)}
 
@@ -275,6 +275,6 @@ def test_limits_hold_for_what_a_device_and_a_set_come_to_with_their_mixins() -> 
     assert "Invalid spec.sharedCounters[0].includes" in problems(resources.SLICE, full)
 
 
-def test_a_mixin_of_counters_has_some() -> None:
+def test_a_counter_mixin_without_counters_is_refused() -> None:
     empty = samples.slice_(mixins={"deviceCounterConsumption": [{"name": "a"}]}, devices=devices(1))
     assert problems(resources.SLICE, empty) == {"Required spec.mixins.deviceCounterConsumption[0].counters"}

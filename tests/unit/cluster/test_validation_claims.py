@@ -179,7 +179,7 @@ def test_amounts_that_are_equal_are_no_change() -> None:
     assert problems(resources.CLAIM, asking(capacity={"requests": {"memory": "2Gi"}}), old) == {"Invalid spec"}
 
 
-def test_what_is_empty_is_absent_where_the_api_cannot_tell_them_apart() -> None:
+def test_empty_equals_absent_where_the_api_omits_empty_fields() -> None:
     old = asking(allocationMode="All", count=None)
     assert problems(resources.CLAIM, asking(allocationMode="All", count=0, selectors=[]), old) == set()
     assert problems(resources.CLAIM, asking(allocationMode="All", count=None, adminAccess=False), old) == {"Invalid spec"}
@@ -187,7 +187,7 @@ def test_what_is_empty_is_absent_where_the_api_cannot_tell_them_apart() -> None:
     assert problems(resources.CLAIM, asking(tolerations=[{"operator": "Exists", "tolerationSeconds": 0}]), tolerating) == {"Invalid spec"}
 
 
-def test_what_was_stored_under_older_rules_stays() -> None:
+def test_values_stored_under_older_rules_stay_valid() -> None:
     odd = claim(requests=[{"name": "!", "exactly": {}}], config=[{"opaque": {"driver": "a.dev", "parameters": BIG}}])
     assert problems(resources.CLAIM, odd | {"metadata": {"labels": {"a": "b"}}}, odd) == set()
     allocated = samples.allocated(odd, samples.result("!"))
@@ -225,7 +225,7 @@ A0 = "status.allocation.devices.results[0]"
         ({"tolerations": [{"operator": ""}]}, {f"Required {A0}.tolerations[0].operator"}),
     ],
 )
-def test_an_allocation_is_looked_at_when_it_is_new(fields: Object, wanted: set[str]) -> None:
+def test_a_new_allocation_is_checked(fields: Object, wanted: set[str]) -> None:
     assert status(samples.allocated(claim(), samples.result() | fields)) == wanted
 
 

@@ -65,11 +65,11 @@ def klass(**metadata: Json) -> Object:
         ),
     ],
 )
-def test_new_metadata_is_looked_at_whole(metadata: Object, wanted: set[str]) -> None:
+def test_new_metadata_is_checked_completely(metadata: Object, wanted: set[str]) -> None:
     assert problems(resources.CLASS, klass(**metadata)) == {one.replace(" ", " metadata.") for one in wanted}
 
 
-def test_objects_with_a_namespace_must_say_it() -> None:
+def test_a_namespaced_object_needs_its_namespace() -> None:
     given = samples.claim(namespace="")
     assert "Required metadata.namespace" in problems(resources.CLAIM, given)
     assert "Invalid metadata.namespace" in problems(resources.CLAIM, samples.claim(namespace="A.b"))
@@ -88,7 +88,7 @@ def test_objects_with_a_namespace_must_say_it() -> None:
         ({"finalizers": ["a.dev/b"]}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"Invalid deletionTimestamp", "Forbidden finalizers"}),
     ],
 )
-def test_identity_never_changes(new: Object, old: Object, wanted: set[str]) -> None:
+def test_identity_fields_are_immutable(new: Object, old: Object, wanted: set[str]) -> None:
     assert problems(resources.CLASS, klass(**new), klass(**old)) == {one.replace(" ", " metadata.") for one in wanted}
 
 
@@ -150,11 +150,11 @@ def question(**spec: Json) -> Object:
         ({"poolName": ""}, {"Required spec.poolName"}),
     ],
 )
-def test_questions_about_pools_keep_the_rules(spec: Object, wanted: set[str]) -> None:
+def test_pool_status_requests_keep_the_rules(spec: Object, wanted: set[str]) -> None:
     assert problems(POOL_REQUEST, question(**spec)) == wanted
 
 
-def test_a_question_is_answered_once() -> None:
+def test_a_pool_status_request_is_answered_once() -> None:
     assert problems(POOL_REQUEST, question(limit=2), question()) == {"Invalid spec"}
     answered = question() | {"status": {"poolCount": 1}}
     assert problems(POOL_REQUEST, answered, question(), subresource="status") == set()
@@ -162,7 +162,7 @@ def test_a_question_is_answered_once() -> None:
     assert problems(POOL_REQUEST, again, answered, subresource="status") == {"Invalid status"}
 
 
-def test_an_answer_names_pools_and_counts_up_from_nothing() -> None:
+def test_an_answer_names_pools_and_has_no_negative_count() -> None:
     pool: Json = {"driver": "a.dev", "poolName": "", "generation": -1, "resourceSliceCount": 0, "validationError": "x" * 257}
     found = problems(POOL_REQUEST, question() | {"status": {"poolCount": -1, "pools": [pool]}}, question(), subresource="status")
     wanted = {f"{kind} status.pools[0].{field}" for kind, field in (("Required", "poolName"), ("Invalid", "generation"))}

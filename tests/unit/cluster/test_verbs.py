@@ -18,7 +18,7 @@ def meta(obj: Object, field: str) -> str:
     return json_types.text(obj, "metadata", field)
 
 
-def test_a_created_object_gets_what_only_the_server_decides(api: Api) -> None:
+def test_a_created_object_gets_the_fields_that_the_server_sets(api: Api) -> None:
     given = samples.slice_()
     made = api.create(SLICE, given)
     assert (made["apiVersion"], made["kind"]) == ("resource.k8s.io/v1", "ResourceSlice")
@@ -37,7 +37,7 @@ def test_a_generated_name_has_five_characters_after_at_most_58(api: Api) -> None
     assert first != second
 
 
-def test_a_name_is_taken_once(api: Api) -> None:
+def test_a_name_in_use_is_a_conflict(api: Api) -> None:
     api.create(SLICE, samples.slice_())
     with pytest.raises(errors.AlreadyExistsError) as refused:
         api.create(SLICE, samples.slice_())
@@ -150,7 +150,7 @@ def test_a_pod_on_a_node_waits_for_the_kubelet(api: Api) -> None:
         api.get(POD, "p1", "default")
 
 
-def test_a_pod_without_a_node_goes_at_once(api: Api) -> None:
+def test_a_pod_without_a_node_is_deleted_at_once(api: Api) -> None:
     api.create(POD, samples.pod())
     api.delete(POD, "p1", namespace="default")
     assert api.list(POD, namespace="default").items == []
@@ -190,7 +190,7 @@ def test_a_collection_can_be_deleted_by_selector(api: Api) -> None:
     assert [meta(one, "name") for one in api.list(SLICE).items] == ["s2"]
 
 
-def test_a_deleted_namespace_takes_its_contents_and_waits_for_them(api: Api) -> None:
+def test_a_deleted_namespace_waits_until_its_contents_are_deleted(api: Api) -> None:
     api.create(NAMESPACE, {"metadata": {"name": "team"}})
     given = samples.claim(namespace="team")
     json_types.mapping(given, "metadata")["finalizers"] = [FINALIZER]

@@ -52,7 +52,7 @@ def test_an_object_written_in_one_version_is_read_in_the_other(https: client.Api
     assert https.delete(BETA, "0-n1-aaaaa")["apiVersion"] == "resource.k8s.io/v1beta2"
 
 
-def test_a_watch_speaks_the_version_it_was_asked_in(server: apiserver.ApiServer, memory: registry.Registry) -> None:
+def test_a_watch_sends_objects_in_the_requested_version(server: apiserver.ApiServer, memory: registry.Registry) -> None:
     with apiserver.ApiServer(memory, bookmark_every=0.05) as quick:
         token = quick.issue_token("tester", ("system:masters",))
         with (
@@ -81,7 +81,7 @@ def test_tables_have_the_same_columns_in_every_version(raw: httpx.Client, memory
 
 
 @pytest.mark.parametrize("path", ["", "/resourceslices", "/namespaces/default/resourceclaims/c1"])
-def test_the_old_beta_is_refused_with_a_word_on_what_to_use(raw: httpx.Client, path: str) -> None:
+def test_v1beta1_is_refused_with_the_version_to_use(raw: httpx.Client, path: str) -> None:
     answer = raw.get(f"/apis/resource.k8s.io/v1beta1{path}")
     assert (answer.status_code, answer.json()["reason"]) == (404, "NotFound")
     assert "use resource.k8s.io/v1" in answer.json()["message"]
@@ -96,7 +96,7 @@ def test_taint_rules_are_in_both_unfinished_versions(https: client.ApiClient) ->
     assert json_types.items(written, "status", "conditions") == samples.ready()
 
 
-def test_a_taint_with_another_effect_begins_anew(memory: registry.Registry) -> None:
+def test_a_taint_with_another_effect_gets_a_new_time(memory: registry.Registry) -> None:
     past = "2020-01-01T00:00:00Z"
     body = rule(effect="NoSchedule")
     json_types.mapping(body, "spec", "taint")["timeAdded"] = past
@@ -106,7 +106,7 @@ def test_a_taint_with_another_effect_begins_anew(memory: registry.Registry) -> N
     assert json_types.text(memory.update(TAINT_RULE, made), "spec", "taint", "timeAdded") > past
 
 
-def test_a_pool_status_request_is_asked_once_and_answered_in_its_status(https: client.ApiClient) -> None:
+def test_the_status_of_a_pool_status_request_is_written_apart(https: client.ApiClient) -> None:
     made = https.create(POOL_STATUS_REQUEST, {"metadata": {"name": "q"}, "spec": {"driver": "gpu.drakit.dev"}, "status": {"poolCount": 9}})
     assert json_types.number(made, "spec", "limit") == 100
     assert "status" not in made

@@ -36,7 +36,7 @@ def test_a_watch_from_a_list_sees_what_came_after_it(api: Api) -> None:
         assert last.object == gone
 
 
-def test_a_watch_from_nothing_begins_with_what_there_is(api: Api) -> None:
+def test_a_watch_without_a_version_begins_with_existing_objects(api: Api) -> None:
     api.create(SLICE, samples.slice_("s0"))
     for since in ("", "0"):
         with contextlib.closing(api.watch(SLICE, since=since)) as watch:
@@ -117,7 +117,7 @@ def test_many_writers_and_a_watcher_agree_on_one_order(memory: registry.Registry
     assert versions == sorted(set(versions))
 
 
-def test_what_a_caller_changes_is_not_what_is_stored(memory: registry.Registry) -> None:
+def test_changing_a_returned_object_does_not_change_the_store(memory: registry.Registry) -> None:
     made = memory.create(SLICE, samples.slice_())
     listed: Object = memory.list(SLICE).items[0]
     for obj in (made, listed):

@@ -99,7 +99,7 @@ def test_a_webhook_sees_the_write_and_lets_it_pass(hook: Hook, https: client.Api
     assert len(hook.asked) == 2
 
 
-def test_a_refusal_stores_nothing_and_has_the_webhooks_words(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_refusal_stores_nothing_and_has_the_webhooks_message(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, hook)
     hook.decide = lambda _: {"allowed": False, "status": {"message": "bad parameters", "code": 422}}
     with pytest.raises(errors.InvalidError, match=r'admission webhook "hook\.example\.com" denied the request: bad parameters'):
@@ -118,7 +118,7 @@ def test_a_webhook_may_warn(hook: Hook, https: client.ApiClient, memory: registr
     assert (answer.status_code, answer.headers["warning"]) == (201, '299 - "old form"')
 
 
-def test_a_webhook_may_ask_the_server_it_guards(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_webhook_may_read_from_the_server_that_calls_it(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, hook)
     seen: list[int] = []
 
@@ -131,7 +131,7 @@ def test_a_webhook_may_ask_the_server_it_guards(hook: Hook, https: client.ApiCli
     assert seen == [0]
 
 
-def test_an_object_that_changes_meanwhile_is_reviewed_again(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_an_object_changed_during_a_review_is_reviewed_again(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     made = memory.create(CLASS, {"metadata": {"name": "x"}, "spec": {}})
     install(memory, hook)
 
@@ -182,7 +182,7 @@ def test_a_webhook_that_fails_counts_as_its_policy_says(
     released.set()
 
 
-def test_conditions_spare_a_webhook(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_match_conditions_skip_a_webhook(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
     install(memory, hook, {"matchConditions": [{"name": "named", "expression": "object.metadata.name.startsWith('gpu')"}]})
     for name in ("nic", "gpu"):
         https.create(CLASS, {"metadata": {"name": name}, "spec": {}})

@@ -38,7 +38,7 @@ NO_KEY: Object = {"cel": {"expression": 'device.attributes["drv"].size == "big"'
         ({"name": "r"}, "neither exactly nor firstAvailable"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_an_error_that_names_it(wanted: Object, message: str) -> None:
+def test_an_invalid_request_is_an_error_that_names_it(wanted: Object, message: str) -> None:
     with pytest.raises(AllocationError, match=message):
         decide(ONE, claim(wanted))
 
@@ -91,7 +91,7 @@ def test_counters_without_their_feature_do_not_fit() -> None:
     assert decide(slices, claim(request()), features=without(Gate.PARTITIONABLE_DEVICES)) is None
 
 
-def test_nothing_drawing_counters_comes_from_an_overdrawn_pool() -> None:
+def test_an_overdrawn_pool_allocates_no_device_with_counters() -> None:
     devices = [device("d0", draws={"set.x": "2"}), device("d1", draws={"set.y": "1"}), device("d2")]
     slices = partitioned(devices, {"set.x": "1", "set.y": "1"})
     used = AllocatedState()
@@ -121,7 +121,7 @@ def test_all_against_a_constraint_is_an_error() -> None:
         decide(slices, claim(request(mode="All"), constraints=[{"matchAttribute": "drv/parent"}]))
 
 
-def test_alternatives_beyond_the_limit_are_passed_over() -> None:
+def test_alternatives_beyond_the_limit_are_skipped() -> None:
     slices = [resource_slice([device(f"d{number:02}") for number in range(40)])]
     wanted = claim(request("a", count=30), first_available("b", request(count=3), request(count=2)))
     results = chosen(decide(slices, wanted))
@@ -131,7 +131,7 @@ def test_alternatives_beyond_the_limit_are_passed_over() -> None:
 
 @pytest.mark.parametrize("kind", ["matchAttribute", "distinctAttribute"])
 @pytest.mark.parametrize("odd", [{"string": {"a": "b"}}, {"string": ["a"]}, {"strings": [{}]}, {"int": 1.5}, {"new": "x"}])
-def test_an_attribute_of_an_unknown_type_is_like_no_other(kind: str, odd: Object) -> None:
+def test_an_attribute_of_an_unknown_type_matches_no_other(kind: str, odd: Object) -> None:
     devices = [device(name, attributes={"parent": odd}) for name in ("d0", "d1")]
     assert decide([resource_slice(devices)], claim(request(count=2), constraints=[{kind: "drv/parent"}])) is None
 

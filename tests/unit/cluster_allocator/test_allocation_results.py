@@ -67,14 +67,14 @@ def test_a_device_that_binds_binds_to_the_chosen_node() -> None:
     assert decide(slices, claim(request()), features=without(Gate.BINDING_CONDITIONS)) is None
 
 
-def test_a_node_selector_of_two_terms_is_an_error_of_who_takes_the_device() -> None:
+def test_a_device_whose_node_selector_has_two_terms_fails_its_claim() -> None:
     terms: list[Object] = [{"matchExpressions": [ZONE]}, {"matchExpressions": [EXISTS]}]
     two: Object = {"nodeSelector": {"nodeSelectorTerms": json_types.from_objects(terms)}}
     with pytest.raises(AllocationError, match="2 terms"):
         decide([resource_slice([device("d")], place=two)], claim(request()))
 
 
-def test_a_share_has_an_id_and_says_what_it_consumes() -> None:
+def test_a_share_has_an_id_and_its_consumed_capacity() -> None:
     policy: Object = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "1Gi"}}
     results = decide([resource_slice([shared("d", "10Gi", policy)])], claim(request(capacity=bandwidth("1536Mi"))))
     assert first(results)["shareID"] == "share-1"
@@ -121,7 +121,7 @@ def test_configuration_is_of_the_classes_first_and_then_of_the_claim() -> None:
     ]
 
 
-def test_results_share_nothing_with_their_inputs() -> None:
+def test_changing_a_result_does_not_change_its_inputs() -> None:
     tolerations: list[json_types.Json] = [{"key": "k", "operator": "Exists"}]
     wanted = claim(request(tolerations=tolerations), config=[opaque("x")])
     results = decide([resource_slice([device("d")])], wanted)

@@ -24,7 +24,7 @@ LISTED: Object = {"default": "1", "validValues": ["1", "2", "4"]}
         (None, {"default": "0", "validValues": ["0"]}, "0"),
     ],
 )
-def test_a_request_consumes_what_the_policy_makes_of_it(requested: str | None, policy: Object | None, consumed: str) -> None:
+def test_a_request_consumes_its_amount_rounded_by_the_policy(requested: str | None, policy: Object | None, consumed: str) -> None:
     published = capacity.decode_capacity({"value": "10G", "requestPolicy": policy})
     amount = None if requested is None else quantity.parse(requested)
     assert capacity.consumed(amount, published) == quantity.parse(consumed)
@@ -80,7 +80,7 @@ def test_a_step_below_zero_is_counted_as_kubernetes_counts_it() -> None:
     assert capacity.consumed(quantity.parse("5"), published) == quantity.parse("5")
 
 
-def test_every_capacity_is_consumed_the_zero_ones_too() -> None:
+def test_capacities_of_zero_are_recorded_as_consumed() -> None:
     published = capacity.decode_capacities(
         {"bandwidth": {"value": "10G"}, "queues": {"value": "4", "requestPolicy": {"default": "0", "validValues": ["0"]}}}
     )

@@ -89,7 +89,7 @@ def test_distinct_attribute_compares_with_the_last_device_alone() -> None:
     assert answers(KnownError.DISTINCT_LAST, slices, three) == [[["d0", "d1", "d2"]], [["d0", "d1", "d2"]], None]
 
 
-def test_match_attribute_on_lists_misses_what_comes_after_going_back() -> None:
+def test_match_attribute_on_lists_misses_solutions_after_backtracking() -> None:
     parents = {"d0": ["p", "q"], "d1": ["p"], "d2": ["q"], "d3": ["q", "r"]}
     slices = [resource_slice([device(name, attributes=strings(parent=values)) for name, values in parents.items()])]
     three = claim(request(count=3), constraints=[MATCH_PARENT])

@@ -16,7 +16,7 @@ def partition(gpu: int, number: int) -> Object:
     return device(f"gpu-{gpu}-{number}", draws={f"gpu-{gpu}.memory": "1"}, attributes=strings(parent=f"gpu-{gpu}"))
 
 
-def test_a_rejected_candidate_gives_back_its_counters() -> None:
+def test_a_rejected_candidate_releases_its_counters() -> None:
     devices = [partition(gpu, number) for gpu in (0, 1) for number in (0, 1)]
     slices = partitioned(devices, {"gpu-0.memory": "2", "gpu-1.memory": "2"})
     used = AllocatedState()
@@ -56,7 +56,7 @@ def test_distinct_attribute_compares_all_devices() -> None:
     assert chosen(decide([resource_slice(devices)], three)) == [["d0", "d1", "d3"]]
 
 
-def test_match_attribute_on_lists_is_restored_when_the_search_goes_back() -> None:
+def test_match_attribute_on_lists_is_restored_by_backtracking() -> None:
     parents = {"d0": ["p", "q"], "d1": ["p"], "d2": ["q"], "d3": ["q", "r"]}
     devices = [device(name, attributes=strings(parent=values)) for name, values in parents.items()]
     three = claim(request(count=3), constraints=[MATCH_PARENT])

@@ -81,7 +81,7 @@ def test_the_first_request_that_fits_no_longer_beside_the_others_is_shown() -> N
     }
 
 
-def test_a_constraint_is_named_with_both_values_and_with_what_would_be_without_it() -> None:
+def test_a_constraint_is_named_with_both_values_and_its_effect() -> None:
     devices = [device(f"d{number}", attributes=strings(parent=f"p{number}")) for number in range(2)]
     match: Object = {"matchAttribute": "drv/parent"}
     first, second = found([resource_slice(devices)], claim(request("a"), request("b"), constraints=[match]))
@@ -147,7 +147,7 @@ def test_only_taints_that_are_not_tolerated_are_named() -> None:
     assert by_reason(obstacle) == {"tainted and not tolerated: b:NoExecute": ["d"]}
 
 
-def test_capacity_that_requests_before_took_is_reported_with_what_they_left() -> None:
+def test_capacity_taken_by_earlier_requests_is_shown_with_the_rest() -> None:
     wanted = claim(request("a", capacity=bandwidth("7G")), request("b", capacity=bandwidth("4G")))
     (obstacle,) = found([resource_slice([shared("nic", "10G")])], wanted)
     assert (obstacle.request, by_reason(obstacle)) == ("b", {"capacity bandwidth: 4G needed, 3G left by the requests before": ["nic"]})

@@ -17,7 +17,7 @@ def names(pool: Pool) -> list[str]:
     return [json_types.text(one, "name") for entry in pool.slices for one in json_types.objects(entry.spec, "devices")]
 
 
-def test_pools_go_by_driver_and_name_slices_by_name_and_binding_conditions_last() -> None:
+def test_pools_and_slices_are_sorted_with_binding_conditions_last() -> None:
     binding = device("d", bindingConditions=["ready"], bindingFailureConditions=["broken"])
     slices = [
         resource_slice([device("z")], name="s-1", driver="b", pool="p", count=2),

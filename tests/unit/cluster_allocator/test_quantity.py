@@ -77,6 +77,6 @@ def test_json_numbers_are_quantities_as_kubernetes_takes_them() -> None:
 @pytest.mark.parametrize(
     "bad", ["", " ", "Gi", ".", "-", "1 Gi", "1gi", "1K", "1e", "1e1.5", "1Kib", "0x10", "1e99999", "1_000", "\u0661", None, True, [], {}]
 )
-def test_what_is_no_quantity_is_refused_with_the_text(bad: object) -> None:
+def test_text_that_is_not_a_quantity_is_refused_and_quoted(bad: object) -> None:
     with pytest.raises(quantity.QuantityError, match="not a quantity"):
         quantity.parse(bad)  # type: ignore[arg-type]  # Wrong types are the point.

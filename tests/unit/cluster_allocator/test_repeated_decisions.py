@@ -34,7 +34,7 @@ def selecting(expression: str) -> Object:
 
 @settings(max_examples=examples.count(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(random_allocation())
-def test_it_answers_as_a_new_one_whatever_it_was_asked_before(world: RandomAllocation) -> None:
+def test_a_reused_allocator_decides_as_a_new_one(world: RandomAllocation) -> None:
     claims = list(world.claims)
     allocator = world.allocator()
     for group in ([one] for one in claims):
@@ -44,7 +44,7 @@ def test_it_answers_as_a_new_one_whatever_it_was_asked_before(world: RandomAlloc
         assert asked(allocator, claims, used) == asked(world.allocator(), claims, used)
 
 
-def test_a_claim_that_was_changed_after_a_decision_is_read_anew() -> None:
+def test_a_claim_changed_after_a_decision_is_read_again() -> None:
     slices = [resource_slice([device("small", attributes=strings(size="small")), device("big", attributes=strings(size="big"))])]
     allocator, wanted = over(slices), claim(selecting(BIG))
     assert chosen(allocator.allocate(claims=[wanted], node=NODE, allocated=AllocatedState(), new_share_id=str)) == [["big"]]
@@ -54,7 +54,7 @@ def test_a_claim_that_was_changed_after_a_decision_is_read_anew() -> None:
     assert chosen(allocator.allocate(claims=[claim(selecting(BIG))], node=NODE, allocated=AllocatedState(), new_share_id=str)) == [["big"]]
 
 
-def test_errors_name_the_claim_that_was_asked_for() -> None:
+def test_errors_name_the_requested_claim() -> None:
     allocator = over([resource_slice([device("d")])])
     for name in ("first", "second"):
         with pytest.raises(AllocationError, match=f"default/{name}.*asks for at least 33 devices"):

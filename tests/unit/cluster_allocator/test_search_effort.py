@@ -55,13 +55,13 @@ def effort(slices: list[Object], wanted: Object) -> tuple[int, bool]:
         (claim(*(profile(f"r{number}", "2g") for number in range(15)), *(profile(f"s{number}", "3g") for number in range(9))), 2000),
     ],
 )
-def test_what_cannot_be_satisfied_is_found_out_soon(wanted: Object, steps: int) -> None:
+def test_an_impossible_claim_is_refused_in_few_steps(wanted: Object, steps: int) -> None:
     visited, found = effort(machine(8), wanted)
     assert not found
     assert visited <= steps
 
 
-def test_what_needs_going_back_is_found_soon() -> None:
+def test_a_solution_behind_backtracking_is_found_in_few_steps() -> None:
     wanted = claim(*(profile(f"r{number}", "3g") for number in range(8)), *(profile(f"s{number}", "2g") for number in range(16)))
     visited, found = effort(machine(8), wanted)
     assert found

@@ -25,7 +25,7 @@ def test_a_pod_with_a_claim_runs_with_the_device_in_its_environment(cluster: Qui
     assert plugin.uids(UNPREPARE) == []
 
 
-def test_a_pod_without_claims_just_runs(cluster: QuickCluster) -> None:
+def test_a_pod_without_claims_runs(cluster: QuickCluster) -> None:
     cluster.run(objects.pod("p"))
     assert cluster.view("p").env == {}
 
@@ -46,7 +46,7 @@ def test_each_container_gets_only_the_requests_that_it_names(cluster: QuickClust
     assert seen == {"first": one, "second": two, "both": one | two, "none": {}}
 
 
-def test_what_a_container_lists_twice_reaches_its_runtime_twice(cluster: QuickCluster) -> None:
+def test_a_device_listed_twice_reaches_the_runtime_twice(cluster: QuickCluster) -> None:
     cluster.plugin()
     cluster.offer("gpu-0", "gpu-1")
     cluster.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two")))
@@ -83,7 +83,7 @@ def test_a_claim_is_prepared_though_no_container_uses_it(cluster: QuickCluster) 
     assert cluster.view("p").cdi_devices == ()
 
 
-def test_shares_of_one_device_have_ids_that_travel_to_the_driver_and_back(cluster: QuickCluster) -> None:
+def test_share_ids_reach_the_driver_and_return_in_its_answer(cluster: QuickCluster) -> None:
     cluster.plugin()
     cluster.create(SLICE, objects.resource_slice(objects.nic("eth0")))
     cluster.create(CLAIM, objects.claim("a", objects.request(capacity={"requests": {"bandwidth": "2500M"}})))
@@ -107,7 +107,7 @@ def test_shares_of_one_device_have_ids_that_travel_to_the_driver_and_back(cluste
     assert len(shares) == 2
 
 
-def test_a_container_whose_cdi_device_is_unknown_waits_and_says_so(cluster: QuickCluster) -> None:
+def test_a_container_with_an_unknown_cdi_device_waits_with_an_event(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
 
     def lose_file(response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:

@@ -41,7 +41,7 @@ def _problem(folder: pathlib.Path, spec: Json, name: str = "x.json") -> str:
         _spec(edits={"hooks": [{"hookName": "createRuntime", "path": "/bin/x", "args": ["x"], "env": ["A=b"], "timeout": 5}]}),
     ],
 )
-def test_a_valid_file_is_taken(tmp_path: pathlib.Path, spec: Object) -> None:
+def test_a_valid_file_is_used(tmp_path: pathlib.Path, spec: Object) -> None:
     assert _problem(tmp_path, spec) == ""
 
 
@@ -80,7 +80,7 @@ def test_a_valid_file_is_taken(tmp_path: pathlib.Path, spec: Object) -> None:
         (_spec() | {"devices": [{"name": "a", "containerEdits": ENV}] * 2}, 'spec.devices[1]: Duplicate value: "a"'),
     ],
 )
-def test_an_invalid_file_is_passed_over_for_a_reason(tmp_path: pathlib.Path, spec: Json, problem: str) -> None:
+def test_an_invalid_file_is_skipped_with_a_reason(tmp_path: pathlib.Path, spec: Json, problem: str) -> None:
     assert problem in _problem(tmp_path, spec)
     with pytest.raises(UnresolvableError, match=r"unresolvable CDI devices example\.com/gpu=a"):
         SpecCache([tmp_path]).edits(["example.com/gpu=a"])
@@ -106,7 +106,7 @@ def test_a_later_folder_takes_precedence(tmp_path: pathlib.Path) -> None:
     assert merge(cache.edits(["example.com/gpu=a"])).env == ("A=2",)
 
 
-def test_files_without_the_right_ending_are_not_looked_at(tmp_path: pathlib.Path) -> None:
+def test_files_without_a_cdi_suffix_are_ignored(tmp_path: pathlib.Path) -> None:
     _write(tmp_path, "x.json.tmp", "{")
     _write(tmp_path, ".y.swp", "{")
     assert SpecCache([tmp_path, tmp_path / "missing"]).problems() == {}

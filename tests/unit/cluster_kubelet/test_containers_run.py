@@ -28,7 +28,7 @@ def _pod(name: str, *command: str, restart: str = "Never", claim: str = "") -> j
     return objects.pod(name, claim=claim, containers=containers, restartPolicy=restart)
 
 
-def test_a_command_sees_what_its_pod_and_its_devices_give_it(real: QuickCluster) -> None:
+def test_a_command_gets_the_environment_of_its_pod_and_devices(real: QuickCluster) -> None:
     real.plugin()
     real.offer("gpu-0")
     real.create(CLAIM, objects.claim("c"))
@@ -69,7 +69,7 @@ def test_a_command_that_does_not_exist_is_reported(real: QuickCluster) -> None:
     assert json_types.text(real.find(POD, "p"), "status", "phase") in ("Pending", "Running")
 
 
-def test_deleting_a_pod_ends_its_processes_and_what_they_started(real: QuickCluster, folder: pathlib.Path) -> None:
+def test_deleting_a_pod_ends_its_processes_and_their_children(real: QuickCluster, folder: pathlib.Path) -> None:
     marker = folder / "child"
     real.run(_pod("p", "/bin/sh", "-c", f"sleep 60 & echo $! > {marker}; wait"))
     real.until(lambda: marker.exists() and marker.read_text().strip(), "the child")
@@ -104,7 +104,7 @@ def test_an_init_container_that_fails_for_good_fails_the_pod(real: QuickCluster)
     real.phase("p", "Failed")
 
 
-def test_a_pretended_pod_ends_by_its_annotation_whatever_its_restart_policy(cluster: QuickCluster) -> None:
+def test_a_simulated_pod_ends_by_its_annotation_at_any_restart_policy(cluster: QuickCluster) -> None:
     cluster.create(POD, objects.pod("p", run_seconds=0.05))
     cluster.phase("p", "Succeeded")
 
@@ -138,6 +138,6 @@ def test_a_container_needs_a_sandbox(tmp_path: pathlib.Path) -> None:
         Runtime([tmp_path], tmp_path).start("u", Config(name="main", env={}))
 
 
-def test_asking_for_a_container_that_is_not_there_says_how_many_there_are(tmp_path: pathlib.Path) -> None:
+def test_an_error_for_a_missing_container_gives_their_number(tmp_path: pathlib.Path) -> None:
     with pytest.raises(KeyError, match="pod default/p has 0 containers"):
         Runtime([tmp_path], tmp_path).view("default", "p")

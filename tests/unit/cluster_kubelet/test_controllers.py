@@ -37,7 +37,7 @@ def test_each_pod_gets_a_claim_of_its_own_from_a_template(cluster: QuickCluster)
     assert owner["uid"] == json_types.text(pods[0], "metadata", "uid")
 
 
-def test_a_generated_claim_goes_with_its_pod(cluster: QuickCluster) -> None:
+def test_a_generated_claim_is_deleted_with_its_pod(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
@@ -49,7 +49,7 @@ def test_a_generated_claim_goes_with_its_pod(cluster: QuickCluster) -> None:
     assert plugin.uids(UNPREPARE) == [uid]
 
 
-def test_a_generated_claim_goes_when_its_pod_has_finished(cluster: QuickCluster) -> None:
+def test_a_generated_claim_is_deleted_when_its_pod_has_finished(cluster: QuickCluster) -> None:
     cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
@@ -58,7 +58,7 @@ def test_a_generated_claim_goes_when_its_pod_has_finished(cluster: QuickCluster)
     cluster.gone(CLAIM, _generated(cluster, "p"))
 
 
-def test_a_generated_claim_of_a_pod_that_never_ran_goes_too(cluster: QuickCluster) -> None:
+def test_a_generated_claim_of_a_pod_that_never_ran_is_deleted(cluster: QuickCluster) -> None:
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     cluster.create(POD, objects.pod("p", template="t"))
     cluster.until(lambda: cluster.api.list(CLAIM).items, "the claim")
@@ -77,7 +77,7 @@ def test_a_pod_waits_for_its_template(cluster: QuickCluster) -> None:
     assert cluster.events("FailedScheduling") == []
 
 
-def test_a_pod_that_waits_for_its_claim_is_not_tried_and_gets_no_failure_event(cluster: QuickCluster) -> None:
+def test_a_pod_without_its_claim_is_not_scheduled_and_has_no_failure_event(cluster: QuickCluster) -> None:
     cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(POD, objects.pod("p", claim="later"))
@@ -125,7 +125,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_prepared(cluster: QuickClu
     assert plugin.count(PREPARE) == 1
 
 
-def test_a_claim_that_is_not_made_on_purpose_keeps_no_pod_waiting(cluster: QuickCluster) -> None:
+def test_a_claim_deliberately_not_generated_delays_no_pod(cluster: QuickCluster) -> None:
     cluster.plugin()
     pod = objects.pod("p", template="t", nodeName=objects.NODE)
     cluster.create(POD, pod)

@@ -72,7 +72,7 @@ def expect(cluster: QuickCluster, *expected: str) -> None:
     cluster.until(lambda: states(cluster) == list(expected), f"{expected} in the pod's status", timeout=waits.SECONDS)
 
 
-def test_a_device_that_falls_ill_and_recovers_shows_in_its_pod(cluster: QuickCluster) -> None:
+def test_an_unhealthy_device_and_its_recovery_are_in_the_pod_status(cluster: QuickCluster) -> None:
     _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY), device("gpu-1", wire.UNHEALTHY))
     run(cluster, "a")
@@ -107,7 +107,7 @@ def test_the_stream_is_opened_in_the_newest_version(cluster: QuickCluster, serve
     assert set(health.opened) == {asked}
 
 
-def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(cluster: QuickCluster) -> None:
+def test_devices_of_a_stopped_driver_are_unknown_until_it_returns(cluster: QuickCluster) -> None:
     plugin, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
     run(cluster, "a")
@@ -118,7 +118,7 @@ def test_devices_of_a_driver_that_is_gone_are_unknown_until_it_is_back(cluster: 
     expect(cluster, "Healthy")
 
 
-def test_the_end_of_a_stream_forgets_all_and_it_is_opened_again(cluster: QuickCluster) -> None:
+def test_an_ended_health_stream_clears_all_health_and_is_reopened(cluster: QuickCluster) -> None:
     _, health = start(cluster, "v1")
     health.say(device("gpu-0", wire.HEALTHY))
     run(cluster, "a")
@@ -152,7 +152,7 @@ def test_a_report_that_is_not_repeated_in_its_time_is_unknown(cluster: QuickClus
         pytest.param("ResourceHealthStatusMessage", ["Unhealthy"], id="no message is shown"),
     ],
 )
-def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
+def test_with_their_gate_off_health_fields_are_not_shown(folder: pathlib.Path, gate: str, expected: list[str]) -> None:
     cluster = QuickCluster(folder, timing=TIMING, gates=FeatureGates.of({gate: False})).start()
     try:
         _, health = start(cluster, "v1")
@@ -167,7 +167,7 @@ def test_gates_that_are_off_show_less(folder: pathlib.Path, gate: str, expected:
         cluster.stop()
 
 
-def test_reports_count_for_their_time_and_differ_only_where_they_show() -> None:
+def test_a_health_report_expires_and_only_a_visible_change_is_written() -> None:
     now = [100.0]
     table = healths.HealthTable(30.0, lambda: now[0])
     one = PreparedDevice(requests=(), pool="p", device="d", cdi_ids=())

@@ -29,7 +29,7 @@ class Meeting:
             self._here -= 1
 
 
-def test_every_call_comes_twice_at_the_same_moment(cluster: QuickCluster) -> None:
+def test_an_injected_fault_makes_every_call_twice_at_once(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     plugin.on_prepare, plugin.on_unprepare = preparing, unpreparing = Meeting(), Meeting()
     cluster.cluster.node(objects.NODE).faults.call_twice = True
@@ -45,7 +45,7 @@ def test_every_call_comes_twice_at_the_same_moment(cluster: QuickCluster) -> Non
         assert plugin.count(method) >= 2  # More where a slow machine makes the kubelet try again.
 
 
-def test_an_unprepare_comes_before_the_prepare(cluster: QuickCluster) -> None:
+def test_an_injected_fault_makes_an_unprepare_before_the_prepare(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.cluster.node(objects.NODE).faults.unprepare_first = True
     cluster.offer("gpu-0")
@@ -54,7 +54,7 @@ def test_an_unprepare_comes_before_the_prepare(cluster: QuickCluster) -> None:
     assert [call.method for call in plugin.calls] == [UNPREPARE, PREPARE]
 
 
-def test_a_connection_that_breaks_in_the_middle_ends_the_call_and_it_comes_again(cluster: QuickCluster) -> None:
+def test_a_connection_broken_by_a_fault_ends_the_call_and_it_is_retried(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.cluster.node(objects.NODE).faults.drop_calls = 1
 

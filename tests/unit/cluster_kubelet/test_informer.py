@@ -43,7 +43,7 @@ def _follow(api: Registry | ApiClient, inbox: Inbox) -> Informer:
     return informer
 
 
-def test_present_and_coming_objects_are_sent_in_order() -> None:
+def test_existing_and_new_objects_are_sent_in_order() -> None:
     registry, inbox = Registry(), Inbox()
     registry.create(NODE, _node("a"))
     informer = _follow(registry, inbox)
@@ -104,7 +104,7 @@ def test_a_loop_acts_once_for_a_burst_and_only_after_the_first_list() -> None:
     assert sizes[0] == 50
 
 
-def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_loop_continues_after_an_exception(capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[int] = []
     second = threading.Event()
 
@@ -122,7 +122,7 @@ def test_a_loop_goes_on_after_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert "a bug" in capsys.readouterr().err
 
 
-def test_a_loop_says_which_versions_it_has_observed() -> None:
+def test_a_loop_reports_the_versions_it_has_observed() -> None:
     registry, go, observed = Registry(), threading.Event(), threading.Event()
 
     def observe(_change: Change) -> None:

@@ -70,7 +70,7 @@ def test_a_hook_runs_on_the_host_with_the_pod_s_namespace_in_its_state(runtime: 
     assert {line.partition("=")[0] for line in (tmp_path / "env").read_text().split()} <= {"A", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
-def test_a_failing_hook_keeps_the_container_from_starting_and_its_words_are_reported(runtime: Runtime, tmp_path: pathlib.Path) -> None:
+def test_a_failing_hook_stops_the_container_and_its_output_is_reported(runtime: Runtime, tmp_path: pathlib.Path) -> None:
     runtime.run_sandbox(POD)
     with pytest.raises(RuntimeFailureError, match="exit status 3, stdout: , stderr: no route") as refused:
         runtime.start(POD.uid, device(tmp_path, "echo no route >&2; exit 3"))

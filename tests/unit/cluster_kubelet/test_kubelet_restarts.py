@@ -30,7 +30,7 @@ def _restart(cluster: QuickCluster) -> None:
     cluster.until(lambda: cluster.cluster.node(objects.NODE).kubelet.plugins.is_usable(DRIVER), "registration")
 
 
-def test_running_pods_are_left_alone_and_unprepared_at_their_end(cluster: QuickCluster, plugin: Plugin) -> None:
+def test_a_restart_keeps_running_pods_and_unprepares_them_at_their_end(cluster: QuickCluster, plugin: Plugin) -> None:
     started = cluster.view("p").started_at
     _restart(cluster)
     cluster.until(lambda: len(plugin.statuses) == 2, "the second registration")
@@ -45,7 +45,7 @@ def test_the_nodes_slices_are_deleted_at_the_start(cluster: QuickCluster, plugin
     assert cluster.slices() == []
 
 
-def test_a_pod_that_went_while_no_kubelet_watched_is_unprepared(cluster: QuickCluster, plugin: Plugin) -> None:
+def test_a_pod_removed_while_no_kubelet_ran_is_unprepared(cluster: QuickCluster, plugin: Plugin) -> None:
     node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
     cluster.delete("p", force=True)
@@ -55,7 +55,7 @@ def test_a_pod_that_went_while_no_kubelet_watched_is_unprepared(cluster: QuickCl
     cluster.until(lambda: node.runtime.sandboxes() == [], "the end of the sandbox")
 
 
-def test_a_pod_deleted_while_no_kubelet_watched_ends_when_one_does(cluster: QuickCluster, plugin: Plugin) -> None:
+def test_a_pod_deleted_while_no_kubelet_ran_ends_when_one_starts(cluster: QuickCluster, plugin: Plugin) -> None:
     node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()
     cluster.delete("p")
@@ -87,7 +87,7 @@ def test_a_claim_whose_prepare_never_ended_is_unprepared_by_the_next_kubelet(clu
     cluster.until(lambda: plugin.uids(UNPREPARE) == [cluster.uid("c")], "Unprepare")
 
 
-def test_a_sandbox_that_dies_is_made_again_without_a_prepare_in_the_same_kubelet(cluster: QuickCluster, plugin: Plugin) -> None:
+def test_a_dead_sandbox_is_recreated_without_a_second_prepare(cluster: QuickCluster, plugin: Plugin) -> None:
     _kill_sandbox(cluster)
     assert plugin.count(PREPARE) == 1
     assert cluster.view("p").env == {"DEVICE_GPU": "gpu-0"}

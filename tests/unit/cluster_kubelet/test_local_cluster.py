@@ -50,7 +50,7 @@ def test_a_folder_with_too_long_a_path_is_named(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "Node"])
-def test_a_node_name_that_kubernetes_would_not_take_is_refused(folder: pathlib.Path, name: str) -> None:
+def test_an_invalid_node_name_is_refused(folder: pathlib.Path, name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid node name"):
         LocalCluster(folder, nodes=(name,))
 
@@ -77,7 +77,7 @@ def test_a_cluster_that_cannot_start_leaves_nothing_behind(folder: pathlib.Path)
     assert not (folder / "kubeconfig").exists()
 
 
-def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
+def test_a_kubelet_stops_while_a_driver_hangs(folder: pathlib.Path) -> None:
     running = QuickCluster(folder, timing=Timing()).start()
     plugin = running.plugin()
     release, ended = threading.Event(), threading.Event()
@@ -97,7 +97,7 @@ def test_a_kubelet_stops_though_a_driver_hangs(folder: pathlib.Path) -> None:
     running.stop()
 
 
-def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
+def test_events_of_the_cluster_can_be_followed(cluster: QuickCluster) -> None:
     seen: list[ClusterEvent] = []
     follower = threading.Thread(target=lambda: seen.extend(cluster.cluster.events()))
     follower.start()
@@ -110,12 +110,12 @@ def test_what_happens_can_be_followed(cluster: QuickCluster) -> None:
     assert {one.component for one in seen} == {"drakit-cluster", "kubelet"}
 
 
-def test_waiting_in_vain_says_for_what(cluster: QuickCluster) -> None:
+def test_a_wait_in_vain_names_its_condition(cluster: QuickCluster) -> None:
     with pytest.raises(TimeoutError, match=r"timed out after 0\.05 s waiting for the moon"):
         cluster.cluster.wait_for(lambda: None, timeout=0.05, what="the moon")
 
 
-def test_a_cluster_in_the_folder_of_an_earlier_one_unprepares_what_that_one_left(folder: pathlib.Path) -> None:
+def test_a_cluster_unprepares_claims_left_by_an_earlier_one_in_its_folder(folder: pathlib.Path) -> None:
     first = QuickCluster(folder).start()
     plugin = first.plugin()
     first.offer("gpu-0")

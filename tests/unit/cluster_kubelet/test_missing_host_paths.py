@@ -30,9 +30,7 @@ def start(folder: pathlib.Path, edits: dict[str, object]) -> State:
         ({"deviceNodes": [{"path": "/dev/x", "hostPath": "/etc/passwd"}]}, "CreateContainerError", "is not a device node"),
     ],
 )
-def test_a_missing_path_keeps_a_container_from_starting(
-    tmp_path: pathlib.Path, edits: dict[str, object], reason: str, message: str
-) -> None:
+def test_a_missing_host_path_stops_the_container(tmp_path: pathlib.Path, edits: dict[str, object], reason: str, message: str) -> None:
     with pytest.raises(RuntimeFailureError, match=message) as failure:
         start(tmp_path, edits)
     assert failure.value.reason == reason
@@ -47,5 +45,5 @@ def test_a_missing_path_keeps_a_container_from_starting(
         {"deviceNodes": [{"path": "/dev/gone", "type": "c", "major": 195, "minor": 0}, {"path": "/dev/null"}]},
     ],
 )
-def test_a_path_that_the_host_need_not_have_is_no_obstacle(tmp_path: pathlib.Path, edits: dict[str, object]) -> None:
+def test_a_path_that_the_runtime_creates_may_be_missing(tmp_path: pathlib.Path, edits: dict[str, object]) -> None:
     assert start(tmp_path, edits) is State.RUNNING

@@ -18,7 +18,7 @@ from unit.cluster_kubelet.plugin import DRIVER, PREPARE
 from unit.cluster_kubelet.quick_cluster import QUICK, QuickCluster
 
 
-def test_a_plugin_receives_that_it_is_registered(cluster: QuickCluster) -> None:
+def test_a_plugin_is_notified_of_its_registration(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     assert [(status.plugin_registered, status.error) for status in plugin.statuses] == [(True, "")]
     assert cluster.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER)
@@ -44,7 +44,7 @@ def test_a_plugin_that_cannot_be_used_receives_the_reason(cluster: QuickCluster,
     assert not cluster.cluster.node(objects.NODE).kubelet.plugins.is_registered(DRIVER)
 
 
-def test_a_plugin_that_mends_itself_is_registered_at_a_later_attempt(cluster: QuickCluster) -> None:
+def test_a_plugin_that_recovers_is_registered_at_a_later_attempt(cluster: QuickCluster) -> None:
     plugin = cluster.new_plugin()
     plugin.versions = []
     plugin.start()
@@ -53,7 +53,7 @@ def test_a_plugin_that_mends_itself_is_registered_at_a_later_attempt(cluster: Qu
     cluster.until(lambda: plugin.statuses[-1].plugin_registered, "registration")
 
 
-def test_a_plugin_that_fails_to_hear_of_its_success_is_not_registered(cluster: QuickCluster) -> None:
+def test_a_plugin_that_fails_the_notification_is_not_registered(cluster: QuickCluster) -> None:
     plugin = cluster.new_plugin()
     plugin.notify_fails = 2
     plugin.start()
@@ -87,7 +87,7 @@ def test_a_replaced_socket_registers_again_and_a_changed_mode_does_not(cluster: 
     assert len(second.statuses) == 1
 
 
-def test_of_two_instances_the_one_that_registered_last_is_called_while_it_is_there(cluster: QuickCluster) -> None:
+def test_the_last_registered_of_two_instances_is_called(cluster: QuickCluster) -> None:
     first, second = cluster.plugin(), cluster.plugin(instance="-2")
     plugins = cluster.cluster.node(objects.NODE).kubelet.plugins
 
@@ -114,7 +114,7 @@ def test_the_same_endpoint_is_not_registered_twice(cluster: QuickCluster) -> Non
     assert "is already registered" in other.statuses[0].error
 
 
-def test_files_hidden_sockets_and_dead_sockets_disturb_nobody(cluster: QuickCluster) -> None:
+def test_files_hidden_sockets_and_dead_sockets_are_ignored(cluster: QuickCluster) -> None:
     registry = cluster.cluster.node(objects.NODE).folder.registry
     (registry / "readme.txt").write_text("not a socket")
     (registry / ".hidden").mkdir()
@@ -131,7 +131,7 @@ def test_files_hidden_sockets_and_dead_sockets_disturb_nobody(cluster: QuickClus
     assert hidden.statuses == []
 
 
-def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(cluster: QuickCluster) -> None:
+def test_a_pod_created_before_its_driver_starts_with_the_driver(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c"))
@@ -141,7 +141,7 @@ def test_a_pod_that_came_before_its_driver_starts_when_the_driver_comes(cluster:
     assert plugin.count(PREPARE) == 1
 
 
-def test_a_pod_that_nobody_could_serve_leaves_no_trace_and_can_be_deleted(cluster: QuickCluster) -> None:
+def test_a_pod_without_a_driver_leaves_no_trace_and_can_be_deleted(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
     cluster.create(POD, objects.pod("p", claim="c"))
@@ -151,7 +151,7 @@ def test_a_pod_that_nobody_could_serve_leaves_no_trace_and_can_be_deleted(cluste
     cluster.gone(POD, "p")
 
 
-def test_a_second_pod_of_a_prepared_claim_waits_while_the_driver_is_away(cluster: QuickCluster) -> None:
+def test_a_second_pod_of_a_prepared_claim_waits_until_the_driver_runs(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
@@ -182,7 +182,7 @@ class ClosedMeanwhile:
         self.calls.append("end")
 
 
-def test_a_driver_that_registers_while_the_kubelet_stops_is_listened_to_no_more(tmp_path: pathlib.Path) -> None:
+def test_a_driver_that_registers_while_the_kubelet_stops_is_ignored(tmp_path: pathlib.Path) -> None:
     health = ClosedMeanwhile()
     known = plugins.Plugins(QUICK, Faults(), cast("SliceWiper", None), cast("HealthStreams", health))
     health.stop = known.close

@@ -46,7 +46,7 @@ _FAILURES = [
 
 
 @pytest.mark.parametrize("fail,message", _FAILURES)
-def test_a_failed_prepare_is_shown_to_the_pods_owner_and_tried_again(
+def test_a_failed_prepare_is_an_event_of_the_pod_and_is_retried(
     cluster: QuickCluster, fail: Callable[[Prepared, grpc.ServicerContext], None], message: str
 ) -> None:
     plugin = cluster.plugin()
@@ -84,7 +84,7 @@ def test_a_failed_unprepare_keeps_pod_and_device_until_it_works(
     cluster.until(lambda: cluster.devices("c") == [], "deallocation")
 
 
-def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(cluster: QuickCluster) -> None:
+def test_two_threads_can_unprepare_the_claims_of_one_pod_at_once(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
@@ -103,7 +103,7 @@ def test_two_threads_that_take_back_one_pods_claims_at_once_both_end_well(cluste
     assert preparation.pods() == set()
 
 
-def test_a_prepare_that_takes_too_long_is_given_up_and_called_again(cluster: QuickCluster) -> None:
+def test_a_prepare_beyond_its_deadline_is_cancelled_and_retried(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     slow = [True]
 
@@ -189,7 +189,7 @@ def test_a_pod_for_which_the_claim_is_not_reserved_is_not_prepared(cluster: Quic
     assert (plugin.count(PREPARE), plugin.count(UNPREPARE)) == (1, 0)
 
 
-def test_a_driver_that_is_down_delays_the_end_of_pods(cluster: QuickCluster) -> None:
+def test_a_stopped_driver_delays_the_end_of_its_pods(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.offer("gpu-0")
     cluster.create(CLAIM, objects.claim("c"))
@@ -203,7 +203,7 @@ def test_a_driver_that_is_down_delays_the_end_of_pods(cluster: QuickCluster) -> 
     assert plugin.uids(UNPREPARE) == [cluster.uid("c")]
 
 
-def test_a_finished_pod_is_unprepared_before_it_is_called_finished(cluster: QuickCluster) -> None:
+def test_a_pod_is_unprepared_before_its_phase_is_succeeded(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     phases: list[str] = []
     plugin.on_unprepare = lambda _response, _context: phases.append(json_types.text(cluster.find(POD, "p"), "status", "phase"))

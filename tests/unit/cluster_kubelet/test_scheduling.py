@@ -95,7 +95,7 @@ def test_a_matched_attribute_keeps_two_requests_together(cluster: QuickCluster) 
     assert cluster.devices("c") == ["b", "c"]
 
 
-def test_overlapping_partitions_are_not_given_out_together(cluster: QuickCluster) -> None:
+def test_overlapping_partitions_are_not_allocated_together(cluster: QuickCluster) -> None:
     cluster.plugin()
     counters: Json = {"name": "gpu-0", "counters": {"slices": {"value": "4"}}}
     pool: Json = {"name": objects.NODE, "generation": 1, "resourceSliceCount": 2}
@@ -117,7 +117,7 @@ def test_overlapping_partitions_are_not_given_out_together(cluster: QuickCluster
     assert "counter slices of gpu-0: 4 needed, none of 4 left" in message
 
 
-def test_nodes_are_filled_in_order_and_an_allocated_claim_draws_its_pods(pair: QuickCluster) -> None:
+def test_nodes_fill_in_order_and_pods_follow_their_allocated_claim(pair: QuickCluster) -> None:
     for node in ("node-2", "node-1"):
         pair.offer(f"gpu-of-{node}", node=node)
     pair.create(CLAIM, objects.claim("probe"))
@@ -153,7 +153,7 @@ def test_a_pod_goes_only_where_its_node_selector_and_the_nodes_allow(pair: Quick
     pair.phase("b", "Running")
 
 
-def test_a_claim_with_devices_on_another_node_says_where(pair: QuickCluster) -> None:
+def test_a_pod_kept_out_by_its_claims_node_has_a_message_with_that_node(pair: QuickCluster) -> None:
     pair.offer("gpu-0", node="node-2")
     pair.create(CLAIM, objects.claim("c"))
     pair.run(objects.pod("a", claim="c"))
@@ -162,7 +162,7 @@ def test_a_claim_with_devices_on_another_node_says_where(pair: QuickCluster) -> 
     assert "node-1: claim c is allocated on another node" in message
 
 
-def test_what_is_missing_is_named_and_helps_when_it_comes(cluster: QuickCluster) -> None:
+def test_a_pod_names_a_missing_object_and_starts_once_it_exists(cluster: QuickCluster) -> None:
     cluster.plugin()
     cluster.create(POD, objects.pod("p", claim="c"))
     cluster.until(lambda: cluster.scheduling_message("p") == "claim default/c not found", "the first reason")
@@ -187,7 +187,7 @@ def test_a_claim_that_is_being_deleted_takes_no_new_pod(cluster: QuickCluster) -
     cluster.until(lambda: cluster.scheduling_message("q") == "claim default/c not found", "the claim's end")
 
 
-def test_pods_of_another_scheduler_and_gated_ones_are_left_alone(cluster: QuickCluster) -> None:
+def test_gated_pods_and_pods_of_another_scheduler_are_ignored(cluster: QuickCluster) -> None:
     cluster.create(POD, objects.pod("other", schedulerName="another"))
     cluster.create(POD, objects.pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
     cluster.run(objects.pod("mine"))
@@ -209,7 +209,7 @@ def test_a_gate_that_is_off_is_off_for_the_scheduler_too(folder: pathlib.Path) -
         running.stop()
 
 
-def test_every_reason_is_said_the_rarer_ones_in_short(cluster: QuickCluster) -> None:
+def test_every_reason_is_in_the_message_and_rare_ones_are_shortened(cluster: QuickCluster) -> None:
     cluster.plugin()
     small = [objects.nic(f"nic-{size}", f"{size}G") for size in (2, 2, 3, 4, 5, 6)]
     devices = [one | {"name": f"nic-{place}"} for place, one in enumerate(small)]
@@ -223,7 +223,7 @@ def test_every_reason_is_said_the_rarer_ones_in_short(cluster: QuickCluster) -> 
     assert cluster.scheduling_message("p").endswith(rest)
 
 
-def test_what_is_nearest_to_fitting_is_said_before_devices_of_other_classes(cluster: QuickCluster) -> None:
+def test_devices_nearest_to_fitting_come_first_in_the_message(cluster: QuickCluster) -> None:
     cluster.plugin()
     nics = [objects.nic(f"nic-{size}", f"{size}G") for size in (2, 3, 4)]
     tainted = objects.nic("nic-20", "20G") | {"taints": [{"key": "broken", "effect": "NoSchedule"}]}

@@ -60,7 +60,7 @@ def test_a_driver_that_restarts_in_time_keeps_its_slices(cluster: QuickCluster) 
     assert len(plugin.statuses) == 1
 
 
-def test_a_driver_that_is_away_too_long_loses_its_slices_and_no_others(cluster: QuickCluster) -> None:
+def test_a_driver_stopped_longer_than_the_wipe_delay_loses_its_slices_only(cluster: QuickCluster) -> None:
     plugin = cluster.plugin()
     cluster.plugin(name="nic.example.com")
     cluster.offer("gpu-0")
@@ -105,7 +105,7 @@ def test_a_deleted_node_takes_the_slices_that_it_owns_with_it(cluster: QuickClus
     cluster.until(lambda: len(cluster.slices()) == 1, "collection")
 
 
-def test_a_slice_of_a_node_that_is_another_one_now_is_collected(cluster: QuickCluster) -> None:
+def test_a_slice_of_a_recreated_node_is_garbage_collected(cluster: QuickCluster) -> None:
     owned = objects.resource_slice(objects.device("gpu-0"))
     owned["metadata"] = {"name": "old", "ownerReferences": [_owner("of-an-earlier-life")]}
     cluster.create(SLICE, owned)

@@ -114,7 +114,7 @@ class Typed:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_its_models_create_list_read_and_watch_every_kind(connection: Any, name: str) -> None:
+def test_the_typed_client_creates_lists_reads_and_watches_every_kind(connection: Any, name: str) -> None:
     kind = KINDS[name]
     typed = Typed(connection, kind)
     if kind.kind not in MADE:
@@ -137,7 +137,7 @@ def test_its_models_create_list_read_and_watch_every_kind(connection: Any, name:
             watcher.stop()
 
 
-def test_a_node_says_what_this_machine_is(connection: Any) -> None:
+def test_a_node_reports_the_system_of_this_machine(connection: Any) -> None:
     [node] = official.CoreV1Api(connection).list_node().items
     info, system = node.status.node_info, os.uname()
     assert (info.operating_system, info.kernel_version) == ("linux", system.release)

@@ -93,7 +93,7 @@ def test_a_daemon_set_that_waits_for_deletions_replaces_nothing_itself(cluster: 
     cluster.until(lambda: images(cluster) == {"v2"}, "the new pod")
 
 
-def test_a_deployment_keeps_its_number_of_pods_and_they_go_with_it(cluster: QuickCluster) -> None:
+def test_a_deployment_keeps_its_number_of_pods_until_it_is_deleted(cluster: QuickCluster) -> None:
     cluster.create(DEPLOYMENT, workload(replicas=3))
     cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 3, 3, 3), "the status")
     cluster.delete(json_types.text(pods(cluster)[0], "metadata", "name"))
@@ -127,7 +127,7 @@ def test_pods_of_a_deployment_get_devices_by_a_template(cluster: QuickCluster) -
     cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the status")
 
 
-def test_a_pod_that_cannot_be_made_is_an_event_and_is_made_later(cluster: QuickCluster) -> None:
+def test_a_refused_pod_of_a_workload_is_an_event_and_is_retried(cluster: QuickCluster) -> None:
     spec = json_types.mapping(objects.pod("x"), "spec") | {"serviceAccountName": "driver"}
     cluster.create(DAEMON_SET, workload(pod=spec))
     cluster.until(lambda: cluster.events("FailedCreate"), "the event")

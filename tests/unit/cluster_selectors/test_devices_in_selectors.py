@@ -58,11 +58,11 @@ def test_selectors_read_devices_as_kubernetes_does(expression: str) -> None:
         ("A.i / 0 > 0", "division by zero"),
     ],
 )
-def test_what_has_no_verdict_says_why(expression: str, message: str) -> None:
+def test_an_evaluation_error_has_its_reason(expression: str, message: str) -> None:
     assert message in failure(expression)
 
 
-def test_an_attribute_that_cannot_be_read_leaves_the_device_without_verdicts() -> None:
+def test_an_unreadable_attribute_makes_every_selector_of_its_device_fail() -> None:
     device = view_of("d", {"attributes": {"names": {"strings": ["fish"]}}})
     assert failure("true", ALL_OFF, device) == "attribute names: unsupported attribute value"
     assert verdict('device.attributes["d"].names.includes("fish")', ALL_ON, device)
@@ -70,7 +70,7 @@ def test_an_attribute_that_cannot_be_read_leaves_the_device_without_verdicts() -
     assert failure("true", ALL_OFF, broken).startswith("attribute v: parse semantic version")
 
 
-def test_lists_are_loops_only_behind_their_gate() -> None:
+def test_list_attributes_need_their_gate() -> None:
     with pytest.raises(CompileError, match="cannot be range of a comprehension"):
         compiled('A.s.exists(x, x == "f")')
     assert failure('A.s.exists(x, x == "f")', ALL_ON) == "got 'types.String', expected iterable type"
@@ -103,7 +103,7 @@ def test_the_scheduler_asks_through_its_port() -> None:
             port.matches(expression, FISH)
 
 
-def test_failures_to_compile_are_remembered() -> None:
+def test_compile_errors_are_cached() -> None:
     selectors = Selectors()
     texts = []
     for _ in range(2):
@@ -123,7 +123,7 @@ def test_caches_stay_bounded() -> None:
     assert len(selectors._compiled) == 50
 
 
-def test_many_threads_get_the_verdicts_of_one() -> None:
+def test_many_threads_get_the_results_of_one() -> None:
     selectors = Selectors(ALL_ON)
     devices = [view_of("d", {"attributes": {"n": {"int": number}}}) for number in range(20)]
     expression = '[0, 1, 2].exists(x, cel.bind(y, x + device.attributes["d"].n, y % 7 == 0))'
@@ -144,6 +144,6 @@ def test_many_threads_get_the_verdicts_of_one() -> None:
     assert not wrong
 
 
-def test_errors_are_of_the_selectors_port() -> None:
+def test_errors_are_those_of_the_selector_port() -> None:
     assert issubclass(CompileError, devices.SelectorError)
     assert issubclass(RunError, devices.SelectorError)

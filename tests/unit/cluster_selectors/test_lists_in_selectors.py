@@ -42,7 +42,7 @@ def verdict(expression: str, **attributes: Object) -> bool:
         ('A.a == ["fish", "bird"]', {"strings": ["fish", "bird"]}, True),
     ],
 )
-def test_lists_are_asked_like_lists_and_scalars_may_be_asked_what_they_include(expression: str, attribute: Object, *, wanted: bool) -> None:
+def test_lists_have_list_functions_and_scalars_have_includes(expression: str, attribute: Object, *, wanted: bool) -> None:
     assert verdict(expression.replace("A.a", 'device.attributes["dra.example.com"].a'), a=attribute) is wanted
 
 
@@ -57,12 +57,12 @@ def test_lists_are_asked_like_lists_and_scalars_may_be_asked_what_they_include(e
         ('A.a.includes("v49")', {"strings": [f"v{number}" for number in range(49)]}),
     ],
 )
-def test_what_only_lists_or_only_truths_can_be_asked_fails_when_it_runs(expression: str, attribute: Object) -> None:
+def test_a_function_of_another_type_fails_at_evaluation(expression: str, attribute: Object) -> None:
     with pytest.raises(RunError):
         verdict(expression, a=attribute)
 
 
-def test_what_an_attribute_includes_costs_the_longest_list() -> None:
+def test_includes_costs_as_much_as_the_longest_list() -> None:
     for expression, cost in {"true": 0, "1": 0, '"fish"': 0, 'semver("1.0.0")': 1}.items():
         assert compiled(f"A.a.includes({expression})", ALL_ON).max_cost == INCLUDES + cost
 

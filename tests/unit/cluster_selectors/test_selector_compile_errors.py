@@ -45,7 +45,7 @@ from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, compiled, verdict
         ("[1, 2, 3].existsOne(x, x > 2)", "undeclared reference to"),
     ],
 )
-def test_the_reason_is_given(expression: str, message: str) -> None:
+def test_a_compile_error_has_its_reason(expression: str, message: str) -> None:
     for gates in (ALL_OFF, ALL_ON):
         with pytest.raises(CompileError) as caught:
             compiled(expression, gates)
@@ -53,7 +53,7 @@ def test_the_reason_is_given(expression: str, message: str) -> None:
         assert message.replace("ATTRIBUTE", attribute) in str(caught.value)
 
 
-def test_an_error_shows_its_place() -> None:
+def test_a_compile_error_has_its_position() -> None:
     with pytest.raises(CompileError) as caught:
         compiled("true &&\n  nope")
     assert str(caught.value).splitlines() == [
@@ -84,7 +84,7 @@ def test_long_chains_of_logic_are_not_nesting() -> None:
     assert verdict(" || ".join(["false"] * 1000 + ["true"]))
 
 
-def test_long_chains_of_arithmetic_are() -> None:
+def test_long_chains_of_arithmetic_count_as_nesting() -> None:
     assert verdict("+".join(["1"] * 200) + " == 200")
     with pytest.raises(CompileError, match="recursion limit exceeded"):
         compiled("+".join(["1"] * 300) + " == 300")

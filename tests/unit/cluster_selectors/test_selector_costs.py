@@ -45,7 +45,7 @@ LIST_ESTIMATES = {
 
 @pytest.mark.parametrize("expression, cost", ESTIMATES.items())
 @pytest.mark.parametrize("gates", [ALL_OFF, ALL_ON])
-def test_the_worst_case_is_kubernetes_own(expression: str, cost: int, gates: Gates) -> None:
+def test_the_estimated_cost_is_that_of_kubernetes(expression: str, cost: int, gates: Gates) -> None:
     assert compiled(expression, gates, EnvType.STORED).max_cost == cost
 
 
@@ -59,19 +59,19 @@ def test_too_expensive_expressions_compile_but_are_known_to_be() -> None:
 
 
 @pytest.mark.parametrize("inner", ["int('1'.find('[0-9]*')) < 100", "1 / 0 > 0 || true"])
-def test_the_budget_ends_an_evaluation_and_nothing_absorbs_that(inner: str) -> None:
+def test_an_exceeded_budget_ends_the_evaluation_in_any_expression(inner: str) -> None:
     expression = f"{TEN}.all(x, " * 7 + inner + ")" * 7 + " || true"
     with pytest.raises(RunError, match="actual cost limit exceeded"):
         verdict(expression)
 
 
-def test_a_budget_of_ones_own_is_kept() -> None:
+def test_a_given_budget_is_enforced() -> None:
     with pytest.raises(RunError, match="actual cost limit exceeded"):
         Selectors(cost_limit=3).matches('device.driver == "dra.example.com"', FISH)
     assert Selectors(cost_limit=4).matches('device.driver == "dra.example.com"', FISH)
 
 
-def test_a_range_that_nobody_can_pay_for_is_not_made() -> None:
+def test_a_range_beyond_the_budget_is_not_created() -> None:
     with pytest.raises(RunError, match="actual cost limit exceeded"):
         verdict("lists.range(9000000000000000000).size() > 0")
 

@@ -62,7 +62,7 @@ url('https://a.b:80/').getHost() == 'a.b:80' && url('/p q').getEscapedPath() == 
 
 
 @pytest.mark.parametrize("expression", TRUE.strip().splitlines())
-def test_true_is_what_kubernetes_finds_true(expression: str) -> None:
+def test_functions_return_what_kubernetes_returns(expression: str) -> None:
     assert verdict(expression)
 
 
@@ -82,5 +82,5 @@ def test_true_is_what_kubernetes_finds_true(expression: str) -> None:
         ("[1, 1].transformMapEntry(i, v, {v: i}).size() == 1", "already exists"),
     ],
 )
-def test_errors_name_what_is_wrong(expression: str, message: str) -> None:
+def test_errors_of_functions_name_the_wrong_argument(expression: str, message: str) -> None:
     assert message in failure(expression)

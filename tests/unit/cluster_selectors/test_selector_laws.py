@@ -48,7 +48,7 @@ amounts = st.builds(
 
 
 @given(amounts, amounts)
-def test_adding_and_taking_away_a_quantity_gives_the_first_one_back(first: str, second: str) -> None:
+def test_subtracting_an_added_quantity_gives_the_original(first: str, second: str) -> None:
     one, two = quantities.parse(first), quantities.parse(second)
     assert one.plus(two).plus(two, -1) == one
     assert one.plus(two) == two.plus(one)
@@ -70,7 +70,7 @@ def ours(expression: str) -> bool | str:
 
 
 @given(values, values)
-def test_optional_values_keep_their_laws(value: str, other: str) -> None:
+def test_optional_values_obey_their_laws(value: str, other: str) -> None:
     for law in (
         f"optional.of({value}).value() == {value}",
         f"optional.of({value}).hasValue() && !optional.none().hasValue()",

@@ -43,7 +43,7 @@ def name(number: int) -> str:
     return f"{SMALL}-{number:04}"
 
 
-def test_a_small_partition_gives_a_whole_gpu_free() -> None:
+def test_moving_a_small_partition_frees_a_whole_gpu() -> None:
     claims = [held(f"c{gpu}", "mig=1g.5gb", name(0), f"gpu-{gpu}-mig-1g5gb-19-6") for gpu in (0, 1)]
     plan = planned({SMALL: 1}, claims, "gpu=1")
     assert plan.exact
@@ -59,7 +59,7 @@ def test_nothing_moves_where_everything_fits() -> None:
     assert (plan.found, plan.exact, plan.moves) == (True, True, [])
 
 
-def test_a_plan_that_cannot_be_is_proven_not_to_be() -> None:
+def test_an_impossible_plan_is_proven_impossible() -> None:
     claims = [held(f"c{gpu}", "gpu=1", name(0), f"gpu-{gpu}") for gpu in (0, 1)]
     plan = planned({SMALL: 1}, claims, "mig=1g.5gb")
     assert (plan.found, plan.exact) == (False, True)

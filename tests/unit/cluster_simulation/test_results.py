@@ -65,7 +65,7 @@ def test_fragmentation_is_the_free_share_that_the_next_pods_cannot_use() -> None
     assert gpus.fragmented[-1] == pytest.approx(free / 2 / 2, abs=0.01)
 
 
-def test_refused_tasks_say_what_stands_in_the_way() -> None:
+def test_refused_tasks_name_their_obstacle() -> None:
     found = run(task("a", "mig=9g.90gb", 0), task("b", "gpu=2", 0), task("c", "gpu=2", 1), policy="first-fit")
     assert [(one.template, one.tasks, one.possible) for one in found.refused] == [("mig=9g.90gb", 1, False), ("gpu=2", 1, True)]
     assert "not selected by the request" in found.refused[0].reason
@@ -104,7 +104,7 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
     assert "Tasks that never started" in text
 
 
-def test_the_page_says_that_nobody_waited_instead_of_drawing_nothing() -> None:
+def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot() -> None:
     fleet = fleets.fleet_of({MACHINE: 1})
     text = html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
     assert "Every task that started, started at once." in text

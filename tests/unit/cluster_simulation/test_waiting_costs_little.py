@@ -33,17 +33,17 @@ def asked_with(waiting: int, wanted: Object, pods: int) -> int:
     return nodes.asked
 
 
-def test_single_pods_that_wait_are_asked_for_no_more_than_those_that_start() -> None:
+def test_waiting_pods_cost_no_more_allocations_than_starting_ones() -> None:
     wanted: Object = {"devices": {"requests": [{"name": "r", "exactly": _gpus(2)}]}}
     assert asked_with(500, wanted, pods=1) == asked_with(1, wanted, pods=1) == 21
 
 
-def test_gangs_without_room_for_all_pods_are_not_begun() -> None:
+def test_a_gang_without_room_for_all_pods_is_not_tried() -> None:
     wanted: Object = {"devices": {"requests": [{"name": "r", "exactly": _gpus(1)}]}}
     assert asked_with(500, wanted, pods=2) == 21
 
 
-def test_gangs_with_alternatives_are_not_begun_either() -> None:
+def test_a_gang_with_alternatives_and_no_room_is_not_tried() -> None:
     wanted: Object = {"devices": {"requests": [{"name": "r", "firstAvailable": [{"name": "a", **_gpus(2)}, {"name": "b", **_gpus(1)}]}]}}
     assert asked_with(500, wanted, pods=2) == 21
 

@@ -58,7 +58,7 @@ def test_a_wrong_type_is_named_with_its_field_and_the_fix(kind: Callable[..., ob
     assert str(refused.value).startswith(message)
 
 
-def test_metadata_that_is_no_attribute_is_named() -> None:
+def test_invalid_metadata_attributes_are_named() -> None:
     half: Any = 0.5
     with pytest.raises(drakit.InventoryError, match=r"^Prepared\.metadata\[b\]: 0\.5 is not text, a whole number"):
         drakit.Prepared(metadata={"a": 5, "b": half})
@@ -70,7 +70,7 @@ class Word(str):
     __slots__ = ()
 
 
-def test_texts_of_other_classes_and_other_iterables_are_taken() -> None:
+def test_subclasses_of_str_and_any_iterable_are_accepted() -> None:
     mounts = (drakit.Mount(host_path=Word("/a"), container_path="/b", options=["ro"]) for _ in range(2))  # type: ignore[arg-type] # A list.
     made = drakit.Edits(env=collections.ChainMap({"A": Word("1")}), mounts=mounts)  # type: ignore[arg-type] # A generator.
     assert made == drakit.Edits(env={"A": "1"}, mounts=[drakit.Mount(host_path="/a", container_path="/b", options=("ro",))] * 2)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ class Planning(author.FakeDriver):
         return {"identity": grant.device.name, "slots": [{"at": A_PATH}]}
 
 
-def test_an_intent_that_cannot_be_remembered_is_named_by_its_keys_and_leaves_nothing() -> None:
+def test_an_intent_that_json_cannot_express_is_named_by_its_keys() -> None:
     hardware = author.Hardware()
     with testing.Node(lambda: Planning(hardware)) as node:
         answer = node.try_prepare(node.claim("chip-0"))
@@ -200,7 +200,7 @@ VALUES: tuple[object, ...] = (1, "a", [[1]], {"a": {}})
 
 
 @pytest.mark.parametrize("annotation", UNDECODABLE, ids=str)
-def test_what_is_refused_at_opening_is_what_decoding_would_refuse(annotation: object) -> None:
+def test_configuration_types_are_refused_at_start_exactly_as_in_decoding(annotation: object) -> None:
     def refused(value: object) -> bool:
         try:
             config.decode(records.freeze_record({"field": value}), (annotated(annotation),))

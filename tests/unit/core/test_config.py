@@ -83,7 +83,9 @@ def test_nothing_configured_gives_the_drivers_default() -> None:
         ([entry(CLAIM, 2, kind="MigConfig")], 0, None),
     ],
 )
-def test_the_last_that_applies_wins_whole(configs: list[claims.OpaqueConfig], level: int, source: claims.ConfigSource | None) -> None:
+def test_the_last_applicable_configuration_wins_as_a_whole(
+    configs: list[claims.OpaqueConfig], level: int, source: claims.ConfigSource | None
+) -> None:
     chosen = choose(*configs)
     assert (chosen.config, chosen.source) == (GpuConfig(level), source)
     assert (chosen.parameters is None) == (source is None)
@@ -114,7 +116,7 @@ def test_a_configuration_that_names_the_request_must_fit(requests: tuple[str, ..
 @pytest.mark.parametrize(
     "source, whose", [(CLASS, "config of the DeviceClass, which its admin must change"), (CLAIM, "config of the claim, for gpu")]
 )
-def test_an_error_says_whose_configuration_it_is(source: claims.ConfigSource, whose: str) -> None:
+def test_an_error_names_the_source_of_the_configuration(source: claims.ConfigSource, whose: str) -> None:
     with pytest.raises(errors.ConfigError) as caught:
         choose(entry(source, "high", "gpu"))
     assert caught.value.field == "parameters.level"
@@ -126,5 +128,5 @@ def test_a_mistake_is_reported_even_where_a_stronger_configuration_hides_it() ->
         choose(entry(CLASS, "high"), entry(CLAIM, 1))
 
 
-def test_a_mistake_for_another_request_is_not_this_grants_business() -> None:
+def test_an_error_in_another_requests_configuration_does_not_fail_a_grant() -> None:
     assert choose(entry(CLAIM, "high", "other")).config == GpuConfig()

@@ -80,7 +80,7 @@ def contract() -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_the_contract_is_as_it_was_written_down() -> None:
+def test_the_public_contract_is_the_golden_file() -> None:
     current = contract()
     if os.environ.get("UPDATE_GOLDEN"):
         GOLDEN.write_text(current)

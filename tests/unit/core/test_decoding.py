@@ -105,7 +105,7 @@ def test_every_kind_of_field_is_decoded() -> None:
     assert isinstance(decoded.ratio, float)
 
 
-def test_what_is_left_out_takes_its_default() -> None:
+def test_an_omitted_field_takes_its_default() -> None:
     assert config.decode({"name": "a"}, (Everything,)) == Everything(name=Name("a"))
 
 

@@ -35,7 +35,7 @@ def test_a_step_follows_from_holder_and_time_alone(
     assert leader_election.decide(seen(found), me, moment) is step
 
 
-def test_any_renewal_starts_the_wait_anew_and_no_renewal_does_not() -> None:
+def test_every_renewal_restarts_the_wait() -> None:
     first = seen(HELD)
     assert first.again(HELD, 110.0) is first
     renewed = first.again(dataclasses.replace(HELD, version="8"), 110.0)
@@ -52,7 +52,7 @@ def test_clocks_of_two_machines_are_never_compared() -> None:
     )
 
 
-def test_what_is_written_says_since_when_and_how_often_it_changed_hands() -> None:
+def test_a_written_lease_has_acquire_time_and_transitions() -> None:
     later = NOON + datetime.timedelta(seconds=2)
     made = leader_election.following(leader_election.Step.CREATE, seen(None), "b", TERMS, later)
     assert (made.holder, made.acquired, made.transitions, made.version) == ("b", later, 0, "")

@@ -56,13 +56,13 @@ def test_other_versions_are_refused(text: str) -> None:
     "text, version",
     [("580.95.05", "580.95.5"), ("12.4", "12.4.0"), ("13", "13.0.0"), ("v1.2.3", "1.2.3"), ("N/A", None), ("1.2.3.4", None)],
 )
-def test_what_hardware_reports_becomes_a_version_or_nothing(text: str, version: str | None) -> None:
+def test_a_hardware_version_becomes_a_semantic_version_or_none(text: str, version: str | None) -> None:
     made = device.Version.lenient(text)
     assert (None if made is None else made.text) == version
 
 
 @pytest.mark.parametrize("value", ["x" * 64, 2**63 - 1, -(2**63), True, device.Version("1.2.3"), ("a", "b"), (1,), (True, False)])
-def test_a_value_of_the_api_is_taken_as_it_is(value: device.AttributeValue) -> None:
+def test_a_value_of_an_api_type_is_accepted_unchanged(value: device.AttributeValue) -> None:
     assert device.check_attribute(value, "f") is value
 
 
@@ -80,5 +80,5 @@ def test_text_is_cut_between_characters() -> None:
 
 
 @pytest.mark.parametrize("suffix", [None, "fast", "node-1"])
-def test_the_suffix_of_a_pool_is_what_the_pool_was_named_with(suffix: str | None) -> None:
+def test_the_suffix_of_a_pool_is_read_back_from_its_name(suffix: str | None) -> None:
     assert names.suffix_of(names.pool_of_node("node-1", suffix), "node-1") == suffix

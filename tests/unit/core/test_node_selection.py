@@ -19,12 +19,12 @@ SELECTOR = node_selection.NodeSelector(
 
 
 @pytest.mark.parametrize("place", [node_selection.OneNode(name="node-1"), SELECTOR, node_selection.AllNodes(), None])
-def test_what_a_device_says_is_read_back_the_same(place: node_selection.DeviceNodes | None) -> None:
+def test_the_node_selection_of_a_device_is_read_back_equal(place: node_selection.DeviceNodes | None) -> None:
     assert node_selection.of_device(node_selection.to_record(place)) == place
 
 
 @pytest.mark.parametrize("place", [node_selection.PerDevice(), SELECTOR, node_selection.AllNodes(), None])
-def test_what_a_pool_says_is_read_back_the_same(place: node_selection.PoolNodes | None) -> None:
+def test_the_node_selection_of_a_pool_is_read_back_equal(place: node_selection.PoolNodes | None) -> None:
     assert node_selection.of_pool(node_selection.to_record(place)) == place
 
 
@@ -55,6 +55,6 @@ def test_hosts_are_written_as_the_text_writes_them() -> None:
         ({"nodeName": "Not A Node"}, "is not a node name"),
     ],
 )
-def test_what_no_server_takes_is_refused(stored: Mapping[str, object], message: str) -> None:
+def test_a_node_selection_that_the_server_refuses_is_refused(stored: Mapping[str, object], message: str) -> None:
     with pytest.raises(errors.InventoryError, match=message):
         node_selection.of_device(stored)

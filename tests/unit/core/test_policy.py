@@ -140,7 +140,7 @@ LIST: Any = []
         ({"policy": a_range_of(min=1, step=HALF)}, "requestPolicy.validRange.step"),
     ],
 )
-def test_what_is_no_amount_is_refused_by_the_device_that_has_it(given: dict[str, Any], field: str) -> None:
+def test_a_value_that_is_not_an_amount_is_refused_with_its_device(given: dict[str, Any], field: str) -> None:
     with pytest.raises(
         errors.InventoryError, match=r"is not an amount; write a whole number, text such as '40Gi', or a Quantity"
     ) as caught:
@@ -149,7 +149,7 @@ def test_what_is_no_amount_is_refused_by_the_device_that_has_it(given: dict[str,
 
 
 @pytest.mark.parametrize("text", ["5Q", "", "1 G"])
-def test_text_that_is_no_quantity_is_refused_by_the_device_that_has_it(text: str) -> None:
+def test_text_that_is_not_a_quantity_is_refused_with_its_device(text: str) -> None:
     for given, field in (({"value": text}, "value"), ({"policy": capacities.RequestPolicy(default=text)}, "requestPolicy.default")):
         with pytest.raises(errors.InventoryError, match=r"is not a quantity|has an unknown suffix") as caught:
             checked(**given)

@@ -15,12 +15,12 @@ def inventory_of(**pools: str | None) -> inventory.Inventory:
 
 
 @pytest.mark.parametrize("pool", ["", "Fast", "a/b", "a.b", "-a", "x" * 64])
-def test_what_is_no_dns_label_is_no_pool(pool: str) -> None:
+def test_a_pool_name_that_is_not_a_dns_label_is_refused(pool: str) -> None:
     with pytest.raises(errors.InventoryError, match=r"^devices\[a\]\.pool: .* is not a DNS label"):
         device.Device(name="a", pool=pool)
 
 
-def test_the_pool_of_probe_slices_is_not_the_authors() -> None:
+def test_the_reserved_name_of_probe_slices_is_refused_as_pool() -> None:
     with pytest.raises(
         errors.InventoryError, match=r"^devices\[a\]\.pool: 'probe' is reserved for the slices that test which fields the API server"
     ):
@@ -41,7 +41,7 @@ def test_devices_of_two_pools_that_draw_from_one_counter_set_are_refused() -> No
         inventory.Inventory(devices=devices, counter_sets=(CARD,))
 
 
-def test_without_a_pool_all_is_in_the_nodes_own_one_unchanged() -> None:
+def test_devices_without_a_pool_are_in_the_pool_of_the_node() -> None:
     offered = inventory_of(a=None, b=None)
     assert inventory.by_pool(offered, "node-1") == {"node-1": offered}
     assert inventory.by_pool(inventory.Inventory(), "node-1") == {"node-1": inventory.Inventory()}
@@ -74,7 +74,7 @@ def test_a_device_of_a_cluster_pool_names_no_pool() -> None:
         inventory.ClusterPool(name="rack", reach=node_selection.AllNodes(), inventory=inventory_of(a="fast"))
 
 
-def test_a_slice_says_the_pool_once_and_its_devices_do_not() -> None:
+def test_a_slice_names_the_pool_once_and_its_devices_do_not() -> None:
     (name, part), *_ = inventory.by_pool(inventory_of(a="fast"), "node-1").items()
     pool = resource_slice.Pool(name=name, generation=1, count=1)
     spec = resource_slice.SliceSpec(driver="d.example.com", node="node-1", pool=pool, page=resource_slice.Page(devices=part.devices))

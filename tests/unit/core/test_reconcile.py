@@ -83,7 +83,7 @@ def test_a_new_page_rewrites_all_in_the_next_generation() -> None:
     assert [(one.index, one.spec.pool.generation) for one in changes.creates] == [(1, 4)]
 
 
-def test_a_page_less_deletes_its_slice_and_corrects_the_count() -> None:
+def test_a_removed_page_deletes_its_slice_and_updates_the_count() -> None:
     last = stored(1, page("b"), count=2)
     changes = plan([page("a")], stored(0, page("a"), count=2), last)
     assert changes.deletes == (last,)
@@ -101,7 +101,7 @@ def test_older_generations_foreign_names_and_duplicates_are_deleted() -> None:
     assert not changes.creates
 
 
-def test_a_foreign_slice_of_a_higher_generation_makes_all_anew() -> None:
+def test_a_foreign_slice_of_a_higher_generation_causes_a_full_rewrite() -> None:
     foreign = dataclasses.replace(stored(0, page("x"), generation=9), name="someone-else")
     changes = plan([page("a")], stored(0, page("a")), foreign)
     assert len(changes.deletes) == 2
@@ -109,7 +109,7 @@ def test_a_foreign_slice_of_a_higher_generation_makes_all_anew() -> None:
 
 
 @pytest.mark.parametrize("who", [{"driver": "nic.example.com"}, {"node": "node2"}, {"pool": "other"}])
-def test_slices_of_others_are_left_alone(who: dict[str, Any]) -> None:
+def test_slices_of_other_drivers_are_not_changed(who: dict[str, Any]) -> None:
     changes = plan([page("a")], stored(0, page("a")), stored(1, page("z"), generation=5, **who))
     assert not changes
 
@@ -213,7 +213,7 @@ NO_LIST = {name: value for name, value in RICH.attributes.items() if name != "li
         (Page(), ("unknown",)),
     ],
 )
-def test_what_did_not_come_back_names_its_feature(back: Page, lost: tuple[str, ...]) -> None:
+def test_a_dropped_field_is_mapped_to_its_feature(back: Page, lost: tuple[str, ...]) -> None:
     assert reconcile.dropped(SENT, back) == lost
 
 

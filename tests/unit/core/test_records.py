@@ -22,7 +22,7 @@ def test_a_frozen_record_cannot_change() -> None:
 
 
 @pytest.mark.parametrize("value", [{1: "a"}, {"a": {1, 2}}, {"a": b"bytes"}, {"a": object()}])
-def test_what_json_cannot_express_is_refused(value: dict[str, object]) -> None:
+def test_a_value_that_json_cannot_express_is_refused(value: dict[str, object]) -> None:
     with pytest.raises(TypeError, match="can be stored"):
         records.freeze_record(value)
 
@@ -36,13 +36,13 @@ def test_what_json_cannot_express_is_refused(value: dict[str, object]) -> None:
         ({b"a": "x"}, "[b'a'] is a key of type bytes; only"),
     ],
 )
-def test_what_is_refused_is_named_by_the_keys_that_lead_to_it(value: dict[str, object], message: str) -> None:
+def test_a_refused_value_is_named_by_its_path_of_keys(value: dict[str, object], message: str) -> None:
     with pytest.raises(TypeError) as refused:
         records.freeze_record(value)
     assert str(refused.value).startswith(message)
 
 
-def test_what_holds_itself_is_refused_in_one_line() -> None:
+def test_a_recursive_value_is_refused_in_one_line() -> None:
     value: dict[str, object] = {}
     value["again"] = [value]
     with pytest.raises(TypeError, match=r"^\.again\[0\]\.again.*\.\.\. is nested deeper than 64 and cannot be stored$") as refused:
@@ -50,7 +50,7 @@ def test_what_holds_itself_is_refused_in_one_line() -> None:
     assert len(str(refused.value)) < 200
 
 
-def test_depth_is_counted_as_before_also_in_lists() -> None:
+def test_depth_is_counted_in_lists_as_in_objects() -> None:
     def nested(depth: int) -> object:
         value: object = "x"
         for _ in range(depth):

@@ -69,14 +69,14 @@ RICH: dict[str, Any] = {
 }
 
 
-def test_what_was_written_is_read_back_equal() -> None:
+def test_a_written_value_is_read_back_equal() -> None:
     whole = KUBERNETES.decode(Whole, RICH)
     assert (whole.uid, whole.place, whole.parts[0].kind, whole.parts[0].share) == ("u", Place(node="n"), Kind.BIG, quantity.ZERO)
     assert KUBERNETES.encode(whole) == RICH
 
 
 @pytest.mark.parametrize("written", [None, 7, [], {}, {"name": 1}, {"name": "a", "more": 1}])
-def test_what_is_no_such_value_is_none_where_that_is_an_answer(written: object) -> None:
+def test_a_wrong_type_is_none_where_none_is_allowed(written: object) -> None:
     assert STRICT.decode_or_none(Part, written) is None
     assert STRICT.decode_or_none(Part, {"name": "a"}) == Part(name="a")
 

@@ -57,7 +57,7 @@ def drakit_lines() -> list[tuple[str, list[str]]]:
 
 def sections() -> dict[str, str]:
     """The sections of the page of commands, by command; groups of commands have none of their own."""
-    parts = re.split(r"^## (drakit [a-z -]+)$", CLI.read_text("utf-8"), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^## (drakit [a-z -]+)$", markdown.read(CLI), flags=re.MULTILINE)[1:]
     return {name: text for name, text in zip(parts[::2], parts[1::2], strict=True) if USAGE in text}
 
 
@@ -97,7 +97,7 @@ def test_every_make_target_exists(page: pathlib.Path) -> None:
     makefile = (markdown.ROOT / "Makefile").read_text("utf-8")
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
     result = {target for line in markdown.command_lines(page) for call in invocations(line, "make") for target in call if "=" not in target}
-    result |= set(_MAKE.findall(page.read_text("utf-8")))
+    result |= set(_MAKE.findall(markdown.read(page)))
     assert result <= targets
 
 
@@ -110,7 +110,7 @@ def test_ci_finds_the_test_command_and_it_is_the_one_shown() -> None:
 
 def test_a_deleted_kustomization_may_take_its_objects_with_its_namespace() -> None:
     """kubectl deletes the namespace first, and fails for each object that went with it."""
-    texts = (page.read_text("utf-8") for page in (*markdown.files(), markdown.ROOT / "examples" / "hello" / "README.md"))
+    texts = (markdown.read(page) for page in (*markdown.files(), markdown.ROOT / "examples" / "hello" / "README.md"))
     shown = [command for text in texts for command in re.findall(r"^.*kubectl delete -k (\S+.*)$", text, re.MULTILINE)]
     assert len(shown) > 3
     assert [command for command in shown if "--ignore-not-found" not in command] == []

@@ -19,14 +19,14 @@ _FAMILIES = ("driver/drakit_gpu", "driver/drakit_nic", "driver/drakit_tools", "e
 # A page may name a file from the folder of the family or the part that it is about.
 _PARTS = ("driver", *_PACKAGES, *_FAMILIES, "cluster/drakit_cluster/scheduling")
 # What a page says of the past, and placeholders.
-_EXEMPT = {"drakit.cluster", "driver/drakit/cli/commands/NAME.py"}
+_EXEMPT = {"drakit.cluster", "driver/drakit/cli/commands/NAME.py", "driver/drakit_tools/commands/NAME.py"}
 PAGES = [*markdown.files(), markdown.ROOT / "cluster" / "README.md"]
 
 
 @functools.cache
 def other_names() -> frozenset[str]:
     """Dotted names that look like modules: settings, and methods of ``testing.Node``, which the pages call ``node``."""
-    settings = markdown.table_names((markdown.ROOT / "docs" / "reference" / "settings.md").read_text("utf-8"))
+    settings = markdown.table_names(markdown.read(markdown.REFERENCE / "settings.md"))
     return frozenset(settings | {f"node.{name}" for name in dir(testing.Node)})
 
 

@@ -8,7 +8,7 @@ from drakit.cli import options
 from drakit.inputs import documents
 from drakit_nic import options as nic_options
 from drakit_nic import settings as nic_settings
-from unit.docs import markdown, test_reference_is_current
+from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "settings.md"
 FILE = PAGE.with_suffix(".yaml")
@@ -16,7 +16,7 @@ FILE = PAGE.with_suffix(".yaml")
 
 def lines() -> list[tuple[str, str]]:
     """The variables on the page, each with the flag beside or below it."""
-    return re.findall(r"^(DRAKIT_\w+=.*?)\s+# (--.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return re.findall(r"^(DRAKIT_\w+=.*?)\s+# (--.*)$", markdown.read(PAGE), re.MULTILINE)
 
 
 def dotted(read: settings.Settings) -> dict[str, object]:
@@ -42,7 +42,7 @@ def test_every_variable_of_the_page_has_the_value_of_the_file() -> None:
 
 
 def test_every_flag_of_the_page_has_the_value_of_the_file() -> None:
-    wanted, owned = dotted(settings.load({}, file=FILE, environ={})), test_reference_is_current.generator().own_options()
+    wanted, owned = dotted(settings.load({}, file=FILE, environ={})), markdown.generator().own_options()
     flags = [shlex.split(flag) for _, flag in lines()]
     given = [word for option, word in flags if option == "--set"]
     read, keys = dotted(options.read(assignments=given)), {word.partition("=")[0] for word in given}

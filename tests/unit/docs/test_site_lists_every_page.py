@@ -1,13 +1,13 @@
 """The navigation of the documentation site names every page once, and no page that there is not."""
 
 import fnmatch
-import pathlib
 from collections.abc import Iterator
 
 import yaml
 
-ROOT = pathlib.Path(__file__).parents[3]
-CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+from unit.docs import markdown
+
+CONFIG = yaml.safe_load((markdown.ROOT / "mkdocs.yml").read_text("utf-8"))
 
 
 def listed(entries: object) -> Iterator[str]:
@@ -24,6 +24,7 @@ def listed(entries: object) -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     left_out = CONFIG["not_in_nav"].split()
-    pages = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    docs = markdown.ROOT / "docs"
+    pages = [path.relative_to(docs).as_posix() for path in markdown.files() if path.is_relative_to(docs)]
     wanted = [page for page in pages if not any(fnmatch.fnmatch(page, pattern) for pattern in left_out)]
     assert sorted(listed(CONFIG["nav"])) == sorted(wanted)

@@ -4,6 +4,8 @@ import os
 import pathlib
 import re
 import shutil
+import tomllib
+from typing import Any
 
 import pytest
 import yaml
@@ -12,6 +14,8 @@ from drakit_tools.commands import new
 from fakes import forked_cli, manifests, wheels
 
 EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/pyproject.toml"))
+FAMILY = manifests.ROOT / "examples" / "tpu"
+"""The example that has no command of its own: ``drakit run`` serves it."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,11 +34,19 @@ def check(clean: wheels.CleanEnvironment, project: pathlib.Path, mypy_cache: pat
     assert "testing.check_driver(" in "".join(file.read_text() for file in (project / "tests").glob("*.py"))
     tested = clean.run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert "skipped" not in tested
-    assert f"{package.name.replace('_', '-')}" in {file.name for file in clean.python.parent.iterdir()}, "its command"
+    assert command_of(project) in {file.name for file in clean.python.parent.iterdir()}
+
+
+def command_of(project: pathlib.Path) -> str:
+    """Return the command that runs a project's driver."""
+    settings: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    (command,) = settings.get("scripts", {"drakit": ""})
+    assert command == "drakit" if project.name == FAMILY.name else command == settings["name"]
+    return str(command)
 
 
 def test_there_are_examples() -> None:
-    assert [path.name for path in EXAMPLES] == list(manifests.EXAMPLES)
+    assert [path.name for path in EXAMPLES] == [*manifests.EXAMPLES, FAMILY.name]
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
@@ -66,7 +78,7 @@ def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathl
     assert f'dependencies = ["drakit @ {{root:uri}}/wheels/{wheel}"]' in project
     assert wheel == wheels.built().drakit.name
     (command,) = re.findall(r'^ENTRYPOINT \["(\S+)"\]$', text, re.MULTILINE)
-    assert f"\n{command} = " in project
+    assert command == command_of(folder)
 
 
 def copies(dockerfile: str) -> list[tuple[str, str]]:
@@ -115,4 +127,4 @@ def test_only_binding_conditions_need_to_watch_claims() -> None:
         rules = next(item["rules"] for item in documents if item["kind"] == "ClusterRole")
         return any(rule["resources"] == ["resourceclaims"] and "watch" in rule["verbs"] for rule in rules)
 
-    assert {path.name for path in EXAMPLES if watches(path.name)} == {"everything", "fpga"}
+    assert {name for name in manifests.EXAMPLES if watches(name)} == {"everything", "fpga"}

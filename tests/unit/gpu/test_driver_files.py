@@ -89,7 +89,7 @@ def test_a_half_installed_driver_is_an_uncached_error_that_names_what_is_missing
     assert f"/usr/lib64/{name}.so.{VERSION}" in mounted(files.of(VERSION))
 
 
-def test_what_was_found_is_kept_until_a_folder_changes(root: driver_root.DriverRoot) -> None:
+def test_found_files_are_cached_until_a_folder_changes(root: driver_root.DriverRoot) -> None:
     files = cdi.DriverFiles(root)
     first = files.of(VERSION)
     assert files.of(VERSION) is first
@@ -138,7 +138,7 @@ def test_the_hosts_own_mps_daemon_does_not_take_the_place_of_a_claims(root: driv
     assert daemon_folder.PIPE_IN_CONTAINER not in mounts
 
 
-def test_the_toolkit_can_be_left_alone(root: driver_root.DriverRoot) -> None:
+def test_the_toolkit_can_be_disabled(root: driver_root.DriverRoot) -> None:
     log = install_toolkit(root, {})
     assert cdi.DriverFiles(root, use_toolkit=False).of(VERSION).mounts
     assert not log.exists()
@@ -158,7 +158,7 @@ def test_the_toolkit_can_be_left_alone(root: driver_root.DriverRoot) -> None:
         ({"netDevices": []}, "unknown field netDevices"),
     ],
 )
-def test_what_the_toolkit_prints_is_not_believed(root: driver_root.DriverRoot, common: dict[str, object], message: str) -> None:
+def test_edits_of_the_toolkit_are_checked(root: driver_root.DriverRoot, common: dict[str, object], message: str) -> None:
     install(root, "nvidia-cdi-hook")
     install_toolkit(root, toolkit_spec(root, **common))
     with pytest.raises((errors.HardwareError, errors.RetryError), match=message):
@@ -166,13 +166,13 @@ def test_what_the_toolkit_prints_is_not_believed(root: driver_root.DriverRoot, c
 
 
 @pytest.mark.parametrize("printed", ["not JSON", "[]", '{"containerEdits": 1}'])
-def test_output_that_is_no_spec_is_an_error(root: driver_root.DriverRoot, printed: str) -> None:
+def test_toolkit_output_that_is_not_a_cdi_spec_is_an_error(root: driver_root.DriverRoot, printed: str) -> None:
     install_toolkit(root, printed)
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: printed an invalid CDI spec"):
         cdi.DriverFiles(root).of(VERSION)
 
 
-def test_a_toolkit_that_fails_says_why(root: driver_root.DriverRoot) -> None:
+def test_a_failing_toolkit_is_an_error_with_its_output(root: driver_root.DriverRoot) -> None:
     install(root, "nvidia-ctk", f"#!{sys.executable}\nimport sys\nsys.exit('could not load NVML')\n")
     with pytest.raises(errors.HardwareError, match="nvidia-ctk: failed with 1: could not load NVML"):
         toolkit.from_toolkit(root, root.path / "usr/bin/nvidia-ctk")

@@ -38,7 +38,7 @@ def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
     return gpu_node.GpuNode(tmp_path / "machine")
 
 
-def test_a_driver_that_never_looked_says_nothing(node: gpu_node.GpuNode) -> None:
+def test_before_the_first_discovery_there_are_no_gpu_metrics(node: gpu_node.GpuNode) -> None:
     assert node.driver.metrics() == ()
 
 
@@ -131,7 +131,7 @@ def test_a_gpu_is_unhealthy_while_a_fault_stands_on_it_or_on_a_part(watched: gpu
     assert [numbers(watched, gpu)["healthy"] for gpu in ("gpu-0", "gpu-1")] == [1, 0]
 
 
-def test_a_taint_of_somebody_else_says_nothing_of_health(watched: gpu_driver.GpuDriver) -> None:
+def test_a_taint_of_another_writer_does_not_make_a_gpu_unhealthy(watched: gpu_driver.GpuDriver) -> None:
     put(watched, "gpu-1", "example.com/maintenance")
     assert numbers(watched, "gpu-1")["healthy"] == 1
 
@@ -146,7 +146,7 @@ def test_a_gpu_that_is_lost_lacks_its_instances_and_hides_no_other(watched: gpu_
     assert len(node.hardware.gpu_instances(second)) == numbers(watched, "gpu-1")["mig_instances.others"] == 0
 
 
-def test_a_request_asks_each_gpu_for_its_instances_and_nothing_else(node: gpu_node.GpuNode) -> None:
+def test_a_scrape_queries_only_the_instances_of_each_gpu(node: gpu_node.GpuNode) -> None:
     looked(node)
     node.steps.names.clear()
     node.driver.metrics()

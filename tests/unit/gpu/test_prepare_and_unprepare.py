@@ -42,7 +42,7 @@ def test_the_container_gets_its_mig_devices_uuid_and_the_nodes_that_open_it(node
     ]
 
 
-def test_a_whole_gpu_is_given_as_it_is(node: gpu_node.GpuNode) -> None:
+def test_a_whole_gpu_is_prepared_unchanged(node: gpu_node.GpuNode) -> None:
     prepared = node.prepare("gpu-0")
     uuid = node.device("gpu-0").attributes["uuid"]
     assert prepared.record == {"uuid": uuid}
@@ -119,7 +119,7 @@ def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: 
     assert not node.instances()
 
 
-def test_what_cannot_be_undone_at_once_is_said_and_undone_later(node: gpu_node.GpuNode) -> None:
+def test_a_failed_undo_is_reported_and_completed_later(node: gpu_node.GpuNode) -> None:
     injector = fault_injection.Faults(node.choice.directory)
     for call in ("create_compute_instance", "destroy_gpu_instance"):
         injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
@@ -206,7 +206,7 @@ def test_a_gpu_that_left_the_machine_is_gone(node: gpu_node.GpuNode) -> None:
         node.driver.plan(dataclasses.replace(node.journal["a"].grant, device=stranger))
 
 
-def test_mig_turned_off_since_is_gone_for_prepare_and_done_for_unprepare(node: gpu_node.GpuNode) -> None:
+def test_with_mig_mode_turned_off_prepare_fails_and_unprepare_succeeds(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-0-mig-1g5gb-19-6")
     grant = dataclasses.replace(node.journal["a"].grant, record={})
     node.driver.unprepare(grant)

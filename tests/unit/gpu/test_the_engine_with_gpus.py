@@ -92,7 +92,7 @@ def gpus(tmp_path: pathlib.Path) -> GpuWorld:
     return GpuWorld(tmp_path)
 
 
-def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
+def test_a_claim_gets_its_devices_and_releases_them(gpus: GpuWorld) -> None:
     served = gpus.boot()
     answer = gpus.prepare(served)
     assert not answer.error
@@ -106,7 +106,7 @@ def test_a_claim_gets_its_devices_and_gives_them_back(gpus: GpuWorld) -> None:
 
 
 @EVERY
-def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: GpuWorld, every: int) -> None:
+def test_the_next_process_completes_a_prepare_killed_at_any_step(gpus: GpuWorld, every: int) -> None:
     answer = gpus.prepare(gpus.boot())
     points = gpus.steps.passed
     assert not gpus.unprepare(gpus.boot())
@@ -121,7 +121,7 @@ def test_a_kill_at_any_step_of_prepare_is_made_good_by_the_next_process(gpus: Gp
 
 
 @EVERY
-def test_a_kill_at_any_step_of_prepare_leaves_nothing_when_the_claim_is_given_up(gpus: GpuWorld, every: int) -> None:
+def test_a_prepare_killed_at_any_step_is_undone_by_unprepare(gpus: GpuWorld, every: int) -> None:
     gpus.prepare(gpus.boot())
     points = gpus.steps.passed
     assert not gpus.unprepare(gpus.boot())
@@ -133,7 +133,7 @@ def test_a_kill_at_any_step_of_prepare_leaves_nothing_when_the_claim_is_given_up
 
 
 @EVERY
-def test_a_kill_at_any_step_of_unprepare_is_made_good_by_the_next_process(gpus: GpuWorld, every: int) -> None:
+def test_the_next_process_completes_an_unprepare_killed_at_any_step(gpus: GpuWorld, every: int) -> None:
     gpus.prepare(gpus.boot())
     gpus.unprepare(gpus.boot())
     points = gpus.steps.passed

@@ -136,7 +136,7 @@ def running(tmp_path: pathlib.Path) -> Iterator[Running]:
     made.stop()
 
 
-def test_what_a_claim_holds_is_offered_to_nobody_after_an_admin_repartitions(running: Running) -> None:
+def test_a_claimed_device_is_not_offered_after_an_admin_repartitions(running: Running) -> None:
     ref, error = running.prepare(PART)
     assert error == ""
     running.replace_instance(profile=19, size=1)

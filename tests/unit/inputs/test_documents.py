@@ -37,7 +37,7 @@ def test_aliases_that_multiply_are_refused_before_anything_is_made() -> None:
 
 
 @pytest.mark.parametrize("first", ["%YAML 1.9\n---\n", "%YAML 1.1\n---\n", "\ufeff", "# x\n"])
-def test_what_one_parser_refuses_and_another_reads_is_no_way_around_the_limits(first: str) -> None:
+def test_the_limits_hold_whichever_parser_reads_the_document(first: str) -> None:
     for text in (BOMB, "a: &x [*x]\n", "[" * 5_000):
         refusal(first + text)
 
@@ -74,7 +74,7 @@ def test_deep_nesting_is_refused_by_place(text: str) -> None:
     assert "is nested more than 100 levels deep" in refusal(text)
 
 
-def test_what_is_nested_as_deeply_as_allowed_is_read() -> None:
+def test_a_document_at_the_nesting_limit_is_read() -> None:
     documents.load("[" * 100 + "]" * 100)
     with pytest.raises(documents.DocumentError):
         documents.check_depth(_nested(102))
@@ -112,5 +112,5 @@ def test_many_deep_brackets_end_no_process_and_take_little_memory() -> None:
         ("a: \x00", "control characters are not allowed"),
     ],
 )
-def test_what_is_no_document_says_where(text: str, reason: str) -> None:
+def test_a_syntax_error_has_line_and_column(text: str, reason: str) -> None:
     assert reason in refusal(text)

@@ -13,7 +13,7 @@ def grant(name: str) -> lifecycle.GrantEntry:
     return lifecycle.GrantEntry(request="gpu", pool="node-1", device=device.Device(name=name), intent={"slot": name})
 
 
-def test_they_come_oldest_claim_first_and_in_the_order_of_its_grants(tmp_path: pathlib.Path) -> None:
+def test_intents_are_sorted_by_claim_age_and_order_of_grants(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver="gpu.example.com", boot_id=journal_samples.BOOT) as memory:
         assert memory.intents() == ()
         for number, names in ((2, "ab"), (1, "c")):
@@ -23,7 +23,7 @@ def test_they_come_oldest_claim_first_and_in_the_order_of_its_grants(tmp_path: p
         assert list(memory.intents()) == [one.intent for entry in memory.entries() for one in entry.grants]
 
 
-def test_a_closed_journal_has_none(tmp_path: pathlib.Path) -> None:
+def test_a_closed_journal_has_no_intents(tmp_path: pathlib.Path) -> None:
     memory = journal.Journal.open(tmp_path, driver="gpu.example.com", boot_id=journal_samples.BOOT)
     memory.close()
     with pytest.raises(errors.JournalError, match="closed"):

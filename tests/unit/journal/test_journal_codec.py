@@ -30,7 +30,7 @@ def test_an_amount_is_exact_however_fine(amount: quantity.Quantity) -> None:
     assert codec.read(codec.AMOUNTS, text, "amounts")["x"].nanos == amount.nanos
 
 
-def test_json_columns_speak_the_apis_words() -> None:
+def test_json_columns_use_the_names_of_the_api() -> None:
     row = codec.grant_row(0, samples.rich_grant())
     snapshot, edits = json.loads(row.snapshot), json.loads(row.edits or "")
     assert snapshot["attributes"]["driverVersion"] == {"version": "580.95.5"}
@@ -40,7 +40,7 @@ def test_json_columns_speak_the_apis_words() -> None:
     assert edits["mounts"][1]["type"] == "tmpfs"
 
 
-def test_keys_of_a_newer_version_are_passed_over() -> None:
+def test_keys_of_a_newer_version_are_ignored() -> None:
     row = codec.grant_row(0, samples.rich_grant())
 
     def newer(text: str | None) -> str:

@@ -91,7 +91,7 @@ def test_taking_more_while_holding_is_an_error_not_a_deadlock(tmp_path: pathlib.
         pass
 
 
-def test_nothing_to_hold_is_fine(tmp_path: pathlib.Path) -> None:
+def test_holding_no_lock_succeeds(tmp_path: pathlib.Path) -> None:
     with locks.FileLocks(tmp_path).hold([], always):
         pass
 
@@ -141,7 +141,7 @@ def test_processes_exclude_each_other_by_name(tmp_path: pathlib.Path) -> None:
         assert taken.is_set()
 
 
-def test_death_releases(tmp_path: pathlib.Path) -> None:
+def test_a_killed_process_releases_its_locks(tmp_path: pathlib.Path) -> None:
     with another_process_holds(tmp_path, "gpu-0") as child:
         child.send_signal(signal.SIGKILL)
         child.wait()
@@ -189,7 +189,7 @@ def test_a_folder_that_cannot_be_made_names_the_fix(tmp_path: pathlib.Path) -> N
         locks.FileLocks(tmp_path)
 
 
-def test_who_is_not_waited_for_any_more_stops_waiting(tmp_path: pathlib.Path) -> None:
+def test_a_wait_for_a_lock_ends_when_its_caller_leaves(tmp_path: pathlib.Path) -> None:
     for held, asking in [(locks.FileLocks(tmp_path), None), (locks.FileLocks(tmp_path), locks.FileLocks(tmp_path))]:
         outcomes: list[BaseException] = []
         with held.hold(["gpu-0"], always):
@@ -239,7 +239,7 @@ def test_disposable_locks_of_different_names_do_not_wait_for_each_other(tmp_path
             pass
 
 
-def test_a_hold_whose_end_never_came_lets_go_when_it_is_dropped(tmp_path: pathlib.Path) -> None:
+def test_a_hold_that_was_never_closed_is_released_when_collected(tmp_path: pathlib.Path) -> None:
     """As where an exception falls between the end of the body and the lock's own: a tracer's, or a signal's."""
     taken = locks.FileLocks(tmp_path)
     hold = taken.hold(["gpu-0"], always)
@@ -250,7 +250,7 @@ def test_a_hold_whose_end_never_came_lets_go_when_it_is_dropped(tmp_path: pathli
 
 
 @pytest.mark.parametrize("disposable", [False, True], ids=["devices", "claims"])
-def test_a_copy_of_the_descriptors_in_a_forked_child_keeps_no_lock(tmp_path: pathlib.Path, *, disposable: bool) -> None:
+def test_a_forked_child_keeps_no_lock(tmp_path: pathlib.Path, *, disposable: bool) -> None:
     taken = locks.FileLocks(tmp_path, disposable=disposable)
     with taken.hold(["gpu-0"], always):
         child = os.fork()

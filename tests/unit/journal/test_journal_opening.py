@@ -77,7 +77,7 @@ def test_an_flock_of_another_user_on_the_data_directory_delays_nobody(data: path
     opening.join()
 
 
-def test_loose_modes_are_narrowed_and_logged(written: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_open_file_modes_are_narrowed_and_logged(written: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     written.chmod(0o644)
     written.parent.chmod(0o755)
     with opened(written.parent):
@@ -86,7 +86,7 @@ def test_loose_modes_are_narrowed_and_logged(written: pathlib.Path, capsys: pyte
     assert capsys.readouterr().err.count("file mode restricted") == 2
 
 
-def test_what_was_written_is_there_after_reopening(written: pathlib.Path) -> None:
+def test_written_entries_are_there_after_reopening(written: pathlib.Path) -> None:
     with opened(written.parent) as memory:
         assert [entry.claim for entry in memory.entries()] == [samples.ref(1), samples.ref(2), samples.ref(3)]
         assert memory.quarantine is None
@@ -107,7 +107,7 @@ def test_a_journal_that_is_missing_where_claims_were_prepared_was_lost(data: pat
         assert memory.quarantine is None
 
 
-def test_the_last_boot_is_remembered(data: pathlib.Path) -> None:
+def test_the_last_boot_id_is_stored(data: pathlib.Path) -> None:
     found = []
     for boot in ("one", "one", "two"):
         with opened(data, boot) as memory:
@@ -117,7 +117,7 @@ def test_the_last_boot_is_remembered(data: pathlib.Path) -> None:
         assert memory.last_boot_id == "two"
 
 
-def test_the_nodes_pool_is_remembered(data: pathlib.Path) -> None:
+def test_the_pool_of_the_node_is_stored(data: pathlib.Path) -> None:
     with opened(data) as memory:
         assert memory.pool() == ""
         memory.set_pool("node-1")
@@ -126,7 +126,7 @@ def test_the_nodes_pool_is_remembered(data: pathlib.Path) -> None:
         assert memory.pool() == "node-2"
 
 
-def test_another_drivers_journal_is_refused_and_left_alone(written: pathlib.Path) -> None:
+def test_another_drivers_journal_is_refused_and_unchanged(written: pathlib.Path) -> None:
     with pytest.raises(errors.JournalError, match=r"belongs to driver gpu\.example\.com, not nic\.example\.com"):
         journal.Journal.open(written.parent, driver="nic.example.com", boot_id=samples.BOOT)
     with opened(written.parent) as memory:
@@ -207,7 +207,7 @@ def test_files_set_aside_never_replace_each_other(written: pathlib.Path) -> None
     assert len({path.read_bytes() for path in kept}) == 3
 
 
-def test_the_write_ahead_log_goes_with_the_file(written: pathlib.Path) -> None:
+def test_the_write_ahead_log_is_set_aside_with_its_file(written: pathlib.Path) -> None:
     for suffix in files.SIDE_FILES:
         files.with_suffix(written, suffix).write_bytes(suffix.encode())
     aside = files.new_aside_path(written)
@@ -226,7 +226,7 @@ def test_the_write_ahead_log_goes_with_the_file(written: pathlib.Path) -> None:
         ("UPDATE claims SET state = 'paused' WHERE seq = 2", "paused"),
     ],
 )
-def test_one_unreadable_row_does_not_take_the_others_along(written: pathlib.Path, statement: str, message: str) -> None:
+def test_one_unreadable_row_does_not_hide_the_others(written: pathlib.Path, statement: str, message: str) -> None:
     with tampering(written) as database:
         database.execute(statement)
     with opened(written.parent) as memory:
@@ -260,7 +260,7 @@ def test_a_row_damaged_while_open_is_an_error_that_names_it(written: pathlib.Pat
         assert memory.entry(samples.uid(3)) is not None
 
 
-def test_an_unreadable_file_that_another_process_uses_is_not_moved_from_under_it(written: pathlib.Path) -> None:
+def test_an_unreadable_file_in_use_by_another_process_is_not_moved(written: pathlib.Path) -> None:
     with opened(written.parent) as memory:
         with tampering(written) as database:
             database.execute("UPDATE claims SET state = 'paused' WHERE seq = 2")
@@ -273,7 +273,7 @@ def test_an_unreadable_file_that_another_process_uses_is_not_moved_from_under_it
         assert found.state is lifecycle.State.UNPREPARING
 
 
-def test_a_crash_between_setting_aside_and_making_anew_is_reported(written: pathlib.Path) -> None:
+def test_a_crash_between_setting_aside_and_recreating_is_reported(written: pathlib.Path) -> None:
     aside = files.new_aside_path(written)
     assert aside is not None
     files.set_aside(written, aside)
@@ -290,7 +290,7 @@ def test_a_log_without_its_database_is_set_aside(written: pathlib.Path) -> None:
         assert files.with_suffix(memory.quarantine.path, "-wal").read_bytes() == b"committed"
 
 
-def test_a_file_whose_maker_died_before_the_first_commit_is_new(data: pathlib.Path) -> None:
+def test_a_file_without_a_first_commit_counts_as_new(data: pathlib.Path) -> None:
     files.ensure_private_directory(data)
     files.create(data / files.DATABASE)
     with opened(data) as memory:
@@ -299,7 +299,7 @@ def test_a_file_whose_maker_died_before_the_first_commit_is_new(data: pathlib.Pa
 
 
 @pytest.mark.parametrize("name", [".", files.DATABASE])
-def test_a_symbolic_link_in_place_of_our_own_is_refused(tmp_path: pathlib.Path, name: str) -> None:
+def test_a_symbolic_link_in_place_of_the_journal_is_refused(tmp_path: pathlib.Path, name: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     data = tmp_path / "data"
     if name == ".":
@@ -325,7 +325,7 @@ def test_a_directory_in_place_of_the_file_is_refused(data: pathlib.Path) -> None
         opened(data)
 
 
-def test_openings_at_the_same_time_make_one_journal(data: pathlib.Path) -> None:
+def test_concurrent_openings_create_one_journal(data: pathlib.Path) -> None:
     journals: list[journal.Journal] = []
     threads = [threading.Thread(target=lambda: journals.append(opened(data))) for _ in range(6)]
     for thread in threads:
@@ -339,7 +339,7 @@ def test_openings_at_the_same_time_make_one_journal(data: pathlib.Path) -> None:
         memory.close()
 
 
-def test_a_closed_journal_says_so(data: pathlib.Path) -> None:
+def test_using_a_closed_journal_is_an_error(data: pathlib.Path) -> None:
     memory = opened(data)
     memory.begin(samples.entry(1))
     memory.close()

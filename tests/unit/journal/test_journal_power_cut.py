@@ -90,7 +90,7 @@ def test_changes_that_share_a_commit_wait_for_the_disk_if_one_of_them_asks(memor
     assert seen == [FULL, FULL, NORMAL]
 
 
-def test_whatever_a_power_cut_leaves_of_the_log_is_everything_up_to_some_commit(memory: journal.Journal, tmp_path: pathlib.Path) -> None:
+def test_a_power_cut_keeps_every_change_up_to_some_commit(memory: journal.Journal, tmp_path: pathlib.Path) -> None:
     log = memory.path.with_name(f"{files.DATABASE}-wal")
     history: list[tuple[int, States]] = [(0, {})]
     for step in range(len(moves(memory, 0)) - 1):

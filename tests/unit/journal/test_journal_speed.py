@@ -24,7 +24,7 @@ os._exit(9)
 """
 
 
-def test_no_question_about_devices_or_a_claim_looks_at_every_claim(tmp_path: pathlib.Path) -> None:
+def test_queries_for_a_device_or_claim_use_an_index(tmp_path: pathlib.Path) -> None:
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         database = sqlite.connect_reader(memory.path)
         of_devices = {"pool": "p", "devices": "[]", "shares": "[]"}
@@ -37,7 +37,7 @@ def test_no_question_about_devices_or_a_claim_looks_at_every_claim(tmp_path: pat
         database.close()
 
 
-def test_a_share_that_is_asked_for_and_is_the_first_of_its_device_is_held_once(tmp_path: pathlib.Path) -> None:
+def test_the_first_share_of_a_device_is_held_once(tmp_path: pathlib.Path) -> None:
     held = samples.grant(share_id=samples.share(1))
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         memory.begin(samples.entry(1, held))
@@ -51,7 +51,7 @@ def test_a_device_written_twice_is_the_same_text_and_another_is_not() -> None:
     assert codec.grant_row(0, one).snapshot != codec.grant_row(0, other).snapshot
 
 
-def test_what_a_relaxed_journal_committed_outlives_its_process(tmp_path: pathlib.Path) -> None:
+def test_commits_of_a_relaxed_journal_survive_its_process(tmp_path: pathlib.Path) -> None:
     tests = pathlib.Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=tests, check=False)
     assert killed.returncode == 9

@@ -71,7 +71,7 @@ DEATHS = [before_the_commit, after_the_commit, after_the_database, after_the_log
 
 
 @pytest.mark.parametrize("die", DEATHS, ids=lambda die: die.__name__)
-def test_a_death_on_the_way_loses_no_claim_that_could_be_read(unreadable: pathlib.Path, die: Callable[[pathlib.Path], None]) -> None:
+def test_a_crash_while_replacing_a_journal_loses_no_readable_claim(unreadable: pathlib.Path, die: Callable[[pathlib.Path], None]) -> None:
     content = unreadable.read_bytes()
     die(unreadable)
     for _ in range(2):
@@ -86,7 +86,7 @@ def test_a_death_on_the_way_loses_no_claim_that_could_be_read(unreadable: pathli
 
 
 @pytest.mark.parametrize("die", DEATHS[1:], ids=lambda die: die.__name__)
-def test_who_looks_at_a_copy_after_a_death_sees_what_the_next_opening_will(
+def test_reading_after_a_crash_shows_what_the_next_opening_will_have(
     unreadable: pathlib.Path, tmp_path: pathlib.Path, die: Callable[[pathlib.Path], None]
 ) -> None:
     die(unreadable)
@@ -100,7 +100,7 @@ def test_who_looks_at_a_copy_after_a_death_sees_what_the_next_opening_will(
     assert {path.name: path.read_bytes() for path in data.iterdir() if path.is_file()} == before
 
 
-def test_a_folder_that_moved_while_nobody_had_it_open_is_finished_where_it_is(unreadable: pathlib.Path, tmp_path: pathlib.Path) -> None:
+def test_a_replacement_is_completed_in_a_moved_folder(unreadable: pathlib.Path, tmp_path: pathlib.Path) -> None:
     after_the_database(unreadable)
     moved = unreadable.parent.rename(tmp_path / "moved")
     with opened(moved) as memory:

@@ -73,7 +73,7 @@ def notes(memory: journal.Journal) -> set[str]:
         return {row[0] for row in database.execute("SELECT key FROM meta WHERE key LIKE 'n%'")}
 
 
-def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_waiting_changes_share_one_commit(memory: journal.Journal, commits: sqlite.Writer) -> None:
     statements, outcomes = together(commits, [note(f"n{number}") for number in range(12)])
     assert outcomes == [None] * 12
     assert notes(memory) == {f"n{number}" for number in range(12)}
@@ -82,7 +82,7 @@ def test_changes_that_wait_share_one_commit(memory: journal.Journal, commits: sq
     assert sum(statement.startswith("INSERT") for statement in statements) == 12
 
 
-def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_a_failing_change_rolls_back_no_other(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         note("n-half")(connection)
         raise lifecycle.IllegalMoveError("no")
@@ -92,7 +92,7 @@ def test_a_change_that_fails_takes_no_other_along(memory: journal.Journal, commi
     assert notes(memory) == {"n1", "n2"}
 
 
-def test_when_sqlite_fails_every_caller_gets_the_error_and_nothing_counts(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_an_sqlite_error_fails_every_caller_and_rolls_back(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def break_down(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
@@ -105,7 +105,7 @@ def test_when_sqlite_fails_every_caller_gets_the_error_and_nothing_counts(memory
     assert notes(memory) == {"n3"}
 
 
-def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_an_exception_in_one_change_reaches_only_its_caller(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def bug(_: sqlite3.Connection) -> None:
         raise ZeroDivisionError
 
@@ -115,7 +115,7 @@ def test_a_bug_in_one_change_reaches_its_caller_and_the_writer_lives(memory: jou
     assert notes(memory) == {"n1"}
 
 
-def test_closing_writes_what_waits(memory: journal.Journal) -> None:
+def test_closing_commits_waiting_changes(memory: journal.Journal) -> None:
     own = sqlite.Writer(memory.path)
     busy, release = threading.Event(), threading.Event()
 

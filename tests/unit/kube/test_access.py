@@ -1,8 +1,10 @@
-"""The two plain ways to the API server: what they take, and what they leave to the official client."""
+"""How a kubeconfig and a pod's service account become connections and credentials."""
 
 import base64
 import os
 import pathlib
+import ssl
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -32,88 +34,78 @@ def write(folder: pathlib.Path, cluster: Any = None, user: Any = None, **top: An
     return path
 
 
-def of_kubeconfig(path: pathlib.Path, context: str = "") -> access.Access | None:
-    return access.of_kubeconfig(access.read_kubeconfigs(str(path)), context)
-
-
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_server_its_authority_and_a_token_are_enough(tmp_path: pathlib.Path) -> None:
-    found = of_kubeconfig(write(tmp_path))
-    assert found is not None
-    assert (found.server, found.identity(), found.is_proxied) == ("https://192.0.2.1:6443", {"Authorization": "Bearer abc"}, False)
-    assert found.pools.connection_pool_kw["ca_cert_data"] == PEM
-    assert found.pools.connection_pool_kw["cert_reqs"] == "CERT_REQUIRED"
+def test_a_token_is_sent_only_to_a_server_of_the_kubeconfigs_authority(tmp_path: pathlib.Path) -> None:
+    result = access.of_kubeconfig(str(write(tmp_path)))
+    assert (result.server, result.identity(), result.is_proxied) == ("https://192.0.2.1:6443", {"authorization": "Bearer abc"}, False)
+    assert pathlib.Path(result.pools.connection_pool_kw["ca_certs"]).read_text() == PEM
+    assert result.pools.connection_pool_kw["cert_reqs"] is ssl.CERT_REQUIRED
 
 
-def test_a_file_of_the_authority_is_found_beside_the_kubeconfig(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "ca.crt").write_text(PEM)
-    found = of_kubeconfig(write(tmp_path, {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}))
-    assert found is not None
-    assert found.pools.connection_pool_kw["ca_certs"] == str(tmp_path / "ca.crt")
+def test_files_are_relative_to_the_kubeconfig_that_names_them(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a:b", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ca.crt").write_text(PEM)
+        (tmp_path / name / "token").write_text(f"{name}\n")
+        write(tmp_path / name, {"server": "https://192.0.2.1", "certificate-authority": "ca.crt"}, {"tokenFile": "token"})
+    result = access.of_kubeconfig(str(tmp_path / "a:b" / "config"))
+    assert result.identity() == {"authorization": "Bearer a:b"}
+    assert result.pools.connection_pool_kw["ca_certs"] == str(tmp_path / "a:b" / "ca.crt")
+    several = access.of_kubeconfig(f"~/absent:~/two/config:{write(tmp_path)}")
+    assert several.identity() == {"authorization": "Bearer two"}, "the first file has precedence"
+
+
+def test_the_first_file_of_several_gives_the_context(tmp_path: pathlib.Path) -> None:
+    named = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        config = {
+            "clusters": [{"name": name, "cluster": {**PLAIN_CLUSTER, "server": f"https://{name}.example.com"}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": "u"}}],
+            "current-context": name,
+        }
+        named.append(str(write(tmp_path / name, **config)))
+    assert access.of_kubeconfig(":".join(named)).server == "https://one.example.com"
+    assert access.of_kubeconfig(":".join(named), "two").server == "https://two.example.com"
 
 
 def test_another_context_may_be_named(tmp_path: pathlib.Path) -> None:
     contexts = [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in ("x", "y")]
     path = write(tmp_path, contexts=contexts, **{"current-context": "nowhere"})
-    assert of_kubeconfig(path) is None
-    assert of_kubeconfig(path, "y") is not None
+    assert access.of_kubeconfig(str(path), "y").identity() == {"authorization": "Bearer abc"}
+    with pytest.raises(errors.SettingsError, match="Expected object with name nowhere in"):
+        access.of_kubeconfig(str(path))
 
 
 @pytest.mark.parametrize(
-    "cluster",
+    "cluster,user,reason",
     [
-        {"server": "https://192.0.2.1"},
-        {**PLAIN_CLUSTER, "insecure-skip-tls-verify": True},
-        {**PLAIN_CLUSTER, "proxy-url": "http://192.0.2.2"},
-        {**PLAIN_CLUSTER, "tls-server-name": "kubernetes"},
-        {**PLAIN_CLUSTER, "certificate-authority": "ca.crt"},
-        {"server": "https://192.0.2.1", "certificate-authority": "missing.crt"},
-        {**PLAIN_CLUSTER, "certificate-authority-data": "no base64!"},
-        {**PLAIN_CLUSTER, "server": 7},
-        {},
-        [],
+        ({"server": "https://192.0.2.1", "certificate-authority": "missing.crt"}, None, "File does not exist: .*/missing.crt"),
+        ({**PLAIN_CLUSTER, "server": 7}, None, "rstrip"),
+        ({**PLAIN_CLUSTER, "certificate-authority": 7}, None, "certificate-authority|int"),
+        ([], None, "list"),
+        (None, {"tokenFile": "/no/such/token"}, "/no/such/token"),
+        (None, {"client-certificate": "missing.crt"}, "File does not exist: .*/missing.crt"),
     ],
 )
-def test_a_cluster_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, cluster: Any) -> None:
-    assert of_kubeconfig(write(tmp_path, cluster)) is None
+def test_a_kubeconfig_that_cannot_be_used_is_an_error_with_its_path(tmp_path: pathlib.Path, cluster: Any, user: Any, reason: str) -> None:
+    path = write(tmp_path, cluster, user)
+    with pytest.raises(errors.SettingsError, match=f"^kubeconfig: cannot use kubeconfig {path}: .*({reason})"):
+        access.of_kubeconfig(str(path))
 
 
-@pytest.mark.parametrize(
-    "user",
-    [
-        {},
-        {"token": ""},
-        {"token": 7},
-        {"tokenFile": "/no/such/token"},
-        {"client-certificate-data": DATA, "client-key-data": DATA},
-        {"exec": {"command": "login"}},
-    ],
-)
-def test_a_user_that_says_more_or_less_is_left_to_the_official_client(tmp_path: pathlib.Path, user: Any) -> None:
-    assert of_kubeconfig(write(tmp_path, user=user)) is None
-
-
-@pytest.mark.parametrize("text", ["", "[]", "clusters: 3\ncurrent-context: x\n"])
-def test_what_is_no_kubeconfig_is_left_to_the_official_client(tmp_path: pathlib.Path, text: str) -> None:
-    (tmp_path / "config").write_text(text)
-    assert of_kubeconfig(tmp_path / "config") is None
-    assert of_kubeconfig(tmp_path / "nothing") is None
-
-
-def test_a_name_that_is_there_twice_is_left_to_the_official_client(tmp_path: pathlib.Path) -> None:
-    twice = [{"name": "u", "user": {"token": token}} for token in ("one", "two")]
-    assert of_kubeconfig(write(tmp_path, users=twice)) is None
-
-
-def test_a_proxy_of_the_environment_is_left_to_the_official_client(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used_except_for_this_machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://192.0.2.2:3128")
-    assert of_kubeconfig(write(tmp_path)) is None
-    assert of_kubeconfig(write(tmp_path, {**PLAIN_CLUSTER, "server": "https://127.0.0.1:1"})) is not None
+    assert access.of_kubeconfig(str(write(tmp_path))).is_proxied
+    assert not access.of_kubeconfig(str(write(tmp_path, {**PLAIN_CLUSTER, "server": "https://127.0.0.1:1"}))).is_proxied
+    monkeypatch.setenv("no_proxy", "192.0.2.1")
+    assert not access.of_kubeconfig(str(write(tmp_path))).is_proxied
 
 
 @pytest.mark.parametrize(
@@ -137,20 +129,26 @@ def test_a_pod_asks_by_its_service_account(tmp_path: pathlib.Path, monkeypatch: 
 @pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": "abc", "tokenFile": "token"}])
 def test_the_token_file_of_a_kubeconfig_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, user: Any) -> None:
     (tmp_path / "token").write_text("first\n")
-    found = of_kubeconfig(write(tmp_path, user=user))
-    assert found is not None
-    assert found.identity() == {"Authorization": "Bearer first"}
+    result = access.of_kubeconfig(str(write(tmp_path, user=user)))
+    assert result.identity() == {"authorization": "Bearer first"}
     (tmp_path / "token").write_text("second\n")
     later = time.monotonic() + access.TOKEN_SECONDS
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert found.identity() == {"Authorization": "Bearer second"}
+    assert result.identity() == {"authorization": "Bearer second"}
+
+
+@pytest.mark.parametrize("content", [None, "\n"], ids=["missing", "empty"])
+def test_the_token_of_a_kubeconfig_is_used_if_its_token_file_has_none(tmp_path: pathlib.Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    result = access.of_kubeconfig(str(write(tmp_path, user={"token": "abc", "tokenFile": "token"})))
+    assert result.identity() == {"authorization": "Bearer abc"}
 
 
 def test_a_pipe_in_place_of_a_token_file_is_refused_at_once(tmp_path: pathlib.Path) -> None:
     os.mkfifo(tmp_path / "token")
     with pytest.raises(OSError, match="is a pipe"):
         access.TokenFile(tmp_path / "token")
-    assert of_kubeconfig(write(tmp_path, user={"tokenFile": "token"})) is None
 
 
 def test_a_renewed_token_is_used_within_a_minute_and_a_missing_file_keeps_the_last(tmp_path: pathlib.Path) -> None:
@@ -168,28 +166,6 @@ def test_a_renewed_token_is_used_within_a_minute_and_a_missing_file_keeps_the_la
     path.write_text("")
     clock[0] *= 2
     assert token() == "second"
-
-
-OPENED: list[str] = []
-
-
-@pytest.fixture
-def opened() -> list[str]:
-    """The paths that this process opens from now on; a hook for audits cannot be removed, so there is one for all tests."""
-    if not OPENED:
-        sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
-    OPENED.clear()
-    return OPENED
-
-
-@pytest.mark.parametrize("user,reads", [({"token": "abc"}, 1), ({"username": "a", "password": "b"}, 2)], ids=["plain", "official"])
-def test_a_kubeconfig_is_read_once_and_once_more_where_the_official_client_decides(
-    tmp_path: pathlib.Path, opened: list[str], user: dict[str, str], reads: int
-) -> None:
-    path = write(tmp_path, {"server": "http://127.0.0.1:1"}, user)
-    opened.clear()
-    client.connect(path).close()
-    assert opened.count(str(path)) == reads
 
 
 def test_a_kubeconfig_whose_path_has_a_colon_is_one_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,7 +204,19 @@ def test_a_file_that_a_kubeconfig_names_is_refused_at_once_if_it_is_none(
 
 
 @pytest.mark.parametrize(
-    "contents", [None, 7, [], {"contexts": 7}, {"contexts": [7], "current-context": ["x"]}, {"contexts": [{"name": "x"}]}]
+    "content", [7, [], {"contexts": 7}, {"contexts": [7], "current-context": ["x"]}, {"contexts": [{"name": "x"}]}, {"users": [7]}]
 )
-def test_the_check_of_named_files_leaves_malformed_kubeconfigs_to_the_client(contents: object) -> None:
-    access.check_files({pathlib.Path("/nowhere/config"): contents}, "x")
+def test_a_malformed_kubeconfig_is_an_error_with_its_path(tmp_path: pathlib.Path, content: object) -> None:
+    (tmp_path / "config").write_text(yaml.safe_dump(content))
+    for context in ("", "x"):
+        with pytest.raises(errors.SettingsError, match=f"cannot use kubeconfig {tmp_path / 'config'}: "):
+            access.of_kubeconfig(str(tmp_path / "config"), context)
+
+
+def test_a_driver_in_a_pod_does_not_load_the_official_client(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "token").write_text("abc")
+    (tmp_path / "ca.crt").write_text(PEM)
+    code = f"""import pathlib, sys; from drakit.kube import access, client
+client.Client(access.in_cluster(pathlib.Path({str(tmp_path)!r}))); sys.exit('kubernetes' in sys.modules)"""
+    environment = {**os.environ, "KUBERNETES_SERVICE_HOST": "192.0.2.1", "KUBERNETES_SERVICE_PORT": "443"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=environment)

@@ -92,7 +92,7 @@ def test_a_prepared_claim_is_answered_with_its_devices(stub: services.DRAPluginS
     assert engine.asked == [claims.ClaimRef(uid=names.ClaimUid(UID), namespace="ns", name="c")]
 
 
-def test_every_uid_asked_for_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_every_requested_uid_is_answered_and_no_other(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     engine.on_prepare = lambda refs, caller: {names.ClaimUid("somebody-else"): claims.Outcome()}
     answer = prepare(stub, claim(), claim(OTHER, "d"))
     assert {uid: entry.error for uid, entry in answer.items()} == {UID: codec.NO_ANSWER, OTHER: codec.NO_ANSWER}
@@ -103,13 +103,13 @@ def test_a_claim_with_no_device_and_no_error_still_has_its_entry(stub: services.
     assert (answer[UID].error, len(answer[UID].devices)) == ("", 0)
 
 
-def test_an_empty_request_is_answered_empty_without_asking_the_engine(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_an_empty_request_is_answered_without_the_engine(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert prepare(stub) == {}
     assert unprepare(stub) == {}
     assert engine.asked == []
 
 
-def test_a_claim_asked_for_twice_is_worked_on_once(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_a_claim_listed_twice_is_prepared_once(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert list(prepare(stub, claim(), claim())) == [UID]
     assert len(engine.asked) == 1
 
@@ -127,9 +127,7 @@ def test_a_claim_asked_for_twice_is_worked_on_once(stub: services.DRAPluginStub,
         (claim(OTHER, namespace=".."), "namespace: '..' is not a DNS label"),
     ],
 )
-def test_a_malformed_claim_gets_an_error_of_its_own_and_the_others_go_on(
-    stub: services.DRAPluginStub, engine: ScriptedEngine, bad: wire.Claim, error: str
-) -> None:
+def test_a_malformed_claim_fails_alone(stub: services.DRAPluginStub, engine: ScriptedEngine, bad: wire.Claim, error: str) -> None:
     answer = prepare(stub, bad, claim())
     assert error in answer[bad.uid].error
     assert answer[UID].error == ""
@@ -137,12 +135,12 @@ def test_a_malformed_claim_gets_an_error_of_its_own_and_the_others_go_on(
     assert [ref.uid for ref in engine.asked] == [UID, UID]
 
 
-def test_a_uid_asked_for_once_well_and_once_malformed_is_refused(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_a_uid_with_a_valid_and_a_malformed_entry_is_refused(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     assert "name" in prepare(stub, claim(), claim(name="a/b"))[UID].error
     assert engine.asked == []
 
 
-def test_errors_of_the_engine_reach_the_claims_and_the_service_lives(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_an_exception_of_the_engine_fails_its_claims_and_not_the_service(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     def fail(refs: object, caller: ports.Caller) -> dict[names.ClaimUid, claims.Outcome]:
         raise errors.JournalError("disk full")
 
@@ -168,7 +166,7 @@ def test_an_error_always_fits_the_wire(stub: services.DRAPluginStub, engine: Scr
     assert 0 < len(result) <= codec.ERROR_MAX
 
 
-def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_the_engine_detects_that_its_caller_cancelled(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     waiting: list[bool] = []
     entered, cancelled, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -192,7 +190,7 @@ def test_the_engine_learns_that_the_caller_went_away(stub: services.DRAPluginStu
     assert prepare(stub, claim())[UID].error == ""
 
 
-def test_the_engine_learns_that_the_caller_hung_up_before_its_deadline(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
+def test_the_engine_detects_a_caller_that_disconnects_early(stub: services.DRAPluginStub, engine: ScriptedEngine) -> None:
     waiting: list[bool] = []
     entered, gone, done = threading.Event(), threading.Event(), threading.Event()
 

@@ -45,7 +45,7 @@ def states(board: health.HealthBoard) -> dict[str, context.Health]:
     return {one.device: one.health for one in board.snapshot()}
 
 
-def test_a_device_nothing_was_said_of_is_healthy_while_it_is_discovered(board: health.HealthBoard) -> None:
+def test_a_discovered_device_without_a_report_is_healthy(board: health.HealthBoard) -> None:
     assert states(board) == {}
     board.discovered(dict.fromkeys(["b", "a"], POOL))
     assert list(states(board).items()) == [("a", HEALTHY), ("b", HEALTHY)]
@@ -53,7 +53,7 @@ def test_a_device_nothing_was_said_of_is_healthy_while_it_is_discovered(board: h
     assert states(board) == {"b": HEALTHY}
 
 
-def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBoard, clock: StoppedClock) -> None:
+def test_a_health_report_holds_until_the_next_one(board: health.HealthBoard, clock: StoppedClock) -> None:
     board.discovered(dict.fromkeys(["a"], POOL))
     board.report("a", UNHEALTHY, "too hot")
     clock.seconds += 1000
@@ -63,14 +63,14 @@ def test_what_was_said_holds_until_something_else_is_said(board: health.HealthBo
     assert board.snapshot() == [health.DeviceHealth(device="a", pool=POOL, health=HEALTHY, message="", updated_at=2000)]
 
 
-def test_a_device_that_was_reported_and_is_gone_is_still_reported(board: health.HealthBoard) -> None:
+def test_a_reported_device_that_is_gone_is_still_reported(board: health.HealthBoard) -> None:
     board.discovered(dict.fromkeys(["a"], POOL))
     board.report("a", UNHEALTHY, "fell off the bus")
     board.discovered({})
     assert states(board) == {"a": UNHEALTHY}
 
 
-def test_without_a_look_at_the_hardware_for_long_nothing_is_promised(board: health.HealthBoard, clock: StoppedClock) -> None:
+def test_health_is_unknown_when_discovery_is_stale(board: health.HealthBoard, clock: StoppedClock) -> None:
     board.discovered(dict.fromkeys(["a", "b"], POOL))
     board.report("b", UNHEALTHY)
     clock.seconds += 301
@@ -120,7 +120,7 @@ def test_a_watcher_gets_all_at_once_and_again_before_the_kubelet_forgets(board: 
         assert list(snapshots) == []
 
 
-def test_there_are_not_more_watchers_than_threads_can_bear(board: health.HealthBoard) -> None:
+def test_watchers_beyond_the_thread_limit_are_refused(board: health.HealthBoard) -> None:
     opened = [board.watcher() for _ in range(health.WATCHERS_MAX)]
     for one in opened:
         one.__enter__()

@@ -101,7 +101,7 @@ def test_one_file_has_all_devices_of_a_request_and_its_full_name(files: metadata
     assert request["devices"][1] == {"driver": DRIVER, "pool": "node-1", "name": "chip-1"}
 
 
-def test_the_same_again_leaves_the_very_file_that_containers_have_mounted(files: metadata.MetadataFiles) -> None:
+def test_an_unchanged_write_keeps_the_inode_that_containers_have_mounted(files: metadata.MetadataFiles) -> None:
     path = pathlib.Path(add(files).host_path)
     before = path.stat()
     add(files)
@@ -109,7 +109,7 @@ def test_the_same_again_leaves_the_very_file_that_containers_have_mounted(files:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"metadata": 1}', b"\xff\xfe"])
-def test_a_file_that_was_damaged_is_written_anew(files: metadata.MetadataFiles, content: bytes) -> None:
+def test_a_damaged_file_is_written_again(files: metadata.MetadataFiles, content: bytes) -> None:
     path = pathlib.Path(add(files).host_path)
     whole = path.read_bytes()
     path.write_bytes(content)
@@ -117,7 +117,7 @@ def test_a_file_that_was_damaged_is_written_anew(files: metadata.MetadataFiles, 
     assert path.read_bytes() == whole
 
 
-def test_network_facts_reach_running_containers_in_the_same_file(files: metadata.MetadataFiles) -> None:
+def test_network_data_reaches_running_containers_in_the_same_file(files: metadata.MetadataFiles) -> None:
     mount = add(files)
     path = pathlib.Path(mount.host_path)
     inode, facts = (
@@ -137,14 +137,14 @@ def test_network_facts_reach_running_containers_in_the_same_file(files: metadata
     assert not files.update(names.ClaimUid("00000000-0000-4000-8000-000000000002"), "chip-0", facts)
 
 
-def test_a_shorter_update_leaves_no_rest_of_the_longer_one(files: metadata.MetadataFiles) -> None:
+def test_a_shorter_update_truncates_the_file(files: metadata.MetadataFiles) -> None:
     mount = add(files)
     files.update(UID, "chip-0", claim_status.NetworkStatus(interface="net1", addresses=("10.0.0.2/16", "10.0.0.3/16")))
     files.update(UID, "chip-0", claim_status.NetworkStatus(interface="n"))
     assert len(read(mount)) == 2
 
 
-def test_removing_takes_all_requests_and_nothing_of_other_claims(files: metadata.MetadataFiles, tmp_path: pathlib.Path) -> None:
+def test_removing_deletes_all_files_of_one_claim_only(files: metadata.MetadataFiles, tmp_path: pathlib.Path) -> None:
     other = claim.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000002"), namespace="ns", name="training")
     files.remove(UID)
     add(files)
@@ -156,7 +156,7 @@ def test_removing_takes_all_requests_and_nothing_of_other_claims(files: metadata
     assert read(kept)
 
 
-def test_no_path_is_made_of_what_was_not_checked(files: metadata.MetadataFiles) -> None:
+def test_unchecked_names_reach_no_path(files: metadata.MetadataFiles) -> None:
     with pytest.raises(errors.ClaimError, match="is not a UUID"):
         files.remove(names.ClaimUid("../.."))
     for request in ("../gpu", "gpu/../x", "", "a/"):

@@ -83,14 +83,14 @@ def test_registration_has_type_name_endpoint_and_services(registrar: registratio
     assert list(result.supported_versions) == ["v1.DRAPlugin"]
 
 
-def test_success_is_remembered_and_waited_for(registrar: registration.Registrar) -> None:
+def test_a_wait_for_registration_ends_with_its_success(registrar: registration.Registrar) -> None:
     assert not registrar.wait_registered(0)
     notify(registrar.socket, registered=True)
     assert registrar.wait_registered(5)
     assert registrar.status == registration.Status(state=registration.State.REGISTERED)
 
 
-def test_a_refusal_is_remembered_with_its_reason_and_answered_with_an_error(registrar: registration.Registrar) -> None:
+def test_a_refusal_is_stored_with_its_reason(registrar: registration.Registrar) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         notify(registrar.socket, registered=False, error="no such version")
     assert raised.value.code() is grpc.StatusCode.UNKNOWN
@@ -101,13 +101,13 @@ def test_a_refusal_is_remembered_with_its_reason_and_answered_with_an_error(regi
     assert registrar.wait_registered(5)
 
 
-def test_the_socket_is_named_anew_at_every_start(folder: pathlib.Path) -> None:
+def test_every_start_uses_a_new_socket_name(folder: pathlib.Path) -> None:
     paths = {make(folder).socket for _ in range(20)}
     assert len(paths) == 20
     assert all(path.name.startswith(f"{DRIVER}-") and path.name.endswith("-reg.sock") for path in paths)
 
 
-def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path) -> None:
+def test_stop_removes_its_socket_only(folder: pathlib.Path) -> None:
     foreign = leave_stale(folder / "csi.example.com-reg.sock")
     made = make(folder)
     made.start()
@@ -116,7 +116,7 @@ def test_stop_takes_the_socket_away_and_nothing_else(folder: pathlib.Path) -> No
     assert list(folder.iterdir()) == [foreign]
 
 
-def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration.Registrar) -> None:
+def test_a_deleted_socket_is_recreated_under_a_new_name(registrar: registration.Registrar) -> None:
     notify(registrar.socket, registered=True)
     first = registrar.socket
     registrar.check()
@@ -128,7 +128,7 @@ def test_a_deleted_socket_is_made_again_under_a_new_name(registrar: registration
     assert get_info(registrar.socket).name == DRIVER
 
 
-def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registration.Registrar, folder: pathlib.Path) -> None:
+def test_a_recreated_registry_folder_is_used_again(registrar: registration.Registrar, folder: pathlib.Path) -> None:
     shutil.rmtree(folder)
     registrar.check()
     assert not folder.exists(), "the kubelet makes its folder, the driver never"
@@ -137,7 +137,7 @@ def test_a_registry_that_goes_and_comes_back_is_used_again(registrar: registrati
     assert get_info(registrar.socket).name == DRIVER
 
 
-def test_a_registrar_that_was_stopped_makes_no_socket_again(folder: pathlib.Path) -> None:
+def test_a_stopped_registrar_recreates_no_socket(folder: pathlib.Path) -> None:
     made = make(folder)
     made.start()
     made.stop()
@@ -145,7 +145,7 @@ def test_a_registrar_that_was_stopped_makes_no_socket_again(folder: pathlib.Path
     assert list(folder.iterdir()) == []
 
 
-def test_our_own_dead_sockets_are_removed_and_living_or_foreign_ones_stay(folder: pathlib.Path) -> None:
+def test_only_dead_sockets_of_the_driver_are_removed(folder: pathlib.Path) -> None:
     dead = leave_stale(folder / f"{DRIVER}-{START}-reg.sock")
     foreign = leave_stale(folder / f"other.{DRIVER}-{START}-reg.sock")
     fixed = leave_stale(folder / f"{DRIVER}-reg.sock")
@@ -231,7 +231,7 @@ def test_how_long_the_kubelet_has_not_known_the_driver_is_reported(folder: pathl
     made.stop()
 
 
-def test_a_driver_with_another_living_instance_is_known_by_it(folder: pathlib.Path) -> None:
+def test_a_driver_is_registered_through_its_other_living_instance(folder: pathlib.Path) -> None:
     moments = Moments()
     one, other = make(folder, moments), make(folder)
     one.start()

@@ -72,12 +72,12 @@ def channel(served: server.SocketServer) -> Iterator[grpc.Channel]:
         yield made
 
 
-def test_what_is_advertised_is_what_is_served_the_newest_first() -> None:
+def test_advertised_services_are_served_and_sorted_newest_first() -> None:
     assert dra.ADVERTISED == ("v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
-def test_health_comes_whole_at_once_and_again_when_it_changes(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
+def test_health_is_sent_completely_at_once_and_at_every_change(channel: grpc.Channel, board: health.HealthBoard, version: str) -> None:
     stream = open_stream(channel, version)
     assert next(stream) == [("node-1", "eth1", 1, 30, "")]
     board.report("eth1", context.Health.UNHEALTHY, "no link")
@@ -116,14 +116,14 @@ def open_stream(channel: grpc.Channel, version: str) -> Iterator[list[tuple[str,
         ]
 
 
-def test_several_watchers_hear_the_same_and_shutdown_ends_them(channel: grpc.Channel, board: health.HealthBoard) -> None:
+def test_several_watchers_get_the_same_health_until_shutdown(channel: grpc.Channel, board: health.HealthBoard) -> None:
     streams = [open_stream(channel, version) for version in ("v1", "v1alpha1", "v1")]
     assert all(next(stream) == [("node-1", "eth1", 1, 30, "")] for stream in streams)
     board.close()
     assert [list(stream) for stream in streams] == [[], [], []]
 
 
-def test_a_watcher_that_hangs_up_makes_room(served: server.SocketServer, board: health.HealthBoard) -> None:
+def test_a_disconnected_watcher_frees_its_place(served: server.SocketServer, board: health.HealthBoard) -> None:
     with channels.insecure(f"unix:{served.path}") as leaving:
         streams = [open_stream(leaving, "v1") for _ in range(health.WATCHERS_MAX)]
         assert all(next(stream) for stream in streams)
@@ -141,14 +141,14 @@ def can_watch(channel: grpc.Channel) -> bool:
         return False
 
 
-def test_open_streams_keep_no_thread_from_claims(channel: grpc.Channel) -> None:
+def test_open_health_streams_do_not_block_claims(channel: grpc.Channel) -> None:
     streams = [open_stream(channel, "v1") for _ in range(health.WATCHERS_MAX)]
     assert all(next(stream) for stream in streams)
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
     assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].devices[0].share_id == SHARE
 
 
-def test_a_drivers_own_socket_has_threads_left_when_every_stream_is_open() -> None:
+def test_with_every_stream_open_claims_still_have_threads() -> None:
     assert node.SERVICE_THREADS >= 2 * health.WATCHERS_MAX, "claims are prepared beside the streams of kubelets and whoever else watches"
 
 
@@ -176,7 +176,9 @@ def test_a_long_list_is_cut_into_messages_that_the_kubelet_takes() -> None:
         ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources", b"\0" * (5 << 20), grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
-def test_garbage_is_refused_and_the_service_lives(channel: grpc.Channel, method: str, body: bytes, code: grpc.StatusCode) -> None:
+def test_a_garbage_message_is_refused_and_the_service_continues(
+    channel: grpc.Channel, method: str, body: bytes, code: grpc.StatusCode
+) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         channel.unary_unary(method)(body, timeout=waits.SECONDS)
     assert refused.value.code() is code
@@ -184,7 +186,7 @@ def test_garbage_is_refused_and_the_service_lives(channel: grpc.Channel, method:
     assert v1_services.DRAPluginStub(channel).NodePrepareResources(request, timeout=waits.SECONDS).claims[UID].error == ""
 
 
-def test_a_call_in_flight_finishes_when_its_socket_is_made_again(served: server.SocketServer, engine: Engine) -> None:
+def test_a_call_in_flight_finishes_when_its_socket_is_recreated(served: server.SocketServer, engine: Engine) -> None:
     request = v1.NodePrepareResourcesRequest(claims=[v1.Claim(uid=UID, name="c", namespace="ns")])
     engine.go.clear()
     with channels.insecure(f"unix:{served.path}") as channel:

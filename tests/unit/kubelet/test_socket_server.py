@@ -63,7 +63,7 @@ def test_the_socket_is_private_and_its_new_folder_too(folder: pathlib.Path) -> N
     one.stop(grace=0)
 
 
-def test_a_socket_is_not_made_again_after_stop(folder: pathlib.Path) -> None:
+def test_a_deleted_socket_is_not_recreated_after_stop(folder: pathlib.Path) -> None:
     one = make(folder / "dra.sock")
     one.start()
     one.stop(grace=0)
@@ -90,7 +90,7 @@ def test_a_second_server_on_one_path_is_refused_and_the_first_lives_on(folder: p
     one.stop(grace=0)
 
 
-def test_a_path_served_by_another_program_is_refused_and_left_alone(folder: pathlib.Path) -> None:
+def test_a_path_served_by_another_program_is_refused_and_kept(folder: pathlib.Path) -> None:
     path = folder / "dra.sock"
     with socket.socket(socket.AF_UNIX) as foreign:
         foreign.bind(str(path))
@@ -100,7 +100,7 @@ def test_a_path_served_by_another_program_is_refused_and_left_alone(folder: path
         assert unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER
 
 
-def test_a_file_in_the_way_is_refused_and_left_alone(folder: pathlib.Path) -> None:
+def test_an_existing_file_at_the_path_is_refused_and_kept(folder: pathlib.Path) -> None:
     path = folder / "dra.sock"
     path.write_text("precious")
     with pytest.raises(errors.SettingsError, match="is not a socket"):
@@ -170,7 +170,7 @@ def test_a_missing_folder_is_an_error_where_it_is_not_ours_to_make(folder: pathl
     assert not (folder / "missing").exists()
 
 
-def test_a_socket_that_was_deleted_is_made_again_and_only_then(folder: pathlib.Path) -> None:
+def test_only_a_deleted_socket_is_recreated(folder: pathlib.Path) -> None:
     one = make(folder / "dra.sock")
     one.start()
     with pytest.raises(errors.SettingsError, match="another process serves"):
@@ -185,7 +185,7 @@ def test_a_socket_that_was_deleted_is_made_again_and_only_then(folder: pathlib.P
     assert list(folder.iterdir()) == []
 
 
-def test_a_socket_is_not_made_again_in_a_folder_that_was_replaced(folder: pathlib.Path) -> None:
+def test_a_socket_is_not_recreated_in_a_replaced_folder(folder: pathlib.Path) -> None:
     one = make(folder / "d" / "dra.sock")
     one.start()
     shutil.rmtree(folder / "d")

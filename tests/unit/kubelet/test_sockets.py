@@ -65,7 +65,7 @@ def test_every_driver_name_fits_below_the_kubelets_usual_folders(driver: str, in
     assert len(str(sockets.registration_path(REGISTRY, driver, START, instance))) <= BYTES_MAX
 
 
-def test_hashed_names_still_tell_drivers_and_pods_apart() -> None:
+def test_hashed_names_differ_by_driver_and_pod() -> None:
     services = {sockets.service_path(PLUGINS / LONGEST, pod) for pod in (POD, OTHER)}
     registrations = {sockets.registration_path(REGISTRY, "d" * 62 + last, START, pod) for last in "ab" for pod in (POD, OTHER)}
     assert (len(services), len(registrations)) == (2, 4)
@@ -91,7 +91,7 @@ def test_dead_registration_sockets_of_every_name_are_found(folder: pathlib.Path,
     assert hashed.exists() is (driver != LONGEST)
 
 
-def test_dead_service_sockets_and_their_locks_go_and_living_or_foreign_ones_stay(folder: pathlib.Path) -> None:
+def test_only_dead_service_sockets_and_their_locks_are_removed(folder: pathlib.Path) -> None:
     living = listen(sockets.service_path(folder, POD))
     dead = leave_stale(sockets.service_path(folder, OTHER))
     unix_sockets.lock_path(dead).touch()
@@ -147,7 +147,7 @@ def kill_while_binding(path: pathlib.Path, label: str) -> pathlib.Path:
     return left
 
 
-def test_a_driver_that_is_killed_while_it_binds_leaves_nothing_beyond_the_next_start(folder: pathlib.Path) -> None:
+def test_sockets_of_a_driver_killed_while_binding_are_removed_at_start(folder: pathlib.Path) -> None:
     foreign = leave_stale(folder / ".other")
     left = kill_while_binding(sockets.service_path(folder), "")
     sockets.clear_services(folder)
@@ -155,7 +155,7 @@ def test_a_driver_that_is_killed_while_it_binds_leaves_nothing_beyond_the_next_s
     assert set(folder.iterdir()) == {foreign}
 
 
-def test_hidden_registration_sockets_of_the_dead_go_and_those_of_other_drivers_stay(folder: pathlib.Path) -> None:
+def test_hidden_dead_sockets_are_removed_except_those_of_other_drivers(folder: pathlib.Path) -> None:
     path = sockets.registration_path(folder, DRIVER, START)
     own = kill_while_binding(path, sockets.label(DRIVER))
     other = kill_while_binding(path, sockets.label("nic.drakit.dev"))
@@ -166,7 +166,7 @@ def test_hidden_registration_sockets_of_the_dead_go_and_those_of_other_drivers_s
     assert nobodys.exists()
 
 
-def test_a_hidden_socket_of_a_living_process_stays_also_when_it_does_not_listen_yet(folder: pathlib.Path) -> None:
+def test_a_hidden_socket_of_a_living_process_stays_before_it_listens(folder: pathlib.Path) -> None:
     with socket.socket(socket.AF_UNIX) as binding, socket.socket(socket.AF_UNIX) as serving:
         binding.bind(str(folder / ".00000001"))
         serving.bind(str(folder / ".00000002"))

@@ -22,7 +22,7 @@ def write(file: pathlib.Path, text: str, dated: int) -> None:
     os.utime(file, ns=(dated, dated))
 
 
-def test_a_file_that_bears_the_same_marks_is_not_read_again(file: pathlib.Path) -> None:
+def test_an_unchanged_file_is_not_read_again(file: pathlib.Path) -> None:
     mirror = machines.Mirror(file)
     write(file, "one", LONG_AGO)
     assert mirror.text() == "one"
@@ -31,7 +31,7 @@ def test_a_file_that_bears_the_same_marks_is_not_read_again(file: pathlib.Path) 
 
 
 @pytest.mark.parametrize("text, dated", [("two", LONG_AGO + 1), ("three", LONG_AGO)])
-def test_another_date_or_size_is_another_file(file: pathlib.Path, text: str, dated: int) -> None:
+def test_a_file_with_another_date_or_size_is_read_again(file: pathlib.Path, text: str, dated: int) -> None:
     mirror = machines.Mirror(file)
     write(file, "one", LONG_AGO)
     assert mirror.text() == "one"
@@ -39,7 +39,7 @@ def test_another_date_or_size_is_another_file(file: pathlib.Path, text: str, dat
     assert mirror.text() == text
 
 
-def test_a_file_that_was_replaced_is_another_file(file: pathlib.Path) -> None:
+def test_a_replaced_file_is_read_again(file: pathlib.Path) -> None:
     mirror = machines.Mirror(file)
     write(file, "one", LONG_AGO)
     assert mirror.text() == "one"
@@ -49,14 +49,14 @@ def test_a_file_that_was_replaced_is_another_file(file: pathlib.Path) -> None:
     assert mirror.text() == "two"
 
 
-def test_what_was_written_a_moment_ago_is_read_at_every_look(file: pathlib.Path) -> None:
+def test_a_file_modified_in_the_last_two_seconds_is_not_cached(file: pathlib.Path) -> None:
     mirror, now = machines.Mirror(file), time.time_ns()
     for text in ("one", "two", "six"):
         write(file, text, now)
         assert mirror.text() == text, "writes within a tick of the clock bear one date"
 
 
-def test_a_file_that_goes_and_comes_back_is_followed(file: pathlib.Path) -> None:
+def test_a_deleted_and_recreated_file_is_read_again(file: pathlib.Path) -> None:
     mirror = machines.Mirror(file)
     assert mirror.text() is None
     write(file, "one", LONG_AGO)

@@ -237,7 +237,7 @@ def test_a_lost_journal_is_restored_and_then_the_driver_serves(running: RunningN
     assert running.prepare().error == ""
 
 
-def test_while_the_api_server_is_away_a_lost_journal_keeps_the_driver_unregistered(running: RunningNode) -> None:
+def test_without_api_server_a_lost_journal_prevents_registration(running: RunningNode) -> None:
     lose_journal(running)
     running.listing.failures = [errors.ApiError("away", status=503)] * 2
     running.node.start()

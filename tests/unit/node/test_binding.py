@@ -95,7 +95,7 @@ def binding_node() -> Iterator[BindingNode]:
 BOUND = ("c", "chip-0", fpga.READY, "Bound")
 
 
-def test_a_claim_that_waits_is_bound_and_said_so(binding_node: BindingNode) -> None:
+def test_a_waiting_claim_is_bound_with_its_condition(binding_node: BindingNode) -> None:
     binding_node.start()
     binding_node.see(binding_node.claim())
     binding_node.until(lambda: binding_node.stated)
@@ -103,7 +103,7 @@ def test_a_claim_that_waits_is_bound_and_said_so(binding_node: BindingNode) -> N
     assert binding_node.node.hardware.made == {"chip-0": 1}
 
 
-def test_a_claim_of_somebody_else_is_left_alone(binding_node: BindingNode) -> None:
+def test_a_claim_of_another_driver_is_not_bound(binding_node: BindingNode) -> None:
     binding_node.start()
     binding_node.see(binding_node.node.claim("x", driver="other.example.com"), allocated=False, waits=False)
     ref = binding_node.claim()
@@ -125,7 +125,7 @@ def test_a_final_error_is_the_failure_condition(binding_node: BindingNode, error
     assert binding_node.node.is_clean
 
 
-def test_a_device_that_is_not_there_any_more_is_a_failure_too(binding_node: BindingNode) -> None:
+def test_a_device_that_is_gone_is_a_binding_failure(binding_node: BindingNode) -> None:
     binding_node.start()
     binding_node.see(binding_node.claim("chip-9"))
     binding_node.until(lambda: binding_node.stated)
@@ -135,7 +135,7 @@ def test_a_device_that_is_not_there_any_more_is_a_failure_too(binding_node: Bind
 @pytest.mark.parametrize(
     "error", [errors.RetryError("half done", after=0.01), errors.HardwareError("flash", "timed out"), ValueError("a bug")]
 )
-def test_other_errors_are_tried_again(binding_node: BindingNode, error: Exception) -> None:
+def test_other_errors_are_retried(binding_node: BindingNode, error: Exception) -> None:
     binding_node.start()
     binding_node.driver.refusals = [error, error]
     binding_node.see(binding_node.claim())
@@ -153,7 +153,7 @@ def test_claims_are_bound_side_by_side(binding_node: BindingNode) -> None:
     binding_node.until(lambda: len(binding_node.stated) == 2)
 
 
-def test_what_is_deallocated_while_it_is_bound_is_undone(binding_node: BindingNode) -> None:
+def test_a_claim_deallocated_during_its_binding_is_undone(binding_node: BindingNode) -> None:
     binding_node.start()
     binding_node.driver.gate.clear()
     ref = binding_node.claim()
@@ -165,7 +165,7 @@ def test_what_is_deallocated_while_it_is_bound_is_undone(binding_node: BindingNo
     binding_node.until(lambda: binding_node.node.is_clean and binding_node.binding.is_idle)
 
 
-def test_what_is_deleted_while_it_is_tried_again_is_undone_at_once(binding_node: BindingNode) -> None:
+def test_a_claim_deleted_between_retries_is_undone_at_once(binding_node: BindingNode) -> None:
     binding_node.start()
     binding_node.driver.refusals = [errors.RetryError("come back in an hour", after=3600)]
     ref = binding_node.claim()
@@ -176,7 +176,7 @@ def test_what_is_deleted_while_it_is_tried_again_is_undone_at_once(binding_node:
     binding_node.until(lambda: binding_node.node.is_clean and binding_node.binding.is_idle)
 
 
-def test_a_start_goes_on_with_what_was_begun_and_undoes_what_is_not_wanted(binding_node: BindingNode) -> None:
+def test_a_start_continues_wanted_bindings_and_undoes_the_others(binding_node: BindingNode) -> None:
     started = binding_node.node.boot()
     wanted, deleted = binding_node.claim(), binding_node.claim("chip-1", "d")
     started.bind(wanted, binding_node.node.caller)
@@ -188,7 +188,7 @@ def test_a_start_goes_on_with_what_was_begun_and_undoes_what_is_not_wanted(bindi
     assert binding_node.node.hardware.made == {"chip-0": 1}
 
 
-def test_what_is_prepared_meanwhile_stays_prepared(binding_node: BindingNode) -> None:
+def test_a_claim_prepared_during_its_binding_stays_prepared(binding_node: BindingNode) -> None:
     started = binding_node.start()
     ref = binding_node.claim()
     binding_node.see(ref)
@@ -202,7 +202,7 @@ def test_what_is_prepared_meanwhile_stays_prepared(binding_node: BindingNode) ->
     assert entry.state is lifecycle.State.PREPARED
 
 
-def test_an_api_server_that_is_away_is_asked_again(binding_node: BindingNode) -> None:
+def test_an_unreachable_api_server_is_retried(binding_node: BindingNode) -> None:
     binding_node.start()
     ref = binding_node.claim()
     binding_node.node.claims.failures = [errors.ApiError("away"), errors.ApiError("away")]

@@ -86,7 +86,7 @@ def test_of_two_devices_of_one_name_neither_is_undone_for_a_claim_that_is_gone(
         assert attached == {"lun-1": "rack-b"}
 
 
-def test_such_a_driver_keeps_the_contract(racks: dict[str, list[str]], attached: dict[str, str]) -> None:
+def test_a_driver_with_node_and_cluster_pools_keeps_the_contract(racks: dict[str, list[str]], attached: dict[str, str]) -> None:
     report = testing.check_driver(
         lambda: LanDriver(racks, attached),
         hardware=lambda: dict(attached),

@@ -63,7 +63,7 @@ def test_idle_rounds_write_nothing() -> None:
     assert store.writes == before
 
 
-def test_pools_that_are_no_longer_offered_go_and_the_others_stay() -> None:
+def test_only_pools_that_are_no_longer_offered_are_deleted() -> None:
     store = slice_store.FakeSliceStore()
     made = start(store, plain("one", "a"), plain("two", "b"))
     made.reconcile()
@@ -110,7 +110,7 @@ def test_a_pool_that_moves_to_other_nodes_is_rewritten_in_place() -> None:
     assert (after.name, after.spec.reach, after.spec.pool.generation) == (before.name, place, 1)
 
 
-def test_one_pool_that_cannot_be_published_does_not_keep_back_the_others() -> None:
+def test_one_pool_that_fails_does_not_stop_the_others() -> None:
     def stored(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         if spec.pool.name.startswith("one"):
             raise errors.ApiError("the API server answered 500: no", status=500)
@@ -136,7 +136,7 @@ def test_a_server_without_the_gate_is_named_and_nothing_is_offered() -> None:
     assert not list(store.list())
 
 
-def test_pool_and_devices_say_between_them_once_which_nodes_are_meant() -> None:
+def test_nodes_are_selected_by_the_pool_or_by_its_devices_never_both() -> None:
     alone = device.Device(name="a")
     chosen = dataclasses.replace(alone, reach=node_selection.OneNode(name="n"))
     with pytest.raises(errors.InventoryError, match=r"pool\[p\]\.devices\[a\]\.reach: is required"):

@@ -80,7 +80,7 @@ def context(tmp_path: pathlib.Path) -> Iterator[Site]:
     made.local.close()
 
 
-def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(context: Site) -> None:
+def test_the_file_exists_before_the_answer_until_unprepare(context: Site) -> None:
     answer = context.prepare()
     assert (answer.error, len(answer.devices)) == ("", 1)
     assert context.mount.host_path == str(context.file)
@@ -90,7 +90,7 @@ def test_the_file_is_there_before_the_answer_and_goes_with_the_claim(context: Si
     assert not context.file.parent.parent.exists()
 
 
-def test_a_new_process_that_is_asked_again_changes_nothing_and_mends_what_is_lost(context: Site) -> None:
+def test_a_repeated_prepare_of_a_new_process_restores_only_lost_files(context: Site) -> None:
     answer = context.prepare()
     before = context.file.read_bytes()
     context.local.close()

@@ -58,7 +58,7 @@ def setup(tmp_path: pathlib.Path) -> ContextSetup:
     return ContextSetup(tmp_path)
 
 
-def test_grants_are_what_the_journal_says_is_prepared_oldest_first(setup: ContextSetup) -> None:
+def test_grants_are_the_prepared_entries_of_the_journal_oldest_first(setup: ContextSetup) -> None:
     first, second = setup.prepare("chip-0"), setup.prepare("pipe", shared=True)
     assert [(grant.claim, grant.device.name) for grant in setup.context.grants()] == [(first, "chip-0"), (second, "pipe")]
     (grant,) = [one for one in setup.context.grants() if one.claim == second]
@@ -77,7 +77,7 @@ def test_grants_of_an_earlier_boot_are_not_prepared_now(setup: ContextSetup, tmp
     assert (list(again.grants()), again.grant(ref.uid, "chip-0")) == ([], None)
 
 
-def test_notes_go_with_their_claim(setup: ContextSetup) -> None:
+def test_values_of_a_claim_are_removed_with_it(setup: ContextSetup) -> None:
     ref = setup.prepare("chip-0")
     (grant,) = setup.context.grants()
     setup.context.set_state(grant, "a", {"x": 1})
@@ -95,7 +95,7 @@ def test_a_key_has_a_name_of_reasonable_length(setup: ContextSetup) -> None:
             setup.context.set_state(setup.context.grants()[0], key, {})
 
 
-def test_a_taint_has_the_time_of_its_first_putting_and_only_changes_are_news(setup: ContextSetup) -> None:
+def test_a_taint_keeps_its_first_time_and_only_changes_are_published(setup: ContextSetup) -> None:
     setup.context.taint("chip-0", HOT)
     setup.clock.moment = 3600
     setup.context.taint("chip-0", HOT)
@@ -128,7 +128,7 @@ def test_locks_are_those_of_the_verbs(setup: ContextSetup) -> None:
     work.join()
 
 
-def test_without_carriers_what_would_travel_is_logged(setup: ContextSetup) -> None:
+def test_without_an_api_server_statuses_and_events_are_logged(setup: ContextSetup) -> None:
     setup.context.sinks = driver_context.ReportSinks()
     ref = setup.prepare("chip-0")
     stream = io.StringIO()
@@ -214,9 +214,7 @@ def test_a_bad_report_with_a_time_counts_once_it_has_lasted(tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize("build", [real_site, faked_site])
-def test_the_fake_keeps_the_promises_of_the_real_one(
-    build: Callable[[pathlib.Path], contexts.DriverContext], tmp_path: pathlib.Path
-) -> None:
+def test_the_fake_context_behaves_as_the_real_one(build: Callable[[pathlib.Path], contexts.DriverContext], tmp_path: pathlib.Path) -> None:
     one = build(tmp_path)
     (grant,) = one.grants()
     assert one.data_dir == tmp_path

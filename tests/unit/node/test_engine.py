@@ -99,7 +99,7 @@ def test_unprepare_needs_no_api_server_and_accepts_unknown_claims(node: crash_no
     assert len(node.claims.failures) == 4
 
 
-def test_after_a_reboot_prepare_makes_everything_anew(node: crash_node.CrashNode) -> None:
+def test_after_a_reboot_prepare_creates_everything_again(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     prepare(node, node.boot(), ref)
     node.boot_id = "boot-2"
@@ -111,7 +111,7 @@ def test_after_a_reboot_prepare_makes_everything_anew(node: crash_node.CrashNode
     assert [entry.boot_id for entry in node.journal.entries()] == ["boot-2"]
 
 
-def test_hardware_that_was_taken_away_is_made_again(node: crash_node.CrashNode) -> None:
+def test_removed_hardware_is_created_again_by_prepare(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
@@ -120,7 +120,7 @@ def test_hardware_that_was_taken_away_is_made_again(node: crash_node.CrashNode) 
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_a_claim_allocated_anew_under_its_uid_gives_up_the_old_device(node: crash_node.CrashNode) -> None:
+def test_a_reallocated_claim_releases_its_old_device(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
     prepare(node, started, ref)
@@ -131,7 +131,7 @@ def test_a_claim_allocated_anew_under_its_uid_gives_up_the_old_device(node: cras
     assert node.hardware.made == {"chip-1": 1}
 
 
-def test_shares_of_one_device_stand_side_by_side(node: crash_node.CrashNode) -> None:
+def test_several_shares_of_one_device_are_prepared(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("pipe", shared=True), node.claim("pipe", shared=True, name="other")
     one, two = prepare(node, started, first), prepare(node, started, second)
@@ -142,7 +142,7 @@ def test_shares_of_one_device_stand_side_by_side(node: crash_node.CrashNode) -> 
     assert len(node.hardware.made) == len(node.cdi.files) == 1
 
 
-def test_an_exclusive_device_is_never_given_twice(node: crash_node.CrashNode) -> None:
+def test_an_exclusive_device_is_never_prepared_for_two_claims(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("chip-0", name="first"), node.claim("chip-0", name="second")
     prepare(node, started, first)
@@ -175,7 +175,7 @@ def lying_claims(node: crash_node.CrashNode) -> dict[str, tuple[claims.ClaimRef,
 
 
 @pytest.mark.parametrize("case", sorted(lying_claims(crash_node.CrashNode())))
-def test_a_claim_that_lies_is_refused_by_field_and_leaves_nothing(node: crash_node.CrashNode, case: str) -> None:
+def test_an_inconsistent_claim_is_refused_by_field_and_leaves_nothing(node: crash_node.CrashNode, case: str) -> None:
     started = node.boot()
     ref, reason = lying_claims(node)[case]
     answer = prepare(node, started, ref)
@@ -203,7 +203,7 @@ def test_a_failing_driver_fails_that_claim_only_and_leaves_nothing(node: crash_n
     assert prepare(node, started, bad).error == ""
 
 
-def test_one_claims_failure_is_not_anothers(node: crash_node.CrashNode) -> None:
+def test_the_failure_of_one_claim_fails_no_other(node: crash_node.CrashNode) -> None:
     started = node.boot()
     good, bad = node.claim("chip-0"), node.claim("chip-9", name="bad")
     answers = started.prepare([bad, good], node.caller)
@@ -218,7 +218,7 @@ def test_an_author_bug_is_named_as_such(node: crash_node.CrashNode) -> None:
     assert "internal error of driver fake.example.com: KeyError" in prepare(node, started, node.claim("chip-0")).error
 
 
-def test_nothing_is_done_for_a_caller_that_has_gone(node: crash_node.CrashNode) -> None:
+def test_a_cancelled_call_starts_no_claim(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.caller.waits = False
     steps: list[str] = []
@@ -228,7 +228,7 @@ def test_nothing_is_done_for_a_caller_that_has_gone(node: crash_node.CrashNode) 
     assert node.is_clean
 
 
-def test_finished_work_is_committed_although_the_caller_has_gone(node: crash_node.CrashNode) -> None:
+def test_finished_work_is_committed_after_its_caller_cancelled(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("chip-0")
 
@@ -329,13 +329,13 @@ def test_one_share_is_never_given_to_two_claims(node: crash_node.CrashNode) -> N
     assert f"pipe is still held by claim {first}" in prepare(node, started, second).error
 
 
-def test_an_error_without_words_is_still_an_error(node: crash_node.CrashNode) -> None:
+def test_an_error_without_a_message_fails_the_claim(node: crash_node.CrashNode) -> None:
     started = node.boot()
     node.driver.failure = errors.DeviceBusyError()
     assert prepare(node, started, node.claim("chip-0")).error == "DeviceBusyError"
 
 
-def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: crash_node.CrashNode) -> None:
+def test_a_cancelled_call_does_not_wait_for_a_stuck_device(node: crash_node.CrashNode) -> None:
     started = node.boot()
     stuck, release = threading.Event(), threading.Event()
 
@@ -361,7 +361,7 @@ def test_a_stuck_device_keeps_nobody_who_has_stopped_waiting(node: crash_node.Cr
     first.join(waits.SECONDS)
 
 
-def test_an_allocation_with_another_capacity_is_prepared_anew(node: crash_node.CrashNode) -> None:
+def test_an_allocation_with_another_capacity_is_prepared_again(node: crash_node.CrashNode) -> None:
     started = node.boot()
     ref = node.claim("pipe", shared=True)
     prepare(node, started, ref)
@@ -417,7 +417,7 @@ def test_an_upgrade_that_rejects_a_configuration_can_still_release_the_device(no
     assert node.is_clean
 
 
-def test_parameters_that_are_required_are_asked_for(node: crash_node.CrashNode) -> None:
+def test_missing_required_parameters_are_an_error(node: crash_node.CrashNode) -> None:
     class Stricter(author.FakeDriver):
         config_types = (Required,)
 
@@ -468,7 +468,7 @@ def test_one_claim_cannot_have_two_devices_of_one_name_from_two_pools(node: cras
     assert node.is_clean
 
 
-def test_where_sharing_is_dropped_a_device_is_prepared_in_its_exclusive_form(node: crash_node.CrashNode) -> None:
+def test_without_the_sharing_feature_the_exclusive_form_is_prepared(node: crash_node.CrashNode) -> None:
     started = node.boot()
     first, second = node.claim("pipe"), node.claim("pipe")
     assert "a share of a shared device needs an id" in prepare(node, started, first).error

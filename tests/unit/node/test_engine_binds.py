@@ -36,7 +36,7 @@ def prepare(node: crash_node.CrashNode, started: engine.Engine, ref: claims.Clai
     return started.prepare([ref], node.caller)[ref.uid].error
 
 
-def test_what_is_bound_is_made_and_journaled_and_prepare_goes_on_with_it(node: crash_node.CrashNode) -> None:
+def test_a_bind_creates_and_journals_and_prepare_continues_it(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     steps: list[str] = []
     node.step = steps.append
@@ -59,7 +59,7 @@ def test_a_restart_between_bind_and_prepare_undoes_nothing(node: crash_node.Cras
     assert [step for step in steps if "make" in step] == []
 
 
-def test_a_reboot_between_bind_and_prepare_makes_it_anew(node: crash_node.CrashNode) -> None:
+def test_after_a_reboot_between_bind_and_prepare_both_run_again(node: crash_node.CrashNode) -> None:
     ref = node.claim("chip-0")
     node.boot().bind(ref, node.caller)
     node.hardware.made.clear()
@@ -87,7 +87,7 @@ def test_a_final_error_leaves_nothing(node: crash_node.CrashNode, error: Excepti
     assert node.is_clean
 
 
-def test_an_error_that_passes_keeps_what_was_begun(node: crash_node.CrashNode) -> None:
+def test_a_transient_error_keeps_the_begun_claim(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     driver(node).refusals = [errors.RetryError("half done", after=1)]
     with pytest.raises(errors.RetryError):
@@ -114,7 +114,7 @@ def test_a_device_that_takes_several_calls_to_be_ready_gets_there_by_prepares_al
     assert state(node, ref) is lifecycle.State.PREPARED
 
 
-def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: crash_node.CrashNode) -> None:
+def test_unprepare_releases_a_claim_left_begun_by_a_prepare(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     driver(node).refusals = [errors.RetryError("half done", after=1)]
     assert prepare(node, started, ref) == "half done"
@@ -123,7 +123,7 @@ def test_a_claim_that_a_prepare_left_begun_is_given_back_by_an_unprepare(node: c
     assert node.is_clean
 
 
-def test_what_is_bound_is_held_against_other_claims(node: crash_node.CrashNode) -> None:
+def test_a_bound_device_is_held_against_other_claims(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     other = node.claim("chip-0")
@@ -133,7 +133,7 @@ def test_what_is_bound_is_held_against_other_claims(node: crash_node.CrashNode) 
     started.bind(other, node.caller)
 
 
-def test_only_what_is_not_allocated_as_it_was_is_abandoned(node: crash_node.CrashNode) -> None:
+def test_a_bound_claim_is_undone_only_when_its_allocation_changed(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     claim = node.claims.fetch(ref)
@@ -144,14 +144,14 @@ def test_only_what_is_not_allocated_as_it_was_is_abandoned(node: crash_node.Cras
     assert not started.abandon(ref, None, node.caller)
 
 
-def test_what_is_prepared_is_never_abandoned(node: crash_node.CrashNode) -> None:
+def test_a_prepared_claim_is_never_undone_by_the_binding_loop(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     prepare(node, started, ref)
     assert not started.abandon(ref, None, node.caller)
     assert state(node, ref) is lifecycle.State.PREPARED
 
 
-def test_another_allocation_under_the_same_uid_is_bound_anew(node: crash_node.CrashNode) -> None:
+def test_a_reallocated_claim_is_bound_again(node: crash_node.CrashNode) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     started.bind(ref, node.caller)
     claim = node.claims.fetch(ref)
@@ -192,7 +192,7 @@ MATRIX = [(abandoned, number) for abandoned in (False, True) for number in range
 
 
 @pytest.mark.parametrize("abandoned,number", MATRIX)
-def test_a_crash_at_any_step_can_be_gone_on_with_or_abandoned(abandoned: bool, number: int) -> None:  # noqa: FBT001
+def test_after_a_crash_at_any_step_a_bind_can_be_continued_or_undone(abandoned: bool, number: int) -> None:  # noqa: FBT001
     for wanted in (True, False):
         node = made()
         ref = node.claim("chip-0", "chip-1")
@@ -236,7 +236,7 @@ def test_an_attribute_of_the_author_s_hides_no_verb(node: crash_node.CrashNode) 
     assert node.hardware.made == {"chip-0": 1}
 
 
-def test_an_unknown_claim_is_nothing_to_bind(node: crash_node.CrashNode) -> None:
+def test_binding_an_unknown_claim_is_a_claim_error(node: crash_node.CrashNode) -> None:
     ref = claims.ClaimRef(uid=names.ClaimUid("00000000-0000-4000-8000-000000000000"), namespace="x", name="y")
     with pytest.raises(errors.ClaimError):
         node.boot().bind(ref, node.caller)

@@ -130,7 +130,7 @@ def test_any_error_of_the_first_discovery_leaves_unprepare_served(tmp_path: path
         after.node.stop()
 
 
-def test_hardware_that_goes_away_is_withdrawn_and_offered_again(running: Running, driver: Unready) -> None:
+def test_devices_are_withdrawn_while_the_hardware_is_not_ready(running: Running, driver: Unready) -> None:
     assert waits.eventually(lambda: "chip-0" in running.offered())
     driver.broken = NOT_READY
     assert waits.eventually(lambda: not running.offered())
@@ -176,7 +176,7 @@ def test_a_release_that_keeps_failing_is_logged_once_and_noted(
     assert running.node.note() == ""
 
 
-def test_a_claim_that_the_kubelet_releases_first_is_not_noted_any_more(running: Running, driver: Unready) -> None:
+def test_a_claim_unprepared_by_the_kubelet_is_no_longer_reported(running: Running, driver: Unready) -> None:
     assert running.prepare("chip-0") == ""
     driver.unreachable = True
     assert running.unprepare() == ""

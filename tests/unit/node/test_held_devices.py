@@ -147,7 +147,7 @@ class Finer(author.FakeDriver):
         )
 
 
-def test_the_unprepare_of_a_displaced_device_asks_for_a_discovery(node: crash_node.CrashNode) -> None:
+def test_unprepare_of_a_displaced_device_triggers_a_discovery(node: crash_node.CrashNode) -> None:
     asked: list[str] = []
     node.offered.released = lambda: asked.append("again")
     plain, ref = prepared(node, "chip-1"), prepared(node, "chip-0")
@@ -166,7 +166,7 @@ class Withholding(author.FakeDriver):
         return {name: f"{name} is used by the host" for name in CHIPS if f"used {name}" in self.hardware.present}
 
 
-def test_for_a_withheld_device_nobody_is_told_to_delete_pods() -> None:
+def test_a_withheld_device_gets_no_advice_to_delete_pods() -> None:
     node = crash_node.CrashNode()
     node.driver_type = Withholding
     node.boot()

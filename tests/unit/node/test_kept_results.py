@@ -118,9 +118,7 @@ def test_a_continued_claim_gets_each_device_when_the_allocation_changes_their_or
 
 
 @pytest.mark.parametrize("is_answered", [False, True], ids=["half finished", "answer nobody heard"])
-def test_what_a_process_kept_does_not_count_for_an_entry_that_another_one_began_anew(
-    node: crash_node.CrashNode, *, is_answered: bool
-) -> None:
+def test_cached_results_do_not_apply_to_an_entry_begun_by_another_process(node: crash_node.CrashNode, *, is_answered: bool) -> None:
     kubelet, old = Kubelet(node, 60), node.boot()
     ref = node.claim(*TWO)
     kubelet.call(old, ref)
@@ -152,7 +150,7 @@ def test_many_slow_claims_finish_after_one_call_each_and_each_is_set_up_once(nod
     assert kept_by(started) == 0, "the kubelet heard the answer"
 
 
-def test_an_answer_that_the_kubelet_heard_is_verified_by_the_next_call(node: crash_node.CrashNode) -> None:
+def test_an_answer_that_the_kubelet_received_is_verified_by_the_next_call(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 30), node.boot()
     ref = node.claim("chip-0")
     assert kubelet.call(started, ref) == [""]
@@ -237,7 +235,7 @@ def test_a_half_finished_claim_with_stale_results_is_checked_again_and_kept(node
     ]
 
 
-def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: crash_node.CrashNode) -> None:
+def test_an_undelivered_answer_is_verified_again_after_some_minutes(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     ref = node.claim("chip-0")
     assert kubelet.call(started, ref) == ["too late"]
@@ -246,7 +244,7 @@ def test_an_answer_that_nobody_heard_is_verified_again_after_some_minutes(node: 
     assert "chip-0 is gone" in kubelet.call(started, ref)[0]
 
 
-def test_reading_an_answer_makes_it_no_younger(node: crash_node.CrashNode) -> None:
+def test_reading_a_cached_answer_does_not_extend_its_age(node: crash_node.CrashNode) -> None:
     kubelet, started = Kubelet(node, 60), node.boot()
     first, second = node.claim("chip-0"), node.claim("pipe", shared=True)
     kubelet.call(started, first)
@@ -257,7 +255,7 @@ def test_reading_an_answer_makes_it_no_younger(node: crash_node.CrashNode) -> No
     assert "chip-0 is gone" in kubelet.call(started, first)[0]
 
 
-def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node: crash_node.CrashNode) -> None:
+def test_cached_answers_of_claims_unprepared_elsewhere_are_dropped(node: crash_node.CrashNode) -> None:
     kubelet, old = Kubelet(node, 60), node.boot()
     most = 0
     for _ in range(50):
@@ -269,7 +267,7 @@ def test_answers_for_claims_that_another_process_unprepared_do_not_pile_up(node:
 
 
 @pytest.mark.parametrize("failure", [errors.JournalError("disk full"), errors.CdiError("read-only"), errors.ApiError("no answer")])
-def test_an_error_that_deleting_pods_does_not_end_does_not_ask_for_it(node: crash_node.CrashNode, failure: Exception) -> None:
+def test_an_error_unrelated_to_pods_gives_no_advice_to_delete_them(node: crash_node.CrashNode, failure: Exception) -> None:
     started, ref = node.boot(), node.claim("chip-0")
     assert started.prepare([ref], crash_node.Waiting())[ref.uid].error == ""
     node.driver.failure, text = failure, str(failure)

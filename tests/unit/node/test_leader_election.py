@@ -58,7 +58,7 @@ def test_a_leader_that_cannot_renew_stops_before_anybody_else_may_start() -> Non
     assert (ended, clock.seconds) == (10.0, 15.25)
 
 
-def test_a_leader_that_slept_finds_out_before_it_writes() -> None:
+def test_a_leader_that_was_suspended_checks_its_lease_before_writing() -> None:
     store, clock = lease_store.FakeLeaseStore(), Time()
     first = candidate(store, "a", clock)
     first.step()
@@ -66,7 +66,7 @@ def test_a_leader_that_slept_finds_out_before_it_writes() -> None:
     assert not first.leads()
 
 
-def test_a_lease_given_up_is_taken_at_once() -> None:
+def test_a_released_lease_is_taken_at_once() -> None:
     store, clock = lease_store.FakeLeaseStore(), Time()
     first, second = candidate(store, "a", clock), candidate(store, "b", clock)
     first.step()
@@ -79,7 +79,7 @@ def test_a_lease_given_up_is_taken_at_once() -> None:
     assert store.lease.transitions == 1
 
 
-def test_an_api_server_that_is_away_for_a_moment_costs_nobody_the_lead() -> None:
+def test_a_short_outage_of_the_api_server_keeps_the_leader() -> None:
     store, clock = lease_store.FakeLeaseStore(), Time()
     first = candidate(store, "a", clock)
     first.step()
@@ -107,7 +107,7 @@ def test_a_lease_that_somebody_took_by_hand_ends_the_lead_at_the_next_look() -> 
     assert (first.leads(), first.holder) == (False, "by-hand")
 
 
-def test_a_loop_tells_of_every_change_and_survives_what_the_api_server_does() -> None:
+def test_the_election_loop_reports_every_change_and_survives_api_errors() -> None:
     store, clock, stop = lease_store.FakeLeaseStore(), Time(), threading.Event()
     first = candidate(store, "a", clock)
     changes: list[bool] = []

@@ -30,7 +30,7 @@ def open_files(under: pathlib.Path) -> list[str]:
 
 
 @pytest.mark.parametrize("build, error", [(refuse, OSError), (lambda: Misnamed(author.Hardware()), TypeError)], ids=["hardware", "author"])
-def test_what_fails_after_the_journal_was_opened_closes_it(build: object, error: type[Exception], tmp_path: pathlib.Path) -> None:
+def test_a_failed_start_closes_the_journal(build: object, error: type[Exception], tmp_path: pathlib.Path) -> None:
     assert callable(build)
     spec = local_node.DriverSpec(
         driver_name=author.FakeDriver.name, build=lambda _: build(), identity=engine.NodeIdentity(pool=crash_node.POOL, boot_id="boot-1")

@@ -154,7 +154,7 @@ def test_claims_are_restored_and_released_after_both_folders_were_deleted(site: 
     assert site.hardware.made == {}
 
 
-def test_while_the_api_server_is_away_nothing_is_removed_and_nothing_served(site: Site) -> None:
+def test_without_api_server_nothing_is_removed_and_nothing_served(site: Site) -> None:
     with site.open() as local:
         site.prepare(local, claim(1, "chip-0-left"))
     made = dict(site.hardware.made)
@@ -234,7 +234,7 @@ def test_a_claim_that_only_the_list_has_keeps_its_hardware_after_a_failed_attemp
         assert (prepared(local), site.hardware.made) == ({"claim-1"}, made)
 
 
-def test_giving_a_claim_up_leaves_its_hardware_as_it_is(site: Site, used: Claim) -> None:
+def test_dropping_a_lost_claim_keeps_its_hardware(site: Site, used: Claim) -> None:
     made = dict(site.hardware.made)
     with site.open() as local:
         driver = failing(local)
@@ -361,7 +361,7 @@ def test_only_the_devices_that_exist_are_recalled(site: Site) -> None:
         assert local.author.recalled == ["chip-0-left"]
 
 
-def test_a_claim_that_waits_for_others_is_not_given_up(site: Site) -> None:
+def test_a_claim_that_waits_for_others_is_not_dropped(site: Site) -> None:
     broken, waiting = claim(1, "chip-0"), claim(2, "chip-1")
     with site.open() as local:
         site.prepare(local, broken)
@@ -388,7 +388,7 @@ def test_an_ended_claim_frees_hardware_that_is_offered_in_another_form_by_now(si
         assert prepared(local) == {"claim-2"}
 
 
-def test_a_claim_that_a_command_prepared_meanwhile_is_not_given_up(site: Site) -> None:
+def test_a_claim_prepared_by_a_command_during_the_loss_is_not_dropped(site: Site) -> None:
     first, second = claim(1, "chip-0"), claim(2, "chip-1")
     site.known = [first, second]
     site.source.put(first)
@@ -446,7 +446,7 @@ def older_copy(site: Site, ended: Claim, begun: Claim) -> None:
     shutil.copytree(site.backup, site.home)
 
 
-def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: Site) -> None:
+def test_a_claim_ended_after_the_backup_is_not_restored(site: Site) -> None:
     ended, other, again = claim(1, "chip-0"), claim(2, "chip-1"), claim(3, "chip-0")
     with site.open() as local:
         site.prepare(local, ended, other)
@@ -465,7 +465,7 @@ def test_what_ended_after_a_backup_does_not_come_back_and_takes_no_device(site: 
     assert site.hardware.made == {}
 
 
-def test_what_ended_after_a_backup_is_released_where_no_other_claim_has_it(site: Site) -> None:
+def test_hardware_of_a_claim_ended_after_the_backup_is_released_if_unclaimed(site: Site) -> None:
     ended, other = claim(1, "chip-0"), claim(2, "chip-1")
     with site.open() as local:
         site.prepare(local, ended, other)
@@ -490,7 +490,7 @@ def test_a_claim_allocated_again_after_a_backup_has_its_new_devices(site: Site) 
     assert site.hardware.made == {}
 
 
-def test_a_deleted_cdi_directory_alone_costs_a_question_and_no_claim(site: Site) -> None:
+def test_a_deleted_cdi_directory_alone_loses_no_claim(site: Site) -> None:
     with site.open() as local:
         site.prepare(local, claim(1, "chip-0-left"))
     made = dict(site.hardware.made)

@@ -71,7 +71,7 @@ def test_publishing_is_counted() -> None:
     assert 'drakit_watch_restarts_total{driver="a.example.com"} 1.0' in text
 
 
-def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
+def test_metrics_of_a_driver_have_its_name_as_prefix() -> None:
     counted = metrics.Metrics()
 
     def broken() -> list[advanced.Metric]:
@@ -93,7 +93,7 @@ def test_a_driver_tells_numbers_of_its_own_under_its_name() -> None:
     assert 'drakit_links{driver="a.example.com"} 2.0' in text
 
 
-def test_what_never_happened_is_reported_as_zero() -> None:
+def test_events_that_never_happened_are_reported_as_zero() -> None:
     counted = metrics.Metrics()
     counted.of("a.example.com")
     text = counted.text().decode()
@@ -118,7 +118,7 @@ def test_the_build_is_reported() -> None:
     )
 
 
-def test_a_driver_tells_a_histogram_of_its_own() -> None:
+def test_a_driver_exports_a_histogram_of_its_own() -> None:
     counted = metrics.Metrics()
     reading = advanced.Metric(
         name="lift_seconds", documentation="Lifts.", value=2.5, labels={"floor": "1"}, buckets=((0.5, 1), (math.inf, 3))

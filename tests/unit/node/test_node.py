@@ -85,7 +85,7 @@ def test_a_device_that_is_unplugged_is_withdrawn_also_when_a_claim_finds_out_fir
     assert waits.eventually(lambda: "chip-1" not in running.offered())
 
 
-def test_a_bug_in_discover_takes_neither_the_offer_nor_unprepare_away(running: Running) -> None:
+def test_an_exception_in_discover_keeps_the_offer_and_unprepare(running: Running) -> None:
     assert waits.eventually(lambda: "chip-0" in running.offered())
     assert running.prepare("chip-0").error == ""
     running.driver.broken = KeyError("bug")

@@ -43,7 +43,7 @@ class Node:
         return self.collector.check(threading.Event())
 
 
-def test_a_claim_that_is_there_is_left_alone() -> None:
+def test_an_existing_claim_is_not_unprepared() -> None:
     node = Node()
     assert [node.look_after(seconds) for seconds in (0, 10**6)] == [0, 0]
 
@@ -55,13 +55,13 @@ def test_a_deleted_claim_unknown_to_the_kubelet_is_unprepared_after_the_grace_pe
     assert node.world.is_clean
 
 
-def test_a_claim_of_another_uid_is_no_claim_of_ours() -> None:
+def test_a_claim_with_another_uid_counts_as_deleted() -> None:
     node = Node()
     node.world.claim("chip-1", name=node.ref.name)
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
-def test_the_kubelets_books_come_first() -> None:
+def test_claims_in_the_kubelets_checkpoint_are_kept() -> None:
     node = Node()
     node.world.claims.remove(node.ref)
     node.tracked = frozenset({node.ref.uid})
@@ -70,14 +70,14 @@ def test_the_kubelets_books_come_first() -> None:
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
-def test_without_the_kubelets_books_the_wait_is_over() -> None:
+def test_without_the_kubelets_checkpoint_the_grace_period_is_longer() -> None:
     node = Node()
     node.world.claims.remove(node.ref)
     node.tracked = None
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE, orphans.BLIND_GRACE)] == [0, 0, 1]
 
 
-def test_errors_and_an_unregistered_driver_start_the_wait_anew() -> None:
+def test_errors_and_an_unregistered_driver_restart_the_grace_period() -> None:
     node = Node()
     node.world.claims.remove(node.ref)
     assert node.look_after(0) == 0
@@ -90,7 +90,7 @@ def test_errors_and_an_unregistered_driver_start_the_wait_anew() -> None:
     assert [node.look_after(seconds) for seconds in (0, orphans.GRACE)] == [0, 1]
 
 
-def test_questions_are_asked_at_a_bounded_rate() -> None:
+def test_api_requests_are_made_at_a_bounded_rate() -> None:
     node = Node()
     ref = node.world.claim("chip-1")
     node.engine.prepare([ref], node.world.caller)
@@ -98,7 +98,7 @@ def test_questions_are_asked_at_a_bounded_rate() -> None:
     assert node.clock.waits == [orphans.BETWEEN_REQUESTS] * 2
 
 
-def test_the_kubelets_books_are_read_in_its_own_form_or_not_at_all(tmp_path: pathlib.Path) -> None:
+def test_only_the_kubelets_own_checkpoint_format_is_read(tmp_path: pathlib.Path) -> None:
     from drakit.kubelet import checkpoint
     from drakit_cluster.api.storage.store import Key
     from drakit_cluster.kubelet.pods import records as kubelets

@@ -100,7 +100,7 @@ def test_another_process_with_the_same_offer_writes_only_its_probe() -> None:
     assert start(store).reconcile() == 0
 
 
-def test_what_the_kubelet_wipes_comes_back() -> None:
+def test_slices_wiped_by_the_kubelet_are_published_again() -> None:
     store = slice_store.FakeSliceStore()
     made = start(store)
     made.reconcile()
@@ -222,7 +222,7 @@ def test_mixins_are_written_only_where_they_come_back_whole() -> None:
     assert flat == list(authored.flat().devices)
 
 
-def test_the_flat_form_can_be_asked_for() -> None:
+def test_the_flat_form_can_be_configured() -> None:
     store = slice_store.FakeSliceStore()
     start(store, with_mixins(), form=publisher.FormChoice.FLAT).reconcile()
     assert not any(one.spec.page.mixins for one in store.list())
@@ -236,7 +236,7 @@ def with_mixins() -> inventory.Inventory:
     )
 
 
-def test_what_a_webhook_changes_is_left_as_stored_until_the_offer_changes() -> None:
+def test_changes_by_a_webhook_are_kept_until_the_offer_changes() -> None:
     def relabel(page: resource_slice.Page) -> resource_slice.Page:
         return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, attributes={"x": 1}) for item in page.devices))
 
@@ -285,7 +285,7 @@ def test_a_probe_of_devices_is_never_complete_so_nothing_of_it_can_be_allocated(
     assert sorted(probes) == [(1, 0), (2, 1)]
 
 
-def test_partitions_that_appear_later_are_asked_about_before_they_go_out() -> None:
+def test_partitions_that_appear_later_are_probed_before_publishing() -> None:
     seen: list[str] = []
 
     def store_page(page: resource_slice.Page) -> resource_slice.Page:
@@ -308,7 +308,7 @@ def upgrade(store: slice_store.FakeSliceStore, version: str, *lacks: str) -> Non
     store.described = ports.ApiServer(version=version, lacks=frozenset(lacks))
 
 
-def test_a_feature_that_comes_back_is_used_again_once_the_servers_version_changes() -> None:
+def test_a_feature_is_probed_again_when_the_servers_version_changes() -> None:
     store = slice_store.FakeSliceStore(on_page(without_counters))
     made = start(store)
     made.reconcile()
@@ -392,7 +392,7 @@ def test_facts_about_a_server_stay_known_during_a_refresh_and_when_it_fails() ->
     assert set(meanwhile) == {False}
 
 
-def test_a_server_whose_schema_lacks_mixins_is_not_sent_any_not_even_to_ask() -> None:
+def test_a_server_without_mixins_in_its_schema_is_never_sent_any() -> None:
     pages: list[resource_slice.Page] = []
 
     def note(page: resource_slice.Page) -> resource_slice.Page:
@@ -436,7 +436,7 @@ def test_every_gate_that_is_probed_has_an_effect_to_log() -> None:
     assert feature_gates.EFFECTS.keys() >= slice_pages.GATES
 
 
-def test_what_needs_no_gate_is_published_without_any_question() -> None:
+def test_devices_without_gated_fields_are_published_without_a_probe() -> None:
     store = slice_store.FakeSliceStore()
     upgrade(store, "v1.36.2", "DRAMixins")
     start(store, inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])).reconcile()
@@ -467,7 +467,7 @@ def test_a_refusal_that_is_not_about_counters_changes_no_layout() -> None:
     assert all(not (one.spec.page.devices and one.spec.page.counter_sets) for one in store.list())
 
 
-def test_two_publishers_who_disagree_slow_down() -> None:
+def test_two_publishers_with_different_offers_slow_down() -> None:
     store, stop = slice_store.FakeSliceStore(), threading.Event()
     rivals = [publisher.Publisher(TARGET, store=store, clock=CountedClock()) for _ in range(2)]
     rivals[0].offer(offered())
@@ -491,7 +491,7 @@ class CountedClock(real_clock.RealClock):
         return event.wait(min(seconds, 1.0))
 
 
-def test_publishing_goes_on_after_the_api_server_was_away() -> None:
+def test_publishing_continues_after_an_outage_of_the_api_server() -> None:
     store = slice_store.FakeSliceStore()
     store.failures = [errors.ApiError("no answer")] * 3
     made = start(store)
@@ -518,7 +518,7 @@ def renamed(page: resource_slice.Page) -> resource_slice.Page:
     "change,said,unsaid",
     [(without_conditions, "slice fields dropped", "altered by"), (renamed, "slice altered by", "fields dropped")],
 )
-def test_what_is_left_as_stored_is_logged_for_what_it_is(
+def test_a_slice_kept_as_stored_is_logged_with_the_reason(
     change: Callable[[resource_slice.Page], resource_slice.Page], said: str, unsaid: str
 ) -> None:
     waiting = device.Device(name="a", binding_conditions=("Ready",), binding_failure_conditions=("Failed",))

@@ -66,7 +66,7 @@ def test_a_change_in_one_pool_writes_only_slices_of_that_pool() -> None:
     assert made.reconcile() == 1
 
 
-def test_the_slices_of_a_pool_go_with_its_last_device() -> None:
+def test_the_slices_of_a_pool_are_deleted_with_its_last_device() -> None:
     store = slice_store.FakeSliceStore()
     made = start(store, offered(a="", b="fast"))
     made.offer(offered(a=""))
@@ -74,7 +74,7 @@ def test_the_slices_of_a_pool_go_with_its_last_device() -> None:
     assert published(store) == {"node-1": (1, 1, ("a",))}
 
 
-def test_without_any_device_the_nodes_own_pool_says_that_the_driver_is_here() -> None:
+def test_without_devices_the_nodes_pool_is_published_empty() -> None:
     store = slice_store.FakeSliceStore()
     made = start(store, offered(a="fast", b="slow"))
     assert set(published(store)) == {"node-1/fast", "node-1/slow"}
@@ -109,7 +109,7 @@ def test_a_device_that_changes_pools_is_never_offered_twice_and_keeps_its_taint(
     assert taint.time_added == NOON
 
 
-def test_a_pool_that_the_server_refuses_does_not_keep_back_the_others() -> None:
+def test_a_pool_that_the_server_refuses_does_not_stop_the_others() -> None:
     class Refusing(slice_store.FakeSliceStore):
         def create(self, wanted: resource_slice.Create) -> resource_slice.Published:
             if wanted.spec.pool.name == "node-1/fast":
@@ -125,7 +125,7 @@ def test_a_pool_that_the_server_refuses_does_not_keep_back_the_others() -> None:
     assert not made.published.is_set()
 
 
-def test_the_elder_of_two_instances_leaves_pools_that_only_the_younger_knows() -> None:
+def test_the_older_of_two_instances_keeps_pools_known_only_to_the_newer() -> None:
     store = slice_store.FakeSliceStore()
     elder = start(store, offered(a="", b=""), succeeded=True)
     start(store, offered(a="fast", b="slow"))

@@ -35,7 +35,7 @@ def test_a_file_without_a_claim_is_removed() -> None:
     assert len(node.cdi.files) == 1
 
 
-def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
+def test_a_claim_of_an_earlier_boot_waits_for_the_kubelet() -> None:
     node = crash_node.CrashNode()
     prepared(node, "chip-0")
     node.boot_id, node.hardware.made = "boot-2", {}
@@ -45,7 +45,7 @@ def test_a_claim_of_an_earlier_boot_is_left_to_the_kubelet() -> None:
     assert len(node.journal.entries()) == 1
 
 
-def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> None:
+def test_a_completion_lost_in_a_power_cut_is_undone_and_prepared_again() -> None:
     node = crash_node.CrashNode()
     uid = prepared(node, "chip-0")
     (entry,) = node.journal.entries()
@@ -59,7 +59,7 @@ def test_a_completion_that_a_power_cut_took_is_undone_and_prepared_anew() -> Non
 
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
-def test_a_withdrawal_that_a_power_cut_took_is_carried_out_by_the_next_call(verb: str) -> None:
+def test_an_unprepare_lost_in_a_power_cut_is_done_by_the_next_call(verb: str) -> None:
     node = crash_node.CrashNode()
     uid = prepared(node, "chip-0")
     (entry,) = node.journal.entries()
@@ -75,7 +75,7 @@ def test_a_withdrawal_that_a_power_cut_took_is_carried_out_by_the_next_call(verb
         assert (node.journal.entries(), node.hardware.made) == ((), {})
 
 
-def test_one_claim_that_cannot_be_recovered_keeps_nobody_from_it() -> None:
+def test_one_claim_that_cannot_be_recovered_stops_no_other() -> None:
     node = crash_node.CrashNode()
     stuck, other = node.claim("chip-0"), node.claim("chip-1")
     started = node.boot()

@@ -58,7 +58,7 @@ def test_a_locked_claim_is_retried_until_it_is_recovered(node: crash_node.CrashN
     assert (retry.pending, retry.note(), node.is_clean) == ((), "", True)
 
 
-def test_a_claim_that_a_call_changed_meanwhile_is_left_alone(node: crash_node.CrashNode) -> None:
+def test_a_claim_changed_by_a_call_is_not_recovered_again(node: crash_node.CrashNode) -> None:
     entry = half_prepared(node)
     started = node.boot(recover=False)
     retry = recovery_retry.RecoveryRetry(started, node.journal, manual_clock.ManualClock())

@@ -41,21 +41,21 @@ def api(status: int) -> errors.ApiError:
     return errors.ApiError(f"answered {status}", status=status)
 
 
-def test_what_is_put_for_one_key_meanwhile_is_sent_as_one() -> None:
+def test_updates_of_one_key_are_merged_while_they_wait() -> None:
     post = Post()
     for key, load in (("a", "1"), ("b", "x"), ("a", "2"), ("a", "3")):
         post.box.put(key, load)
     assert post.run() == [(0.0, "a", "123"), (0.0, "b", "x")]
 
 
-def test_a_server_that_is_away_is_asked_again_with_growing_pauses() -> None:
+def test_an_unreachable_server_is_retried_with_growing_pauses() -> None:
     post = Post(*(api(status) for status in (0, 503, 429, 409, 401)))
     post.box.put("a", "1")
     assert [moment for moment, _, _ in post.run()] == [0.0, 1.0, 3.0, 7.0, 15.0, 31.0]
     assert len(post.box) == 0
 
 
-def test_news_join_what_waits_for_its_next_try_and_do_not_hurry_it() -> None:
+def test_an_update_joins_the_waiting_entry_and_does_not_shorten_its_pause() -> None:
     post = Post(api(500))
     original = post.take
 
@@ -69,7 +69,7 @@ def test_news_join_what_waits_for_its_next_try_and_do_not_hurry_it() -> None:
     assert post.run() == [(0.0, "a", "1"), (1.0, "a", "12")]
 
 
-def test_a_refusal_waits_long_and_holds_up_nobody() -> None:
+def test_a_refused_entry_waits_long_and_blocks_no_other() -> None:
     post = Post(api(403), None)
     post.box.put("a", "1")
     post.box.put("b", "2")
@@ -77,13 +77,13 @@ def test_a_refusal_waits_long_and_holds_up_nobody() -> None:
     assert post.sent[2:] == [(retry_queue.REFUSED_PAUSE, "a", "1")]
 
 
-def test_what_a_server_calls_wrong_for_a_moment_is_reported_in_the_end() -> None:
+def test_an_entry_refused_as_invalid_for_a_while_is_sent_in_the_end() -> None:
     post = Post(api(422), api(400), None)
     post.box.put("a", "1")
     assert post.run() == [(0.0, "a", "1"), (1.0, "a", "1"), (3.0, "a", "1")]
 
 
-def test_what_a_server_goes_on_calling_wrong_is_dropped_and_holds_up_nobody() -> None:
+def test_an_entry_always_refused_as_invalid_is_dropped() -> None:
     post = Post(api(422), None, *[api(422)] * (retry_queue.ATTEMPTS_MAX - 1), None)
     original = post.take
 
@@ -99,7 +99,7 @@ def test_what_a_server_goes_on_calling_wrong_is_dropped_and_holds_up_nobody() ->
     assert len(post.box) == 0
 
 
-def test_news_that_come_while_the_last_try_fails_are_sent() -> None:
+def test_an_update_made_during_the_last_failing_try_is_sent() -> None:
     post = Post(*[api(422)] * retry_queue.ATTEMPTS_MAX, None)
     original = post.take
 
@@ -113,7 +113,7 @@ def test_news_that_come_while_the_last_try_fails_are_sent() -> None:
     assert [load for _, _, load in post.run()] == ["1"] * retry_queue.ATTEMPTS_MAX + ["2"]
 
 
-def test_what_nobody_can_receive_any_more_is_dropped() -> None:
+def test_an_entry_for_a_deleted_object_is_dropped() -> None:
     for answer in (errors.ClaimError(errors.ClaimFault.NOT_FOUND, "gone"), ValueError("bug")):
         post = Post(answer, None)
         post.box.put("a", "1")
@@ -121,14 +121,14 @@ def test_what_nobody_can_receive_any_more_is_dropped() -> None:
         assert [(key, load) for _, key, load in post.run()] == [("a", "1"), ("b", "2")]
 
 
-def test_no_more_than_so_many_keys_wait_and_the_oldest_goes() -> None:
+def test_a_full_queue_drops_its_oldest_entry() -> None:
     post = Post(limit=3)
     for key in "abcde":
         post.box.put(key, "1")
     assert [key for _, key, _ in post.run()] == ["c", "d", "e"]
 
 
-def test_what_is_called_wrong_at_the_end_keeps_nothing_else_from_being_sent() -> None:
+def test_an_invalid_entry_at_the_end_stops_no_other() -> None:
     post = Post(api(422), None)
     post.stop.set()
     post.box.put("a", "1")
@@ -136,7 +136,7 @@ def test_what_is_called_wrong_at_the_end_keeps_nothing_else_from_being_sent() ->
     assert [key for _, key, _ in post.run()] == ["a", "b"]
 
 
-def test_what_waits_at_the_end_is_tried_once_until_the_first_failure() -> None:
+def test_at_the_end_waiting_entries_are_tried_until_the_first_failure() -> None:
     post = Post(api(500), None)
     post.stop.set()
     post.box.put("a", "1")

@@ -131,7 +131,7 @@ def test_verifying_devices_that_are_slow_to_verify_converges(node: crash_node.Cr
     assert kubelet.steps == [*FOUR, *FOUR]
 
 
-def test_a_call_that_ends_between_two_devices_says_what_is_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_a_call_that_ends_between_two_devices_reports_the_finished_ones(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     assert "before this call began its work" in started.prepare([ref], kubelet)[ref.uid].error
@@ -156,7 +156,7 @@ def test_an_unprepare_between_two_calls_undoes_what_was_kept(node: crash_node.Cr
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_what_was_kept_does_not_count_once_another_process_undid_it(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_cached_results_are_dropped_once_another_process_undid_them(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     old = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):
@@ -167,7 +167,7 @@ def test_what_was_kept_does_not_count_once_another_process_undid_it(node: crash_
     assert set(node.hardware.made) == set(FOUR)
 
 
-def test_a_claim_that_is_allocated_otherwise_gives_up_what_was_kept(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
+def test_a_reallocated_claim_releases_its_finished_devices(node: crash_node.CrashNode, kubelet: Kubelet) -> None:
     started = node.boot()
     ref = node.claim(*FOUR)
     with pytest.raises(AssertionError, match="never answered"):

@@ -40,7 +40,7 @@ def setup() -> ReporterSetup:
     return ReporterSetup()
 
 
-def test_a_failure_is_reported_and_taken_back_when_the_claim_is_prepared_after_all(setup: ReporterSetup) -> None:
+def test_a_failure_condition_is_removed_once_the_claim_is_prepared(setup: ReporterSetup) -> None:
     setup.reports.failed(REF, GONE)
     assert setup.send() == {"Ready": (False, "DeviceGone")}
     setup.reports.prepared(REF)
@@ -49,7 +49,7 @@ def test_a_failure_is_reported_and_taken_back_when_the_claim_is_prepared_after_a
     assert setup.send() == {}
 
 
-def test_a_claim_that_just_works_costs_no_request(setup: ReporterSetup) -> None:
+def test_a_claim_that_succeeds_costs_no_request(setup: ReporterSetup) -> None:
     setup.reports.prepared(REF)
     setup.reports.unprepared(REF)
     setup.send()
@@ -57,12 +57,12 @@ def test_a_claim_that_just_works_costs_no_request(setup: ReporterSetup) -> None:
 
 
 @pytest.mark.parametrize("error", [errors.CallerGoneError("late"), errors.ApiError("away", status=503)])
-def test_what_is_no_fact_about_the_claim_is_not_written(setup: ReporterSetup, error: Exception) -> None:
+def test_errors_that_are_not_about_the_claim_are_not_written(setup: ReporterSetup, error: Exception) -> None:
     setup.reports.failed(REF, error)
     assert setup.send() == {}
 
 
-def test_always_says_it_of_every_claim_and_never_of_none() -> None:
+def test_always_writes_a_status_for_every_claim_and_never_for_none() -> None:
     always, never = ReporterSetup(device_status.Conditions.ALWAYS), ReporterSetup(device_status.Conditions.NEVER)
     for setup in (always, never):
         setup.reports.prepared(REF)
@@ -71,7 +71,7 @@ def test_always_says_it_of_every_claim_and_never_of_none() -> None:
     assert never.send() == {}
 
 
-def test_the_last_word_wins_when_the_server_was_away(setup: ReporterSetup) -> None:
+def test_after_an_outage_only_the_last_status_is_written(setup: ReporterSetup) -> None:
     setup.statuses.failures = [errors.ApiError("away", status=503)]
     setup.reports.failed(REF, GONE)
     setup.send()
@@ -97,7 +97,7 @@ def test_an_authors_own_ready_wins_for_its_device(setup: ReporterSetup) -> None:
         (KeyError("bug"), "InternalError"),
     ],
 )
-def test_reasons_are_words_for_machines(error: Exception, reason: str) -> None:
+def test_every_error_has_a_camel_case_reason(error: Exception, reason: str) -> None:
     assert device_status.reason_of(error) == reason
 
 

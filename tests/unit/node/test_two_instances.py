@@ -91,7 +91,7 @@ def machine() -> Iterator[Machine]:
 
 
 @pytest.mark.parametrize("broken", [errors.HardwareError("nvmlInit", "broken"), KeyError("bug")], ids=["error", "bug"])
-def test_a_version_that_cannot_see_the_hardware_never_registers_beside_one_that_can(machine: Machine, broken: Exception) -> None:
+def test_a_version_that_fails_discovery_does_not_replace_a_working_one(machine: Machine, broken: Exception) -> None:
     elder = machine.instance(Version(), ELDER)
     elder.start()
     try:
@@ -106,7 +106,7 @@ def test_a_version_that_cannot_see_the_hardware_never_registers_beside_one_that_
         elder.stop()
 
 
-def test_alone_it_registers_although_the_hardware_cannot_be_seen(machine: Machine) -> None:
+def test_a_single_instance_registers_even_if_discovery_fails(machine: Machine) -> None:
     only = machine.instance(Version(broken=errors.HardwareError("nvmlInit", "broken")), ELDER)
     only.start()
     try:
@@ -115,7 +115,7 @@ def test_alone_it_registers_although_the_hardware_cannot_be_seen(machine: Machin
         only.stop()
 
 
-def test_the_younger_ones_slices_stand_and_those_that_are_wiped_come_back(machine: Machine) -> None:
+def test_slices_of_the_newer_instance_win_and_are_restored_after_a_wipe(machine: Machine) -> None:
     elder, younger = machine.instance(Version("old"), ELDER), machine.instance(Version("new"), YOUNGER)
     elder.start()
     try:
@@ -138,7 +138,7 @@ def test_the_younger_ones_slices_stand_and_those_that_are_wiped_come_back(machin
         elder.stop()
 
 
-def test_slices_that_are_gone_are_made_again_by_an_elder_one_too() -> None:
+def test_deleted_slices_are_recreated_by_the_older_instance_too() -> None:
     store = slice_store.FakeSliceStore()
     target = publisher.Target(driver="fake.example.com", node=POOL, pool=POOL)
     made = publisher.Publisher(target, store=store, clock=timing.SystemClock(), is_succeeded=lambda: True)

@@ -87,8 +87,10 @@ def test_a_read_that_fails_is_an_error_until_the_next(clock: manual_clock.Manual
         with pytest.raises(errors.HardwareError, match="census: no"):
             cache()
     hardware.error = None
+    hardware.answers.clear()
     clock.moment += unclaimed_cache.SECONDS
     with pytest.raises(errors.HardwareError):
         cache()
+    hardware.answers.set()
     settle()
     assert list(cache()) == [A_LEFTOVER]

@@ -69,7 +69,7 @@ def in_a_project(value: Any, project: str, driver: str) -> Any:
         return value
     exact = {"drakit": project, "drakit:0.1.0": f"{project}:0.1.0", "drakit-system": project, "drakit-webhook": f"{project}-webhook"}
     exact |= {"config.webhook.drakit.dev": f"config.{driver}", "parameters-for-our-drivers": "parameters-for-the-driver"}
-    return exact.get(value, value.replace('in ["gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev"]', f'== "{driver}"'))
+    return exact.get(value, value.replace('in ["gpu.drakit.dev", "nic.drakit.dev"]', f'== "{driver}"'))
 
 
 @pytest.mark.parametrize("name", ["hello", "everything"])

@@ -127,7 +127,7 @@ def test_another_name_of_a_driver_reaches_the_webhook_and_its_conditions() -> No
     assert variables(by_name(found, "Deployment")["drakit-webhook"])["DRAKIT_GPU__DRIVER_NAME"] == "gpu.nvidia.com"
     (hook,) = by_name(found, "ValidatingWebhookConfiguration")["drakit-webhook"]["webhooks"]
     assert hook["failurePolicy"] == "Fail"
-    assert 'in ["gpu.nvidia.com", "nic.drakit.dev", "tpu.drakit.dev"]' in hook["matchConditions"][-1]["expression"]
+    assert 'in ["gpu.nvidia.com", "nic.drakit.dev"]' in hook["matchConditions"][-1]["expression"]
 
 
 MONITORING = "metrics.podMonitor.enabled=true,metrics.dashboard.enabled=true"
@@ -187,7 +187,7 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("kubeletDir=var/lib/kubelet", "/kubeletDir"),
         ("gpu.driverName=GPU", "/gpu/driverName"),
         ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
-        ("tpu.enabled=true", "tpu.enabled needs mock.machine"),
+        ("tpu.enabled=true", "additional properties 'tpu' not allowed"),
     ],
 )
 def test_values_that_cannot_be_are_refused_by_name(given: str, message: str) -> None:
@@ -209,7 +209,7 @@ def test_every_value_has_a_place_in_the_schema_and_the_other_way_round() -> None
 
 def test_the_schema_knows_the_groups_of_settings() -> None:
     schema = json.loads((manifests.ROOT / CHART / "values.schema.json").read_text())
-    assert schema["properties"]["settings"]["properties"].keys() == settings.Settings.model_fields.keys() - {"node", "mock"}, (
+    assert schema["properties"]["settings"]["properties"].keys() == {*settings.Settings.model_fields, "gpu", "nic"} - {"node", "mock"}, (
         "these are values of the chart, because mounts and privileges depend on them"
     )
 

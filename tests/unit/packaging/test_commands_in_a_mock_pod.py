@@ -44,9 +44,9 @@ CLAIM = {
 }
 
 
-def environment(overlay: str, daemonset: str) -> dict[str, str]:
+def environment(folder: str, daemonset: str) -> dict[str, str]:
     """The driver's environment as the kubelet makes it of the manifest."""
-    run = subprocess.run(["kubectl", "kustomize", f"daemonset/overlays/{overlay}"], cwd=ROOT, capture_output=True, text=True, check=True)
+    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=True)
     sets = {one["metadata"]["name"]: one for one in yaml.safe_load_all(run.stdout) if one["kind"] == "DaemonSet"}
     pod = sets[daemonset]["spec"]["template"]["spec"]
     found: dict[str, str] = {}
@@ -91,7 +91,7 @@ def pod(commands: forked_cli.Commands) -> Iterator[Pod]:
     with tempfile.TemporaryDirectory(prefix="pod") as name:
         folder = pathlib.Path(name)
         (folder / "claim.yaml").write_text(json.dumps(CLAIM))
-        yield Pod(folder=folder, env=environment("mock", "drakit-gpu"), commands=commands)
+        yield Pod(folder=folder, env=environment("daemonset/overlays/mock", "drakit-gpu"), commands=commands)
 
 
 def drivers(text: str) -> dict[str, dict[str, object]]:
@@ -133,8 +133,11 @@ def test_the_machine_of_a_node_can_be_changed_and_changed_back(pod: Pod) -> None
     assert sorted(place.name for place in (pod.folder / "node" / "plugins_dir" / "mock").iterdir()) == ["dgx-a100-40gb-2gpu", "dgx-h100"]
 
 
-@pytest.mark.parametrize("overlay, daemonset", [("mock", "drakit-gpu"), ("mock", "drakit-nic"), ("tpu-mock", "drakit-tpu")])
-def test_no_overlay_names_its_machine_where_commands_in_the_pod_do_not_see_it(overlay: str, daemonset: str) -> None:
-    run = subprocess.run(["kubectl", "kustomize", f"daemonset/overlays/{overlay}"], cwd=ROOT, capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(
+    "folder, daemonset",
+    [("daemonset/overlays/mock", "drakit-gpu"), ("daemonset/overlays/mock", "drakit-nic"), ("examples/tpu/deploy", "drakit-tpu")],
+)
+def test_no_overlay_names_its_machine_where_commands_in_the_pod_do_not_see_it(folder: str, daemonset: str) -> None:
+    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--mock" not in run.stdout
-    assert "DRAKIT_MOCK__MACHINE" in environment(overlay, daemonset)
+    assert "DRAKIT_MOCK__MACHINE" in environment(folder, daemonset)

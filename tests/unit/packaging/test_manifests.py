@@ -13,9 +13,10 @@ import pytest
 
 from drakit import settings
 from drakit_gpu import family as gpu_family
-from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, example, needs_kubectl, overlay, rendered
+from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, TPU, example, needs_kubectl, overlay, rendered
 
-DRIVERS = [(f"daemonset/overlays/{overlay}", name) for overlay, names in OVERLAYS.items() for name in sorted(names)]
+FOLDERS = {**{f"daemonset/overlays/{name}": daemonsets for name, daemonsets in OVERLAYS.items()}, TPU: {"drakit-tpu"}}
+DRIVERS = [(folder, name) for folder, names in FOLDERS.items() for name in sorted(names)]
 OF_EXAMPLES = [(f"examples/{name}/deploy", f"{name}-driver") for name in EXAMPLES]
 DRIVER_ROOT = {"/", "/dev"}
 API = "1.36"
@@ -58,12 +59,12 @@ def walk(value: Any) -> Iterator[dict[str, Any]]:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_manifest_matches_the_schema_of_kubernetes(name: str) -> None:
-    for item in overlay(name):
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_manifest_matches_the_schema_of_kubernetes(folder: str) -> None:
+    for item in rendered(folder):
         kubernetes_validate.validate(item, API, strict=True)
-    assert {item["metadata"]["name"] for item in overlay(name) if item["kind"] == "DaemonSet"} == OVERLAYS[name]
-    kinds = {item["kind"] for item in overlay(name)}
+    assert {item["metadata"]["name"] for item in rendered(folder) if item["kind"] == "DaemonSet"} == FOLDERS[folder]
+    kinds = {item["kind"] for item in rendered(folder)}
     assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DeviceClass"} <= kinds
 
 
@@ -112,9 +113,9 @@ def test_a_wrong_field_would_be_noticed() -> None:
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_environment_variable_is_a_setting(name: str) -> None:
-    assert variables(overlay(name)) - {"POD_IP", "POD_NAMESPACE"} <= known_variables()
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_environment_variable_is_a_setting(folder: str) -> None:
+    assert variables(rendered(folder)) - {"POD_IP", "POD_NAMESPACE"} <= known_variables()
 
 
 @needs_kubectl
@@ -147,9 +148,9 @@ def test_host_folders_are_where_the_driver_looks_by_default(folder: str, daemons
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_pod_has_the_label_of_drakit_and_one_of_its_family(name: str) -> None:
-    workloads = [item for item in overlay(name) if item["kind"] in ("DaemonSet", "Deployment")]
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_pod_has_the_label_of_drakit_and_one_of_its_family(folder: str) -> None:
+    workloads = [item for item in rendered(folder) if item["kind"] in ("DaemonSet", "Deployment")]
     for item in workloads:
         wanted = {"app.kubernetes.io/name": "drakit", "app.kubernetes.io/component": item["metadata"]["name"].removeprefix("drakit-")}
         assert item["spec"]["selector"]["matchLabels"] == item["spec"]["template"]["metadata"]["labels"] == wanted
@@ -163,17 +164,19 @@ def test_each_family_is_served_by_a_process_of_its_own(folder: str, daemonset: s
     variables = {entry["name"]: entry.get("value", "") for entry in driver["env"]}
     environ = {key: value for key, value in variables.items() if key.endswith("__ENABLED")}
     enabled = settings.load({}, environ=environ)
-    assert [one for one in ("gpu", "nic", "tpu") if getattr(enabled, one).enabled] == [family], "commands in the pod see one family too"
+    installed = ("tpu",) if folder == TPU else ("gpu", "nic")
+    assert [one for one in installed if enabled.group(one).enabled] == [family], "commands in the pod see one family too"
+    assert {f"DRAKIT_{one.upper()}__ENABLED" for one in installed} >= environ.keys(), "no setting of a family that the image lacks"
 
 
 @needs_kubectl
-@pytest.mark.parametrize("name", ["mock", "tpu-mock"])
-def test_pretend_hardware_needs_no_privilege(name: str) -> None:
-    for daemonset in OVERLAYS[name]:
-        security = driver_of(f"daemonset/overlays/{name}", daemonset)["securityContext"]
+@pytest.mark.parametrize("folder", ["daemonset/overlays/mock", TPU])
+def test_pretend_hardware_needs_no_privilege(folder: str) -> None:
+    for daemonset in FOLDERS[folder]:
+        security = driver_of(folder, daemonset)["securityContext"]
         assert security["capabilities"] == {"drop": ["ALL"]}
         assert "privileged" not in security
-        pod = find(f"daemonset/overlays/{name}", "DaemonSet", daemonset)["spec"]["template"]["spec"]
+        pod = find(folder, "DaemonSet", daemonset)["spec"]["template"]["spec"]
         assert "hostNetwork" not in pod
         assert "affinity" not in pod
 
@@ -294,7 +297,7 @@ def test_the_right_to_list_claims_can_be_taken_away_by_itself(folder: str, daemo
 
 @needs_kubectl
 def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
-    roles = roles_of("daemonset/overlays/tpu-mock", "drakit-publisher")
+    roles = roles_of(TPU, "drakit-publisher")
     assert rights(roles) == {
         *(("resourceslices", verb) for verb in ("list", "watch", "create", "update", "delete")),
         ("leases", "create"),
@@ -306,14 +309,14 @@ def test_the_publisher_may_keep_slices_and_one_lease_and_nothing_else() -> None:
 
 @needs_kubectl
 def test_each_candidate_for_the_lease_has_a_name_of_its_own() -> None:
-    (container,) = find("daemonset/overlays/tpu-mock", "Deployment", "drakit-publisher")["spec"]["template"]["spec"]["containers"]
+    (container,) = find(TPU, "Deployment", "drakit-publisher")["spec"]["template"]["spec"]["containers"]
     (identity,) = [entry for entry in container["env"] if entry["name"] == "DRAKIT_ELECTION__IDENTITY"]
     assert identity["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
 
 
 @needs_kubectl
 def test_classes_select_devices_by_driver_first() -> None:
-    classes = [item for name in OVERLAYS for item in overlay(name) if item["kind"] == "DeviceClass"]
+    classes = [item for folder in FOLDERS for item in rendered(folder) if item["kind"] == "DeviceClass"]
     assert {item["metadata"]["name"] for item in classes} == {"gpu.drakit.dev", "mig.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev"}
     for item in classes:
         expressions = [str(mapping["expression"]) for mapping in walk(item) if "expression" in mapping]

@@ -47,7 +47,7 @@ def policies(items: list[Any]) -> list[Any]:
 @pytest.fixture
 def server() -> Iterator[apiserver.ApiServer]:
     """Any user may write anything here, but for what the policies of all overlays and examples deny."""
-    installed = [*(manifests.overlay(name) for name in ("gpu-nic", "tpu-mock")), *map(manifests.example, manifests.EXAMPLES)]
+    installed = [manifests.overlay("gpu-nic"), manifests.rendered(manifests.TPU), *map(manifests.example, manifests.EXAMPLES)]
     with apiserver.ApiServer(registry.Registry()) as running:
         for item in (policy for items in installed for policy in policies(items)):
             running.registry.create(KINDS[item["kind"]], item)
@@ -96,9 +96,9 @@ def creating(new: Object) -> Attempt:
     return lambda token: token.create(SLICE, new)
 
 
-@pytest.mark.parametrize("overlay", manifests.OVERLAYS)
-def test_every_overlay_has_a_policy_and_a_denying_binding_for_each_of_its_accounts(overlay: str) -> None:
-    check_policies(manifests.overlay(overlay))
+@pytest.mark.parametrize("folder", [*(f"daemonset/overlays/{name}" for name in manifests.OVERLAYS), manifests.TPU])
+def test_every_overlay_has_a_policy_and_a_denying_binding_for_each_of_its_accounts(folder: str) -> None:
+    check_policies(manifests.rendered(folder))
 
 
 @pytest.mark.parametrize("name", manifests.EXAMPLES)

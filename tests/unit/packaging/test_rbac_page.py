@@ -9,7 +9,7 @@ from fakes import installed_drivers, manifests
 
 PAGE = (manifests.ROOT / "docs" / "reference" / "rbac.md").read_text("utf-8")
 SOURCES = "".join(file.read_text("utf-8") for file in (manifests.ROOT / "driver").rglob("*.py"))
-OVERLAYS = ("gpu-nic", "mock", "tpu-mock")
+FOLDERS = ("daemonset/overlays/gpu-nic", "daemonset/overlays/mock", manifests.TPU)
 DRIVERS = {name: settings.defaults().group(name).driver_name for name in ("gpu", "nic", "tpu")}
 
 Right = tuple[str, str, str, str]
@@ -37,7 +37,7 @@ def resource(cell: str) -> tuple[str, str]:
 
 
 def shipped() -> set[Right]:
-    roles = [item for name in OVERLAYS for item in manifests.overlay(name) if item["kind"] in ("Role", "ClusterRole")]
+    roles = [item for folder in FOLDERS for item in manifests.rendered(folder) if item["kind"] in ("Role", "ClusterRole")]
     return {
         (role["metadata"]["name"], verb, resource, name)
         for role in roles

@@ -179,7 +179,7 @@ def test_the_publisher_of_the_cluster_asks_for_the_rights_it_uses_and_for_no_oth
     store: ports.LeaseStore = leases.ApiLease(recorded, namespace="default", name="tpu.drakit.dev", timeout=5.0)
     made = store.write(leader_election.Lease(holder="me", duration=15.0, acquired=NOON, renewed=NOON))
     assert store.read() == store.write(made)
-    assert granted("daemonset/tpu/publisher/rbac.yaml") == recorded.used
+    assert granted("examples/tpu/deploy/publisher/rbac.yaml") == recorded.used
 
 
 def test_the_doctor_and_the_local_cluster_know_the_rights_of_the_manifest() -> None:

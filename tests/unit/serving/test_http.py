@@ -52,7 +52,7 @@ def ask(server: serving.HttpServer, path: str, method: str = "GET") -> tuple[int
     return answer.status, body
 
 
-def test_all_well_is_200_and_what_is_wrong_is_503_with_a_line_each(server: serving.HttpServer, readiness: checks.Checks) -> None:
+def test_healthy_is_200_and_each_failed_check_is_a_line_of_a_503(server: serving.HttpServer, readiness: checks.Checks) -> None:
     assert ask(server, "/readyz") == (200, "ok\n")
     readiness.add("registered", lambda: "the kubelet has not\nregistered the driver")
     readiness.add("published", lambda: "")
@@ -151,7 +151,7 @@ def test_connections_beyond_the_bound_cost_no_threads(server: serving.HttpServer
         connection.close()
 
 
-def test_stop_frees_the_port_and_twice_is_fine(readiness: checks.Checks) -> None:
+def test_stop_frees_the_port_and_can_be_repeated(readiness: checks.Checks) -> None:
     made = serving.HttpServer(serving.Address(host="::1", port=0), {"/readyz": serving.checks_page(readiness)})
     made.start()
     address = made.address
@@ -187,7 +187,7 @@ def test_an_address_reads_as_it_is_written() -> None:
         assert str(serving.Address.parse(text, key="k")) == text
 
 
-def test_a_page_that_hangs_costs_few_threads_and_no_other_page(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_hanging_page_uses_few_threads_and_blocks_no_other_page(caplog: pytest.LogCaptureFixture) -> None:
     over, overload = threading.Event(), accepting.Overload("test")
 
     def hang() -> serving.Page:

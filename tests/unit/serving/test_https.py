@@ -68,7 +68,7 @@ def test_a_body_without_a_length_is_refused_before_it_is_read(files: tls_files.T
     assert raw(files, port, b"POST /validate HTTP/1.1\r\n" + length + b"\r\n").startswith(b"HTTP/1.0 411 ")
 
 
-def test_other_paths_and_methods_are_answered_and_reviewed_by_nobody(files: tls_files.TlsFiles, port: int) -> None:
+def test_other_paths_and_methods_are_refused_without_a_review(files: tls_files.TlsFiles, port: int) -> None:
     assert files.post(port, b"x", "/mutate") == (404, b"no such page; there are /validate\n")
     assert raw(files, port, b"GET /validate HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 404 ")
     assert raw(files, port, b"DELETE /validate HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.0 501 ")
@@ -87,7 +87,7 @@ def test_tls_before_1_2_is_refused(files: tls_files.TlsFiles) -> None:
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
-def test_clients_that_never_shake_hands_or_never_send_all_keep_nobody_waiting(files: tls_files.TlsFiles, port: int) -> None:
+def test_stalled_handshakes_and_requests_delay_no_other_client(files: tls_files.TlsFiles, port: int) -> None:
     def seconds_of_a_review() -> float:
         with contextlib.ExitStack() as stack:
             for _ in range(3 * CONNECTIONS_MAX):
@@ -179,7 +179,7 @@ def test_files_that_do_not_fit_each_other_change_nothing_until_they_do(files: tl
     assert files.serial(port) != before
 
 
-def test_what_is_no_certificate_is_refused_at_the_start(files: tls_files.TlsFiles, tmp_path: pathlib.Path) -> None:
+def test_an_invalid_certificate_is_refused_at_the_start(files: tls_files.TlsFiles, tmp_path: pathlib.Path) -> None:
     encrypted = tmp_path / "encrypted.key"
     key_of = serialization.load_pem_private_key(files.key.read_bytes(), None)
     how = serialization.BestAvailableEncryption(b"secret")

@@ -66,7 +66,7 @@ def answering(path: pathlib.Path, readiness: checks.Checks) -> Iterator[None]:
         server.stop()
 
 
-def test_the_probe_succeeds_only_where_all_is_well_and_says_what_is_wrong(program: pathlib.Path, folder: pathlib.Path) -> None:
+def test_the_probe_succeeds_when_healthy_and_prints_failed_checks(program: pathlib.Path, folder: pathlib.Path) -> None:
     readiness, path = checks.Checks(), folder / "run" / "health.sock"
     with answering(path, readiness):
         assert probe(program, path) == (0, "ok\n", "")
@@ -103,13 +103,13 @@ def test_a_probe_costs_little_more_processor_time_than_starting_its_interpreter(
         assert processor_time(lambda: probe(program, folder / "s")) < 4 * floor + 0.001
 
 
-def test_only_the_drivers_user_may_ask(folder: pathlib.Path) -> None:
+def test_only_the_drivers_user_may_use_the_probe_socket(folder: pathlib.Path) -> None:
     with answering(folder / "run" / "health.sock", checks.Checks()):
         assert stat.S_IMODE((folder / "run" / "health.sock").stat().st_mode) == 0o600
         assert stat.S_IMODE((folder / "run").stat().st_mode) == 0o700
 
 
-def test_a_container_started_again_takes_its_socket_back(program: pathlib.Path, folder: pathlib.Path) -> None:
+def test_a_restarted_container_reuses_its_socket(program: pathlib.Path, folder: pathlib.Path) -> None:
     path = folder / "s"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as killed:
         killed.bind(str(path))
@@ -160,9 +160,7 @@ def test_two_pods_share_one_address_and_each_answers_its_own_probes(program: pat
             assert waits.eventually(lambda: is_listening(second, port))
 
 
-def test_a_foreign_process_on_the_address_is_a_warning_and_no_reason_to_end(
-    program: pathlib.Path, folder: pathlib.Path, log: io.StringIO
-) -> None:
+def test_a_taken_address_is_a_warning_and_the_driver_continues(program: pathlib.Path, folder: pathlib.Path, log: io.StringIO) -> None:
     with socket.socket() as foreign:
         foreign.bind(("127.0.0.1", 0))
         foreign.listen()
@@ -182,7 +180,7 @@ def test_the_file_of_a_socket_that_cannot_be_made_is_named(folder: pathlib.Path)
     assert [path.name for path in folder.iterdir()] == ["file"]
 
 
-def test_the_doctor_says_who_has_the_address_and_whether_the_driver_is_ready(folder: pathlib.Path) -> None:
+def test_the_doctor_names_the_owner_of_the_address_and_readiness(folder: pathlib.Path) -> None:
     def examined(port: int) -> list[tuple[str, str]]:
         wanted = values.Settings(serve=values.Serve(address=f"127.0.0.1:{port}", socket=folder / "1"))
         return [(one.verdict.value, one.message) for one in pages.examine(wanted)]

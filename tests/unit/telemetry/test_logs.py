@@ -83,7 +83,7 @@ def test_the_console_style_is_readable_and_has_no_colours_in_a_file(stream: io.S
     assert "\x1b" not in stream.getvalue()
 
 
-def test_warnings_of_libraries_come_out_as_our_lines_once(stream: io.StringIO) -> None:
+def test_warnings_of_libraries_are_logged_once_in_the_same_format(stream: io.StringIO) -> None:
     logs.setup(stream=stream)
     logs.setup(stream=stream)
     logging.getLogger("library").warning("retrying %s", "x")

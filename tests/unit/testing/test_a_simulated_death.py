@@ -207,15 +207,15 @@ class Stopping(FanDriver):
         self.watching.join()
 
 
-def test_a_driver_with_a_thread() -> None:
+def test_crash_points_work_for_a_driver_with_a_thread() -> None:
     testing.check_driver(FanDriver, every=9)
 
 
-def test_a_driver_whose_thread_catches_exceptions() -> None:
+def test_crash_points_work_for_a_thread_that_catches_exceptions() -> None:
     testing.check_driver(Forgiving, every=9)
 
 
-def test_a_driver_whose_thread_waits_for_the_contexts_stop() -> None:
+def test_crash_points_work_for_a_thread_that_waits_for_the_stop() -> None:
     testing.check_driver(Stopping, every=9)
 """
 

@@ -58,7 +58,7 @@ def test_a_good_driver_passes_every_check(every: int) -> None:
     assert "crash points" in str(report)
 
 
-def test_what_does_not_apply_is_said_and_not_passed() -> None:
+def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
     report = check(device_names=["chip-0-left"], every=50)
     warned = {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.WARN}
     assert warned == {
@@ -217,7 +217,7 @@ class Leaking(author.FakeDriver):
         return super().prepare(grant)
 
 
-def test_a_leak_is_reported_by_what_is_other_and_not_by_all_there_is() -> None:
+def test_a_leak_is_reported_as_the_difference_only() -> None:
     hardware = author.Hardware()
     hardware.made = {f"slot-{number}": number for number in range(1000)}
     with pytest.raises(testing.CheckError) as raised:
@@ -271,7 +271,7 @@ def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, cap
     assert "a bug of the work" in capfd.readouterr().err
 
 
-def test_shares_that_do_not_fit_twice_are_said_and_not_tried() -> None:
+def test_shares_that_do_not_fit_twice_are_reported_as_skipped() -> None:
     hardware = author.Hardware()
     report = testing.check_driver(on(hardware), hardware=lambda: dict(hardware.made), consumed={"bandwidth": "6G"}, every=50)
     result = [(item.passed, item.message) for item in report.checks if "two shares" in item.name]

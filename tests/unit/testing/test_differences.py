@@ -35,7 +35,7 @@ class Board:
         ({"a": 1, "b": 2}, {"b": 3, "c": 4}, "['c'] is there that was not: 4; ['a'] is missing: 1; ['b'] was 2 and is 3"),
     ],
 )
-def test_what_is_other_is_reported_and_nothing_else(before: object, after: object, described: str) -> None:
+def test_only_differing_fields_are_reported(before: object, after: object, described: str) -> None:
     assert differences.describe(before, after) == described
 
 

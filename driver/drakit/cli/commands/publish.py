@@ -25,7 +25,7 @@ JOIN_SECONDS = 5.0
 
 
 def publish(
-    family: Annotated[str, typer.Argument(metavar="FAMILY", help="The device family: tpu.")],
+    family: Annotated[str, typer.Argument(metavar="FAMILY", help="A device family with devices of several nodes.")],
     mock: options.Mock = None,
     kubeconfig: options.Kubeconfig = None,
     once: Annotated[
@@ -53,6 +53,8 @@ def publish(
     If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is
     killed, another publisher takes over after election.duration. On each node, drakit run --family FAMILY prepares the node's part of a device.
     Slices stay published when the publisher stops. The publisher owns all slices of the driver that belong to no node, and deletes unknown pools.
+
+    The node image has no such family; examples/tpu of drakit's repository is one.
 
     [bold]Examples[/bold]
 

@@ -1,5 +1,5 @@
-from collections.abc import Sequence
-from typing import TypedDict
+from collections.abc import Callable, Sequence
+from typing import Self, TypedDict
 
 class _Setting(TypedDict):
     key: str
@@ -16,6 +16,7 @@ class Configuration:
     tls_server_name: str | None
     proxy: str | None
     api_key: dict[str, str]
+    refresh_api_key_hook: Callable[[Self], None] | None
     connection_pool_maxsize: int
     socket_options: Sequence[tuple[int, int, int]] | None
     def __init__(self, host: str | None = ...) -> None: ...

@@ -27,7 +27,7 @@ def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_L
 
 @pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])
 @pytest.mark.parametrize("call", CALLS)
-def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_gpus_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
     fail(node, call, code)
     with caplog.at_level(logging.WARNING):
         names = {device.name for device in node.driver.discover().devices}
@@ -38,13 +38,13 @@ def test_the_others_stay_offered(node: gpu_node.GpuNode, call: str, code: port.C
     assert len(node.driver.discover().devices) == 52
 
 
-def test_claims_on_the_others_are_prepared(node: gpu_node.GpuNode) -> None:
+def test_claims_on_other_gpus_are_prepared(node: gpu_node.GpuNode) -> None:
     fail(node, "mig_mode")
     node.prepare("gpu-1-mig-1g5gb-19-6")
     assert node.instances() == [(1, 19, 6)]
 
 
-def test_no_answer_from_any_is_an_error_so_that_the_last_offer_stays(node: gpu_node.GpuNode) -> None:
+def test_if_every_gpu_fails_discovery_is_an_error_and_the_offer_stays(node: gpu_node.GpuNode) -> None:
     fail(node, "mig_mode", times=2)
     with pytest.raises(errors.HardwareError, match=r"no GPU answers \(2 found\)"):
         node.driver.discover()
@@ -59,7 +59,7 @@ def test_a_claim_on_a_lost_gpu_unprepares_because_recovery_destroys_its_instance
     assert not node.instances()
 
 
-def test_one_error_that_says_lost_is_not_believed_while_the_gpu_answers(node: gpu_node.GpuNode) -> None:
+def test_one_lost_error_is_ignored_while_the_gpu_answers(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-1-mig-1g5gb-19-6")
     fail(node, "gpu_instances")
     with pytest.raises(port.CallError, match="GPU_IS_LOST"):

@@ -92,14 +92,14 @@ def test_a_fault_taints_every_device_of_its_gpu_and_of_no_other(monitored: Monit
 
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.NOTHING), *numbers(xids.Gravity.PROGRAM)])
-def test_what_a_program_did_says_nothing_against_the_gpu(monitored: MonitoredNode, number: int) -> None:
+def test_an_xid_caused_by_a_program_taints_no_gpu(monitored: MonitoredNode, number: int) -> None:
     monitored.report_xid(0, number)
     monitored.after(1)
     assert not monitored.context.taints()
 
 
 @pytest.mark.parametrize("number", [*numbers(xids.Gravity.FATAL), 48, 74, 4711])
-def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(monitored: MonitoredNode, number: int) -> None:
+def test_only_a_fatal_fault_evicts_pods_and_only_after_a_delay(monitored: MonitoredNode, number: int) -> None:
     monitored.report_xid(0, number, recovery=RESET)
     first = ("xid", str(number), NO_SCHEDULE)
     monitored.after(4.9)
@@ -111,7 +111,7 @@ def test_only_what_no_program_survives_ends_those_that_run_and_not_at_once(monit
     assert first in monitored.shown("gpu-0")
 
 
-def test_an_operator_may_want_no_eviction_and_may_ignore_more(tmp_path: pathlib.Path) -> None:
+def test_settings_can_turn_evictions_off_and_ignore_more_xids(tmp_path: pathlib.Path) -> None:
     monitored = MonitoredNode(tmp_path, dataclasses.replace(TERMS, evicts=False, ignored=frozenset({74})))
     monitored.report_xid(0, 79)
     monitored.report_xid(1, 74)
@@ -131,7 +131,7 @@ def test_a_benign_xid_never_hides_a_grave_one_and_a_storm_is_one_fault(monitored
     assert {taint for taint in monitored.shown("gpu-0") if taint[0] == "xid"} == {("xid", "79", NO_SCHEDULE), ("xid", "79", NO_EXECUTE)}
 
 
-def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earlier(monitored: MonitoredNode) -> None:
+def test_a_fault_clears_only_when_the_recovery_action_is_done(monitored: MonitoredNode) -> None:
     monitored.report_xid(0, 95, recovery=RESET)
     monitored.after(600)
     assert monitored.shown("gpu-0")
@@ -144,7 +144,7 @@ def test_a_fault_passes_once_the_recovery_action_was_done_and_not_a_moment_earli
     assert not any(monitored.context.taints().values())
 
 
-def test_a_gpu_that_is_well_only_for_moments_stays_tainted(monitored: MonitoredNode) -> None:
+def test_a_gpu_that_is_healthy_only_briefly_stays_tainted(monitored: MonitoredNode) -> None:
     for _ in range(5):
         monitored.report_xid(0, 48, recovery=RESET)
         monitored.after(4)
@@ -153,7 +153,7 @@ def test_a_gpu_that_is_well_only_for_moments_stays_tainted(monitored: MonitoredN
     assert monitored.shown("gpu-0")
 
 
-def test_an_xid_after_which_the_gpu_asks_for_nothing_stands_a_minute(monitored: MonitoredNode) -> None:
+def test_an_xid_without_a_recovery_action_lasts_a_minute(monitored: MonitoredNode) -> None:
     monitored.report_xid(0, 110)
     monitored.after(0)
     monitored.after(59)
@@ -176,7 +176,7 @@ class Mute:
         return None
 
 
-def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(monitored: MonitoredNode) -> None:
+def test_without_recovery_actions_a_fault_lasts_until_the_gpu_returns(monitored: MonitoredNode) -> None:
     monitored.watch._hardware = Mute(monitored.node.hardware)  # type: ignore[assignment]
     monitored.report_xid(0, 48)
     monitored.after(100_000)
@@ -191,7 +191,7 @@ def test_where_a_gpu_cannot_tell_a_fault_stands_until_it_was_away_and_is_back(mo
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("trouble", "events", "look", "reset"))), ids="-".join)
 @pytest.mark.parametrize("trouble", ["recovery-action", "gpu-lost"])
-def test_faults_last_until_the_reset_in_every_order_of_observations(monitored: MonitoredNode, trouble: str, order: tuple[str, ...]) -> None:
+def test_faults_last_until_the_reset_in_any_order_of_observations(monitored: MonitoredNode, trouble: str, order: tuple[str, ...]) -> None:
     uuid, hardware = monitored.gpus[0], monitored.node.hardware
 
     def events() -> None:
@@ -266,7 +266,7 @@ def test_faults_survive_a_restart_and_are_compared_with_the_hardware(monitored: 
     assert monitored.tainted() == monitored.names(0)
 
 
-def test_a_reboot_takes_the_faults_along(monitored: MonitoredNode) -> None:
+def test_a_reboot_clears_all_faults(monitored: MonitoredNode) -> None:
     monitored.report_xid(0, 79, recovery=RESET)
     monitored.after(5)
     monitored.context.reboot("boot-2")
@@ -276,7 +276,7 @@ def test_a_reboot_takes_the_faults_along(monitored: MonitoredNode) -> None:
     assert not monitored.tainted()
 
 
-def test_without_a_watch_no_taint_of_an_earlier_one_stays(monitored: MonitoredNode) -> None:
+def test_taints_of_an_earlier_watch_are_removed_when_monitoring_is_off(monitored: MonitoredNode) -> None:
     monitored.report_xid(0, 79)
     monitored.context.taint("gpu-1", devices.Taint(key="example.com/mine"))
     monitored.node.health = None
@@ -286,7 +286,7 @@ def test_without_a_watch_no_taint_of_an_earlier_one_stays(monitored: MonitoredNo
     assert {device for device, taints in monitored.context.taints().items() if taints} == {"gpu-1"}
 
 
-def test_a_lost_gpu_taints_only_itself_and_stays_offered_so_that_its_pods_are_ended(monitored: MonitoredNode) -> None:
+def test_a_lost_gpu_taints_only_itself_and_stays_offered_for_evictions(monitored: MonitoredNode) -> None:
     everything = monitored.names(0) | monitored.names(1)
     monitored.node.hardware.lose(monitored.gpus[0])
     monitored.after(1)
@@ -302,7 +302,7 @@ def test_a_lost_gpu_taints_only_itself_and_stays_offered_so_that_its_pods_are_en
     assert not monitored.tainted()
 
 
-def test_one_error_that_says_nothing_of_the_gpu_changes_nothing(monitored: MonitoredNode) -> None:
+def test_one_error_unrelated_to_the_gpu_changes_nothing(monitored: MonitoredNode) -> None:
     injector = fault_injection.Faults(monitored.node.choice.directory)
     for code in set(port.Code) - {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND, port.Code.RESET_REQUIRED}:
         injector.arm(
@@ -314,7 +314,7 @@ def test_one_error_that_says_nothing_of_the_gpu_changes_nothing(monitored: Monit
         assert not monitored.context.taints()
 
 
-def test_a_gpu_that_says_reset_required_asks_for_a_reset(monitored: MonitoredNode) -> None:
+def test_a_reset_required_error_taints_the_gpu_with_action_reset(monitored: MonitoredNode) -> None:
     injector = fault_injection.Faults(monitored.node.choice.directory)
     fault = fault_injection.Fault(
         call="mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
@@ -401,7 +401,7 @@ def test_added_and_removed_gpus_and_a_driver_reload_are_published(monitored: Mon
         assert not monitored.watch.poll()
 
 
-def test_a_gpu_that_was_taken_out_takes_its_faults_along(monitored: MonitoredNode) -> None:
+def test_removing_a_gpu_removes_its_faults(monitored: MonitoredNode) -> None:
     monitored.report_xid(1, 79, recovery=RESET)
     monitored.after(5)
     monitored.node.hardware.unplug(monitored.gpus[1])

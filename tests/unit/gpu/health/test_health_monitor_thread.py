@@ -75,7 +75,7 @@ def listening(hardware: mock_gpus.MockGpus, context: fake_context.FakeContext) -
             context.updated.wait_for(lambda: "gpu-0" in context.taints(), 0.2)
 
 
-def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
+def test_an_xid_becomes_a_taint_and_a_reset_removes_it(
     hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, context)
@@ -85,7 +85,7 @@ def test_an_xid_becomes_a_taint_and_a_reset_takes_it_away(
     until(context, lambda: not tainted(context))
 
 
-def test_a_gpu_that_is_lost_while_it_is_watched_comes_back(
+def test_a_gpu_lost_during_the_watch_recovers(
     hardware: mock_gpus.MockGpus, context: fake_context.FakeContext, serving: gpu_driver.GpuDriver
 ) -> None:
     listening(hardware, context)
@@ -179,7 +179,7 @@ def test_the_watch_ends_even_while_a_call_hangs(
     assert not thread.is_alive()
 
 
-def test_a_driver_that_is_stopped_watches_no_more(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
+def test_a_stopped_driver_ends_its_watch(seen: port.GpuPort, context: fake_context.FakeContext) -> None:
     earlier = watch_threads()
     with watched_driver.watching(gpu_driver.GpuDriver(seen, health=WATCHING), context):
         assert watch_threads() - earlier

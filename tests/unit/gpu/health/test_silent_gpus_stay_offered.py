@@ -56,7 +56,7 @@ def watched(tmp_path: pathlib.Path) -> Watched:
 
 
 @pytest.mark.parametrize("code", [GPU_IS_LOST, UNKNOWN, 14])
-def test_a_gpu_that_tells_only_what_needs_no_hardware_is_lost(watched: Watched, code: int) -> None:
+def test_a_gpu_that_answers_only_cached_queries_is_lost(watched: Watched, code: int) -> None:
     """MIG mode and field values are answered from memory: nvml.h documents no GPU_IS_LOST for them."""
     watched.library.returns["nvmlDeviceGetMemoryInfo"] = code
     watched.after(1)
@@ -71,7 +71,7 @@ def test_a_gpu_that_tells_only_what_needs_no_hardware_is_lost(watched: Watched, 
 
 
 @pytest.mark.parametrize("sysfs", [True, False])
-def test_a_lost_gpu_stays_offered_for_hours_and_comes_back_clean(tmp_path: pathlib.Path, *, sysfs: bool) -> None:
+def test_a_lost_gpu_stays_offered_and_is_untainted_once_it_answers(tmp_path: pathlib.Path, *, sysfs: bool) -> None:
     watched = Watched(tmp_path, sysfs=sysfs)
     uuid = watched.hardware.gpus()[1].uuid
     watched.hardware.lose(uuid)
@@ -117,7 +117,7 @@ def test_any_error_of_a_plugged_gpu_is_its_loss(silenced: Silenced, code: port.C
     assert set(silenced.context.taints()) == {"gpu-0"}
 
 
-def test_one_bad_look_ends_no_pod_however_late_the_next_look_comes(silenced: Silenced) -> None:
+def test_one_failed_poll_evicts_no_pod_however_late_the_next_poll_is(silenced: Silenced) -> None:
     """The watch looks every 5 s and a fault settles in 5 s: a second of silence spans that by itself."""
     assert silenced.after(5, code=port.Code.UNKNOWN) == {NO_SCHEDULE}
     assert silenced.after(5.9) == {NO_SCHEDULE}
@@ -149,7 +149,7 @@ def test_a_gpu_that_is_only_busy_never_ends_pods(silenced: Silenced, code: str) 
 
 @pytest.mark.parametrize("code", [code for code in port.Code if code not in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}])
 @pytest.mark.parametrize("call", ["mig_mode", "fabric", "recovery_action"])
-def test_a_gpu_that_answers_is_not_lost_because_of_another_question(silenced: Silenced, code: port.Code, call: str) -> None:
+def test_one_failing_query_does_not_make_an_answering_gpu_lost(silenced: Silenced, code: port.Code, call: str) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code, call=call) == set()
 
@@ -161,14 +161,14 @@ def test_a_gpu_whose_health_is_incomplete_is_found_again(silenced: Silenced) -> 
 
 
 @pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
-def test_an_error_of_the_session_from_one_gpu_alone_keeps_new_pods_away_from_it(silenced: Silenced, code: port.Code) -> None:
+def test_a_session_error_of_one_gpu_alone_taints_that_gpu(silenced: Silenced, code: port.Code) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code) == {NO_SCHEDULE}
     assert set(silenced.context.taints()) == {"gpu-0"}
 
 
 @pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
-def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib.Path, code: port.Code) -> None:
+def test_an_error_of_library_or_kernel_driver_taints_no_gpu(tmp_path: pathlib.Path, code: port.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
     context = fake_context.FakeContext(tmp_path / "home")
     watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS)
@@ -179,7 +179,7 @@ def test_what_is_wrong_with_library_or_driver_is_no_gpus_fault(tmp_path: pathlib
     assert not context.taints()
 
 
-def test_one_error_keeps_new_pods_away_and_ends_none(watched: Watched) -> None:
+def test_one_error_stops_new_pods_and_evicts_none(watched: Watched) -> None:
     watched.library.returns["nvmlDeviceGetMemoryInfo"] = UNKNOWN
     watched.after(1)
     del watched.library.returns["nvmlDeviceGetMemoryInfo"]
@@ -213,7 +213,7 @@ def test_kubelet_and_pods_get_the_reason_and_the_recovery(tmp_path: pathlib.Path
     assert context.health_of(name) == contexts.HealthReport(device=name, health=contexts.Health.HEALTHY)
 
 
-def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_is(watched: Watched) -> None:
+def test_a_search_by_uuid_that_meets_a_lost_gpu_taints_no_other(watched: Watched) -> None:
     first, second = watched.hardware.gpus()
     watched.hardware.lose(first.uuid)
     watched.library.handles_end()
@@ -222,7 +222,7 @@ def test_a_gpu_that_answers_is_not_lost_because_a_search_by_uuid_meets_one_that_
         watched.port.ping(first)
 
 
-def test_a_gpu_that_is_neither_in_sysfs_nor_known_to_the_library_is_gone(tmp_path: pathlib.Path) -> None:
+def test_a_gpu_missing_in_sysfs_and_in_the_library_is_gone(tmp_path: pathlib.Path) -> None:
     watched = Watched(tmp_path, sysfs=False)
     first, second = watched.hardware.gpus()
     watched.hardware.lose(first.uuid)

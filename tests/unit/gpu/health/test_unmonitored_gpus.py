@@ -65,7 +65,7 @@ def eventually_monitored(driver: gpu_driver.GpuDriver) -> dict[str, float]:
 @pytest.mark.parametrize(
     "kinds, words", [(None, "GPU sends no events"), (0, "GPU sends no Xids"), (ECC, "GPU sends no Xids"), (XID | ECC, "")]
 )
-def test_a_gpu_whose_xids_cannot_be_heard_is_named(
+def test_a_gpu_without_xid_events_is_named(
     library: nvml_library.NvmlLibrary,
     hardware: mock_gpus.MockGpus,
     seen: nvml.NvmlGpus,
@@ -79,11 +79,11 @@ def test_a_gpu_whose_xids_cannot_be_heard_is_named(
     assert [words in record.getMessage() and vars(record)["gpu"] for record in caplog.records] == ([second(hardware)] if words else [])
 
 
-def test_the_metrics_say_which_gpu_is_only_looked_at(serving: gpu_driver.GpuDriver) -> None:
+def test_the_metrics_show_which_gpu_is_only_polled(serving: gpu_driver.GpuDriver) -> None:
     assert eventually_monitored(serving) == {"gpu-0": 1.0, "gpu-1": 0.0}
 
 
-def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
+def test_a_polled_fault_is_a_taint_and_missing_events_are_none(
     serving: gpu_driver.GpuDriver, hardware: mock_gpus.MockGpus, context: fake_context.FakeContext
 ) -> None:
     assert eventually_monitored(serving)
@@ -94,7 +94,7 @@ def test_what_a_look_shows_of_such_a_gpu_is_a_taint_and_being_deaf_is_none(
     assert [taint.key for taint in context.taints()["gpu-1"]] == ["gpu.drakit.dev/recovery-action"]
 
 
-def test_nothing_is_said_of_gpus_that_nobody_watches(seen: nvml.NvmlGpus, context: fake_context.FakeContext) -> None:
+def test_unwatched_gpus_are_not_reported(seen: nvml.NvmlGpus, context: fake_context.FakeContext) -> None:
     driver = gpu_driver.GpuDriver(seen)
     driver.discover()
     driver.start(context)

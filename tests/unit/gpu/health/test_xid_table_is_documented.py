@@ -15,7 +15,7 @@ def test_the_page_lists_every_xid_in_the_row_of_its_gravity() -> None:
     assert shown == [[xid.number for xid in xids.known() if xid.gravity is gravity] for gravity in grave_first]
 
 
-def test_no_number_is_judged_twice() -> None:
+def test_no_xid_is_in_the_table_twice() -> None:
     numbers = [xid.number for xid in xids.known()]
     assert len(numbers) == len(set(numbers)) > 40
     assert xids.of(4711).gravity is xids.Gravity.SUSPECT

@@ -83,7 +83,7 @@ def test_a_node_is_sent_as_its_golden_slices(tmp_path: pathlib.Path, machine: st
     check(f"slices-{machine}-{form.value}.json", {sent(author.discover(), form) for _ in range(times)})
 
 
-def test_sixteen_gpus_are_sent_flat_as_ever_before(tmp_path: pathlib.Path) -> None:
+def test_sixteen_gpus_are_sent_in_the_flat_golden_form(tmp_path: pathlib.Path) -> None:
     """Half a megabyte, of which only the digest is kept; the form with mixins can be read."""
     reported = sent(offers(tmp_path, "mixed-16gpu").discover(), resource_slice.Form.FLAT)
     check("slices-mixed-16gpu-flat.sha256", {hashlib.sha256(reported.encode()).hexdigest() + "\n"})

@@ -33,7 +33,7 @@ def test_bridged_pairs_are_cliques_of_two() -> None:
     ]
 
 
-def test_a_chain_is_one_clique_whose_ends_are_no_peers() -> None:
+def test_a_chain_is_one_clique_though_its_ends_are_not_linked() -> None:
     assert links_of([gpu(0, 1), gpu(1, 0, 2), gpu(2, 1)]) == [
         {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
         {"nvlinkPeers": "0,2", "nvlinkClique": "GPU-0"},

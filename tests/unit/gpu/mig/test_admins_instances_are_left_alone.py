@@ -26,7 +26,7 @@ def offered(node: gpu_node.GpuNode) -> set[str]:
     return {device.name for device in node.driver.discover().devices}
 
 
-def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node: gpu_node.GpuNode) -> None:
+def test_partitions_that_overlap_an_admins_instance_are_withheld(node: gpu_node.GpuNode) -> None:
     before = offered(node)
     admin_makes(node, PROFILE_3G, 4, 4)
     withheld = before - offered(node)
@@ -41,7 +41,7 @@ def test_what_overlaps_an_admins_instance_is_withheld_and_the_rest_offered(node:
     }
 
 
-def test_what_an_admins_instance_takes_is_off_the_counters(node: gpu_node.GpuNode) -> None:
+def test_the_counters_exclude_an_admins_instance(node: gpu_node.GpuNode) -> None:
     admin_makes(node, PROFILE_ME, 6, 1)
     counters = {counter_set.name: counter_set.counters for counter_set in node.driver.discover().flat().counter_sets}["gpu-0-counter-set"]
     result = {name: str(counters[name]) for name in ("multiprocessors", "jpeg-engines", "memory", "memory-slice-6", "memory-slice-0")}
@@ -57,7 +57,7 @@ def test_everything_is_offered_again_when_the_admin_has_cleared_it(node: gpu_nod
     assert node.driver.discover() == before
 
 
-def test_a_slot_that_an_admin_took_since_is_refused_by_name(node: gpu_node.GpuNode) -> None:
+def test_a_placement_taken_by_an_admin_is_refused_with_the_instance(node: gpu_node.GpuNode) -> None:
     grant = node.grant("gpu-0-mig-1g5gb-19-6")
     made = admin_makes(node, PROFILE_1G, 6, 1)
     with pytest.raises(errors.DeviceBusyError, match=f"GPU instance {made.id} .*was not made by this driver"):
@@ -101,7 +101,7 @@ def test_a_claim_whose_instance_is_gone_is_prepared_again(node: gpu_node.GpuNode
     assert node.prepare("gpu-0-mig-1g5gb-19-6") == prepared
 
 
-def test_admin_access_uses_what_is_there_and_neither_makes_nor_removes(node: gpu_node.GpuNode) -> None:
+def test_admin_access_uses_an_instance_and_neither_creates_nor_deletes_it(node: gpu_node.GpuNode) -> None:
     with pytest.raises(errors.DeviceGoneError) as refused:
         node.prepare("gpu-0-mig-1g5gb-19-6", uid="admin", admin_access=True)
     assert str(refused.value) == (
@@ -128,7 +128,7 @@ def admin_makes_a_mig_device(node: gpu_node.GpuNode, profile: int, start: int, s
 STATIC = "gpu-0-mig-3g20gb-9-4"
 
 
-def test_a_mig_device_an_admin_made_is_offered_as_it_is_and_what_overlaps_it_is_not(node: gpu_node.GpuNode) -> None:
+def test_an_admins_mig_device_is_offered_and_overlapping_ones_are_not(node: gpu_node.GpuNode) -> None:
     before = {device.name: device for device in node.driver.discover().flat().devices}
     _, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
     after = {device.name: device for device in node.driver.discover().flat().devices}
@@ -157,7 +157,7 @@ def test_partitions_are_made_beside_an_admins_mig_device(node: gpu_node.GpuNode)
     assert node.instances() == [(0, PROFILE_3G, 4)]
 
 
-def test_an_admins_mig_device_that_is_gone_is_not_made_in_its_place(node: gpu_node.GpuNode) -> None:
+def test_an_admins_deleted_mig_device_is_not_recreated(node: gpu_node.GpuNode) -> None:
     made, compute = admin_makes_a_mig_device(node, PROFILE_3G, 4, 4)
     grant = node.grant(STATIC)
     planned = dataclasses.replace(grant, intent=node.driver.plan(grant))

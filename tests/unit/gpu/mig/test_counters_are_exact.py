@@ -63,7 +63,7 @@ def test_counters_accept_a_disjoint_set_exactly_when_nvml_does(model: str) -> No
     assert (disjoint - 1, accepted - 1, "multiprocessors" in counted.pool) == PROVEN[model], "the empty set is not counted"
 
 
-def test_every_table_is_proven() -> None:
+def test_counters_are_exact_for_every_shipped_model() -> None:
     assert set(PROVEN) == set(MODELS)
 
 
@@ -76,7 +76,7 @@ def test_counters_refuse_any_two_partitions_that_overlap(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_instances_leave_is_what_can_still_be_added(model: str) -> None:
+def test_free_counters_allow_exactly_the_instances_nvml_allows(model: str) -> None:
     partitions = partitions_of(model)
     counted = counters.counters_of(partitions)
     for taken in (item for item in disjoint_sets(partitions) if len(item) == 2 and is_within_instance_counts(item)):
@@ -104,7 +104,7 @@ def changed(partitions: tuple[partitioning.Partition, ...], profile_id: int, **f
         (14, {"memory_mib": 20480}),  # rounded sizes: three 2g would not fit
     ],
 )
-def test_a_gpu_whose_engines_do_not_tell_the_truth_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
+def test_a_gpu_with_inexact_engine_counts_is_counted_by_profiles(profile_id: int, figures: dict[str, int]) -> None:
     partitions = changed(partitions_of("a100-sxm4-40gb"), profile_id, **figures)
     counted = counters.counters_of(partitions)
     assert set(counted.pool) == {

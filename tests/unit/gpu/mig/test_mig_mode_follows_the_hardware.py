@@ -78,7 +78,7 @@ def test_a_repair_keeps_an_admins_instance_on_the_whole_gpu_of_a_claim(hopper: g
     assert len(hopper.hardware.gpu_instances(gpu)) == 1
 
 
-def test_a_reboot_forgets_the_mode_and_a_new_partition_turns_it_on_again(hopper: gpu_node.GpuNode) -> None:
+def test_after_a_reboot_a_new_partition_turns_mig_mode_on_again(hopper: gpu_node.GpuNode) -> None:
     hopper.prepare(PARTITION, uid="a")
     machines.reboot(hopper.choice.directory)
     assert not is_on(hopper, 1)
@@ -133,7 +133,7 @@ def test_a_pending_change_of_an_ampere_gpu_changes_the_offer_once_it_is_reset(tm
     assert offered(tmp_path, "dgx-a100-80gb")[7] == (25, False)
 
 
-def test_a_whole_ampere_gpu_in_mig_mode_since_is_refused_unless_prepared_before(tmp_path: pathlib.Path) -> None:
+def test_a_whole_ampere_gpu_now_in_mig_mode_is_refused_for_new_claims(tmp_path: pathlib.Path) -> None:
     node = gpu_node.GpuNode(tmp_path, "dgx-a100-80gb")
     late = node.grant("gpu-6")
     node.prepare("gpu-7", uid="a")
@@ -157,7 +157,7 @@ gpus:
 """
 
 
-def test_a_vgpu_is_offered_whole_whatever_its_host_made_of_it(tmp_path: pathlib.Path) -> None:
+def test_a_vgpu_is_offered_whole_in_any_mode_of_its_host(tmp_path: pathlib.Path) -> None:
     (tmp_path / "guest.yaml").write_text(GUEST)
     assert offered(tmp_path / "state", str(tmp_path / "guest.yaml")) == {0: (0, True)}
 

@@ -48,7 +48,7 @@ def planned(node: gpu_node.GpuNode, step: str) -> None:
     raise AssertionError(step)
 
 
-def test_what_an_admin_made_after_the_crash_is_left_alone_and_offered(node: gpu_node.GpuNode) -> None:
+def test_an_admins_instance_made_after_a_crash_is_kept_and_offered(node: gpu_node.GpuNode) -> None:
     planned(node, "before create_gpu_instance")
     admin_makes(node)
     before = node.mig_devices()
@@ -59,7 +59,7 @@ def test_what_an_admin_made_after_the_crash_is_left_alone_and_offered(node: gpu_
     assert node.device(NAME).attributes["uuid"] == before[0]
 
 
-def test_what_an_admin_made_between_plan_and_prepare_is_not_adopted(node: gpu_node.GpuNode) -> None:
+def test_an_admins_instance_made_before_prepare_is_not_adopted(node: gpu_node.GpuNode) -> None:
     kept = node.grant(NAME)
     node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(kept, intent=node.driver.plan(kept)))
     admin_makes(node)
@@ -73,7 +73,7 @@ def test_what_an_admin_made_between_plan_and_prepare_is_not_adopted(node: gpu_no
 @pytest.mark.parametrize(
     "step", ["after create_gpu_instance", "before create_compute_instance", "after create_compute_instance", "after capability_minors"]
 )
-def test_what_the_crashed_claim_made_is_removed_with_its_mark(node: gpu_node.GpuNode, made: pathlib.Path, step: str) -> None:
+def test_an_instance_of_a_crashed_prepare_is_deleted_with_its_marker(node: gpu_node.GpuNode, made: pathlib.Path, step: str) -> None:
     planned(node, step)
     assert node.instances()
     node.restart()
@@ -82,7 +82,7 @@ def test_what_the_crashed_claim_made_is_removed_with_its_mark(node: gpu_node.Gpu
     assert not list(made.glob("*"))
 
 
-def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+def test_a_marker_is_deleted_with_its_instance(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     node.prepare(NAME)
     (file,) = made.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600
@@ -91,7 +91,7 @@ def test_a_mark_lives_as_long_as_its_instance(node: gpu_node.GpuNode, made: path
     assert not list(made.iterdir())
 
 
-def test_a_mark_that_is_cut_off_or_of_another_instance_notes_nothing(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+def test_a_truncated_or_foreign_marker_is_ignored(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     wanted = identity.Identity.from_record(node.driver.plan(node.grant(NAME)))
     mark = markers.MarkerStore(folder=made).of(wanted)
     instance = port.GpuInstance(id=3, profile_id=PROFILE, placement=PLACE)
@@ -120,7 +120,7 @@ def test_a_marker_survives_an_attempt_that_finds_its_instance(node: gpu_node.Gpu
     assert (file.read_text(), len(node.instances())) == (before, 1)
 
 
-def test_what_was_planned_before_there_were_marks_is_removed_as_it_was_then(node: gpu_node.GpuNode) -> None:
+def test_an_intent_of_a_version_without_markers_is_undone_as_before(node: gpu_node.GpuNode) -> None:
     node.prepare(NAME)
     wanted = identity.Identity.from_record(node.journal["a"].grant.intent)
     assert wanted.marked
@@ -155,7 +155,7 @@ def test_an_instance_without_a_marker_is_kept_when_its_journal_was_lost(node: gp
     assert node.instances() == before
 
 
-def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+def test_a_read_error_makes_no_instance_an_admins(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     node.prepare(NAME)
     lost(node)
     found = node.grant(NAME)
@@ -170,7 +170,7 @@ def test_a_gpu_that_cannot_be_read_makes_no_instance_an_admins(node: gpu_node.Gp
     "terms", [share_policy.NOT_SHARED, share_policy.SharePolicy(memory=True, partitions=True)], ids=["alone", "shared"]
 )
 @pytest.mark.parametrize("step", ["after create_gpu_instance", "before create_compute_instance"])
-def test_what_a_lost_claim_began_to_make_is_completed_by_the_next_claim(
+def test_the_next_claim_completes_an_instance_begun_by_a_lost_one(
     tmp_path: pathlib.Path, made: pathlib.Path, terms: share_policy.SharePolicy, step: str
 ) -> None:
     resources = gpu_driver.HostResources(made=markers.MarkerStore(folder=made))
@@ -188,13 +188,13 @@ def test_what_a_lost_claim_began_to_make_is_completed_by_the_next_claim(
     assert (node.instances(), list(made.iterdir())) == ([], [])
 
 
-def test_what_others_began_to_make_is_not_offered(node: gpu_node.GpuNode) -> None:
+def test_an_unfinished_instance_of_others_is_not_offered(node: gpu_node.GpuNode) -> None:
     admin_makes(node, whole=False)
     node.restart()
     assert NAME not in node.driver.discover().flat().by_name()
 
 
-def test_what_a_pod_of_a_lost_claim_may_use_is_given_to_no_other_claim(node: gpu_node.GpuNode) -> None:
+def test_an_instance_of_a_lost_claim_in_use_goes_to_no_other_claim(node: gpu_node.GpuNode) -> None:
     node.prepare(NAME)
     node.journal.clear()
     node.restart()
@@ -204,7 +204,7 @@ def test_what_a_pod_of_a_lost_claim_may_use_is_given_to_no_other_claim(node: gpu
         node.driver.plan(node.grant(NAME))
 
 
-def test_what_a_lost_claim_began_to_make_bears_the_drivers_mark(node: gpu_node.GpuNode) -> None:
+def test_an_instance_begun_by_a_lost_claim_has_the_drivers_marker(node: gpu_node.GpuNode) -> None:
     planned(node, "after create_gpu_instance")
     node.journal.clear()
     node.restart()
@@ -214,7 +214,7 @@ def test_what_a_lost_claim_began_to_make_bears_the_drivers_mark(node: gpu_node.G
     assert node.instances() == []
 
 
-def test_what_is_made_for_a_recalled_intent_gets_a_marker(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
+def test_an_instance_made_for_a_restored_intent_gets_a_marker(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     kept = node.grant(NAME)
     recalled = dataclasses.replace(kept, intent=node.driver.recall(kept))
     prepared = node.driver.prepare(recalled)

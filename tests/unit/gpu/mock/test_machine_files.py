@@ -46,7 +46,7 @@ def test_every_machine_and_model_that_ships_can_be_read() -> None:
     assert used == {machine.load_model(name).product_name for name in machine.model_names()}, "every model is in some machine"
 
 
-def test_a_table_says_which_of_its_figures_are_better_or_worse_founded() -> None:
+def test_a_table_marks_the_reliability_of_its_figures() -> None:
     pcie = machine.load_model("h100-pcie-80gb")
     assert pcie.evidence_of(0) is machine.Evidence.MEASURED
     assert pcie.evidence_of(19) is machine.Evidence.GUESSED
@@ -58,7 +58,7 @@ def test_an_unknown_machine_is_refused_with_the_known_ones() -> None:
         machines.load("dgx-z9")
 
 
-def test_a_machine_may_be_a_file_of_ones_own(tmp_path: pathlib.Path) -> None:
+def test_a_machine_may_be_a_file_of_the_user(tmp_path: pathlib.Path) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text(GOOD)
     assert machines.load(str(file)).name == "lab"
@@ -110,7 +110,7 @@ def test_a_wrong_field_of_a_model_is_named(old: str, new: str, message: str) -> 
         machine.read_model(tables.from_yaml(MODEL.replace(old, new), "t"))
 
 
-def test_a_model_may_have_no_mig() -> None:
+def test_a_model_without_mig_is_accepted() -> None:
     assert not machine.read_model(tables.from_yaml(MODEL, "t")).profiles
 
 
@@ -128,7 +128,7 @@ def test_two_processes_that_boot_a_machine_agree_on_the_boot(tmp_path: pathlib.P
     assert [file.name for file in (tmp_path / "m").iterdir()] == ["boot_id"]
 
 
-def test_a_machine_says_how_long_calls_take_by_the_methods_of_the_port() -> None:
+def test_a_machine_file_sets_the_duration_of_port_methods() -> None:
     assert read(f"{GOOD}  latencyMs: {{create_gpu_instance: 50}}\n").latencies == {"create_gpu_instance": 0.05}
     with pytest.raises(errors.SettingsError, match=r"latencyMs\.make_gpu: unknown field"):
         read(f"{GOOD}  latencyMs: {{make_gpu: 50}}\n")

@@ -82,7 +82,7 @@ def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(
     mock_gpus.MockGpus(choice).create_gpu_instance(mock_gpus.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
 
 
-def test_a_hanging_call_goes_on_when_released_and_others_are_not_held_up(choice: machines.Choice) -> None:
+def test_a_hanging_call_continues_on_release_and_blocks_no_other(choice: machines.Choice) -> None:
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
     with process(choice, 6) as slow:
@@ -147,7 +147,7 @@ def test_a_reboot_forgets_instances_keeps_mig_mode_and_changes_the_boot_id(choic
     assert mock_gpus.MockGpus(choice).mig_mode(second) == port.MigMode(current=False, pending=False)
 
 
-def test_an_injected_error_comes_at_its_call_as_often_as_asked(choice: machines.Choice) -> None:
+def test_an_injected_error_occurs_at_its_call_as_often_as_configured(choice: machines.Choice) -> None:
     hardware = mock_gpus.MockGpus(choice)
     injector = fault_injection.Faults(choice.directory)
     injector.arm(
@@ -185,7 +185,7 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
         hardware.gpus()
 
 
-def test_gpus_of_two_nodes_are_not_the_same(tmp_path: pathlib.Path) -> None:
+def test_gpus_of_two_nodes_have_different_uuids(tmp_path: pathlib.Path) -> None:
     uuids = [
         {gpu.uuid for gpu in mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
         for owner in ("node-a", "node-b")

@@ -101,7 +101,7 @@ def test_every_return_code_becomes_a_call_error_of_its_own(
 
 
 @pytest.mark.parametrize("code,meaning", [(28, port.Code.NOT_FOUND), (14, port.Code.UNKNOWN), (4711, port.Code.UNKNOWN)])
-def test_a_code_without_a_name_of_its_own_is_not_lost(
+def test_an_unknown_return_code_is_in_the_error(
     gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: int, meaning: port.Code
 ) -> None:
     library.returns["nvmlDeviceGetHandleByUUID"] = code
@@ -143,7 +143,7 @@ DETAILS = (
 
 @pytest.mark.parametrize("symbol", DETAILS)
 @pytest.mark.parametrize("code", [port.Code.UNKNOWN, port.Code.INVALID_ARGUMENT, port.Code.OPERATING_SYSTEM])
-def test_no_gpu_is_withdrawn_because_it_fails_to_tell_a_detail(
+def test_a_failing_detail_query_withdraws_no_gpu(
     gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, symbol: str, code: port.Code
 ) -> None:
     library.returns[symbol] = code.value
@@ -154,18 +154,14 @@ def test_no_gpu_is_withdrawn_because_it_fails_to_tell_a_detail(
     assert all({"brand", "architecture"} <= attributes.keys() for attributes in published), "a selector that names them stays answerable"
 
 
-def test_a_gpu_of_a_brand_and_generation_that_nobody_knew_is_offered_as_such(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary
-) -> None:
+def test_a_gpu_of_an_unknown_brand_and_generation_is_offered(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     library.returns |= dict.fromkeys(("nvmlDeviceGetBrand", "nvmlDeviceGetArchitecture"), NOT_SUPPORTED)
     published = [device.attributes for device in gpu_driver.GpuDriver(gpus).discover().flat().devices]
     assert {(attributes["brand"], attributes["architecture"]) for attributes in published} == {("Unknown", "Unknown")}
 
 
 @pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED])
-def test_a_gpu_that_is_gone_is_not_taken_for_one_that_lacks_a_detail(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: port.Code
-) -> None:
+def test_a_gone_gpu_is_distinguished_from_a_missing_detail(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: port.Code) -> None:
     library.returns["nvmlDeviceGetSerial"] = code.value
     assert gpus.gpus() == ()
 
@@ -178,7 +174,7 @@ def test_a_gpu_without_mig_has_no_mode_and_no_instances(gpus: nvml.NvmlGpus, lib
     assert not gpus.gpu_instances(uuid)
 
 
-def test_an_older_library_tells_the_same_profiles_by_its_older_calls(hardware: mock_gpus.MockGpus, system: host.Host) -> None:
+def test_an_older_library_reports_the_same_profiles(hardware: mock_gpus.MockGpus, system: host.Host) -> None:
     missing = frozenset({"nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfoV"})
     older = nvml.NvmlGpus(nvml_library.NvmlLibrary(hardware, missing=missing).load, system=system)
     uuid = hardware.gpus()[0].uuid
@@ -208,9 +204,7 @@ def test_handles_are_cached_and_fetched_again_once_nvml_rejects_them(gpus: nvml.
     assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1
 
 
-def test_one_gpu_is_looked_at_without_asking_any_other(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_reading_one_gpu_queries_no_other(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture) -> None:
     first, second = gpus.gpus()
     library.calls.clear()
     assert gpus.gpu(second.uuid) == second
@@ -295,7 +289,7 @@ def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig(
         cdi.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
-def test_a_machine_without_sysfs_tells_neither_root_nor_node(tmp_path: pathlib.Path) -> None:
+def test_a_machine_without_sysfs_has_no_pcie_root_and_no_numa_node(tmp_path: pathlib.Path) -> None:
     assert (host.Host(tmp_path).pcie_root("0000:07:00.0"), host.Host(tmp_path).numa_node("0000:07:00.0")) == (None, None)
 
 
@@ -333,7 +327,7 @@ def test_an_older_library_reports_the_fabric_by_older_calls(tmp_path: pathlib.Pa
     assert {gpu.fabric for gpu in nvml.NvmlGpus(none.load, system=system).gpus()} == {None}
 
 
-def test_links_and_modes_that_nobody_tells_are_left_out(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
+def test_unsupported_links_and_modes_are_omitted(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary) -> None:
     library.returns |= dict.fromkeys(
         ("nvmlDeviceGetNvLinkState", "nvmlSystemGetConfComputeState", "nvmlDeviceGetComputeMode"), NOT_SUPPORTED
     )

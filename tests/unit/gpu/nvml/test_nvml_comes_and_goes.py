@@ -78,7 +78,7 @@ def test_a_driver_starts_without_the_library_and_offers_when_it_appears(node: No
 
 
 @pytest.mark.parametrize("returns", [GONE, MISMATCH, ENDED], ids=["not loaded", "mismatch", "session ended"])
-def test_a_kernel_driver_that_goes_and_comes_is_followed_without_a_restart(node: Node, returns: dict[str, int]) -> None:
+def test_unloading_and_loading_the_kernel_driver_needs_no_restart(node: Node, returns: dict[str, int]) -> None:
     assert PARTITION in offered(node)
     loads = node.library.loads
     node.library.handles_end()
@@ -97,7 +97,7 @@ def test_a_library_that_may_not_be_used_is_an_error_and_withdraws_nothing(node: 
         node.driver.discover()
 
 
-def test_plan_and_prepare_without_the_library_say_so(node: Node) -> None:
+def test_plan_and_prepare_without_the_library_fail_with_that_reason(node: Node) -> None:
     grant = node.grant(PARTITION)
     node.library.is_installed = False
     node.restart()
@@ -192,7 +192,7 @@ def test_an_upgraded_library_is_loaded_beside_the_old_one(tmp_path: pathlib.Path
     assert isinstance(nvml_files.load(link, root), ctypes.CDLL)
 
 
-def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> None:
+def test_concurrent_threads_without_a_library_all_get_the_reason(node: Node) -> None:
     node.library.is_installed = False
     node.restart()
     codes: list[port.Code | None] = []
@@ -212,7 +212,7 @@ def test_threads_that_find_no_library_at_once_learn_the_reason(node: Node) -> No
     assert codes == [port.Code.LIBRARY_NOT_FOUND] * 200
 
 
-def test_threads_that_begin_at_once_begin_one_session(node: Node) -> None:
+def test_concurrent_threads_open_one_session(node: Node) -> None:
     node.restart()
     loads, at_once = node.library.loads, threading.Barrier(4)
 

@@ -148,7 +148,7 @@ def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
     assert sessions.number == 1
 
 
-def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
+def test_the_watch_continues_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarded, tmp_path: pathlib.Path) -> None:
     context = fake_context.FakeContext(tmp_path / "home")
     health = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
     with watched_driver.watching(gpu_driver.GpuDriver(gpus, health=health), context):
@@ -164,7 +164,7 @@ def test_the_watch_goes_on_in_a_new_session(gpus: nvml.NvmlGpus, library: Guarde
     assert not library.crashes
 
 
-def test_an_xid_of_a_gpu_that_is_lost_meanwhile_is_the_gpus(gpus: nvml.NvmlGpus, library: Guarded) -> None:
+def test_an_xid_of_a_gpu_lost_during_its_handling_is_attributed_to_it(gpus: nvml.NvmlGpus, library: Guarded) -> None:
     first, _ = gpus.gpus()
     library.hardware.lose(first.uuid)
     with gpus.events() as events:
@@ -173,7 +173,7 @@ def test_an_xid_of_a_gpu_that_is_lost_meanwhile_is_the_gpus(gpus: nvml.NvmlGpus,
         assert events.wait(waits.SECONDS) == signals.Event(gpu=first.uuid, kind=signals.EventKind.XID, xid=79)
 
 
-def test_an_event_of_a_gpu_that_never_said_who_it_is_interrupts_nothing(gpus: nvml.NvmlGpus, library: Guarded) -> None:
+def test_an_event_of_a_gpu_without_a_uuid_is_ignored(gpus: nvml.NvmlGpus, library: Guarded) -> None:
     first, second = library.hardware.gpus()
     library.hardware.lose(first.uuid)
     with gpus.events() as events:

@@ -196,7 +196,7 @@ def test_a_containers_process_is_no_daemon_whatever_its_environment_says(place: 
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
-def test_the_listener_is_who_the_kernel_says(tmp_path: pathlib.Path, kind: socket.SocketKind) -> None:
+def test_the_listener_is_identified_by_peer_credentials(tmp_path: pathlib.Path, kind: socket.SocketKind) -> None:
     assert daemon_folder.control_listener(tmp_path) is None
     with socket.socket(socket.AF_UNIX, kind) as listening:
         listening.bind(str(tmp_path / "control"))

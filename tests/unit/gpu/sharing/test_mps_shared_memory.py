@@ -201,7 +201,7 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
     assert list(daemons.home.iterdir()) == []
 
 
-def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says_so(
+def test_without_mount_propagation_the_folder_stays_plain_with_a_log_line(
     place: pathlib.Path, daemons: pod_daemons.PodDaemons, caplog: pytest.LogCaptureFixture
 ) -> None:
     subprocess.run(["mount", "--make-private", str(place)], check=True)
@@ -214,7 +214,7 @@ def test_where_the_host_would_not_see_it_the_folder_stays_plain_and_the_log_says
         daemons.stop(GRANT)
 
 
-def test_memory_that_is_still_used_goes_with_its_last_user(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
+def test_shared_memory_in_use_is_freed_with_its_last_user(place: pathlib.Path, daemons: pod_daemons.PodDaemons) -> None:
     serve(daemons)
     with (memory_of(daemons) / "open").open("w") as used:
         daemons.stop(GRANT)

@@ -103,7 +103,7 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 
 
 @pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
-def test_a_running_driver_gives_a_claim_its_time_slice_again_and_says_so(
+def test_a_running_driver_restores_a_time_slice_with_a_log_line(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "drakit_gpu"), running(node, context):
@@ -144,7 +144,7 @@ def test_an_event_that_may_clear_settings_is_reported_once_for_its_gpu(
     assert reported == [{uuid(node)}]
 
 
-def test_instances_that_come_and_go_while_mig_mode_is_on_are_no_loss(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_creating_and_deleting_instances_is_no_loss_of_settings(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     node.hardware.set_mig_mode(uuid(node, FREE), enabled=True)
     watch, reported = polled_once(node, context)
     watch.handle_event(event(uuid(node, FREE), signals.EventKind.MIG))
@@ -168,7 +168,7 @@ def test_a_recovered_gpu_is_reported_once_it_answers(node: gpu_node.GpuNode, con
     assert reported == [{gpu}]
 
 
-def test_a_recovery_that_no_event_tells_of_is_seen_at_a_look(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_a_recovery_without_an_event_is_detected_by_polling(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     watch, reported = polled_once(node, context)
     node.hardware.report_xid(uuid(node), 48, recovery=signals.RecoveryAction.RESET)
     watch.poll()
@@ -215,7 +215,7 @@ class Leaving(fake_context.FakeContext):
             yield
 
 
-def test_a_claim_that_goes_while_the_lock_is_waited_for_gets_nothing(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+def test_a_claim_released_during_the_wait_for_its_lock_is_skipped(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     leaving = Leaving(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
     node.unprepare()
     node.steps.names.clear()
@@ -234,7 +234,7 @@ def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
     assert "claim settings wait: MIG mode is on" in caplog.text
 
 
-def test_what_fails_is_named_and_tried_again_until_it_is_so(
+def test_a_failed_restoration_is_logged_and_retried_until_it_succeeds(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
@@ -250,7 +250,7 @@ def test_what_fails_is_named_and_tried_again_until_it_is_so(
     assert failed == ["default/claim-a"] * 2
 
 
-def test_a_bug_ends_neither_the_thread_nor_what_other_claims_get(
+def test_an_exception_for_one_claim_stops_no_other_restoration(
     node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     left = [2]
@@ -280,7 +280,7 @@ class BuggySite(fake_context.FakeContext):
         return super().grants()
 
 
-def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
+def test_an_exception_in_listing_claims_does_not_end_the_thread(
     node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.hardware.reset(uuid(node))
@@ -292,7 +292,7 @@ def test_a_bug_in_going_through_the_claims_does_not_end_the_thread(
     assert caplog.text.count("listing prepared claims failed") == 2
 
 
-def test_a_hanging_call_holds_up_neither_the_watch_nor_the_end(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
+def test_a_hanging_call_blocks_neither_the_watch_nor_the_stop(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
     injector = fault_injection.Faults(node.choice.directory)
     with running(node, context):
         listening(node, context)

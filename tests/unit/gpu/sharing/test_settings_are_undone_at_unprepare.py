@@ -79,7 +79,7 @@ def test_a_time_slice_is_gone_with_the_mode_that_an_admin_changed(node: gpu_node
     assert node.journal == {}
 
 
-def test_a_driver_that_starts_sets_once_more_what_a_reset_took(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
+def test_a_starting_driver_restores_settings_cleared_by_a_reset(node: gpu_node.GpuNode, tmp_path: pathlib.Path) -> None:
     node.prepare(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
     node.hardware.reset(uuid(node))
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT

@@ -29,7 +29,7 @@ def taken(capacity: capacities.Capacity, asked: str | None = None) -> str:
     return str(capacity.consumed_by(None if asked is None else quantity.Quantity.parse(asked)))
 
 
-def test_memory_alone_gives_all_of_it_to_who_does_not_ask() -> None:
+def test_with_a_memory_step_a_share_without_request_gets_all_memory() -> None:
     (memory,) = share_policy.SharePolicy(memory=True).capacity(quantity.Quantity.binary((40 << 30) + 1)).values()
     assert str(memory.value) == "40Gi"
     assert (taken(memory), taken(memory, "1"), taken(memory, "5Gi")) == ("40Gi", "1Mi", "5Gi")
@@ -41,13 +41,13 @@ def test_a_number_alone_divides_no_memory() -> None:
     assert capacities["shares"].consumed_by(quantity.Quantity.of(5)) is None
 
 
-def test_both_give_every_share_as_much() -> None:
+def test_with_number_and_memory_every_share_gets_the_same() -> None:
     capacities = share_policy.SharePolicy(memory=True, number=3).capacity(quantity.Quantity.parse("40Gi"))
     assert taken(capacities["memory"]) == "13653Mi"
 
 
 @pytest.mark.parametrize("number,partitions,key", [(-1, False, "gpu.shares"), (1001, False, "gpu.shares"), (0, True, "gpu.share_mig")])
-def test_terms_that_make_no_sense_are_refused(number: int, key: str, *, partitions: bool) -> None:
+def test_invalid_sharing_settings_are_refused(number: int, key: str, *, partitions: bool) -> None:
     with pytest.raises(errors.SettingsError, match=key):
         share_policy.SharePolicy(number=number, partitions=partitions)
 
@@ -98,7 +98,7 @@ def test_an_admins_mig_device_has_two_forms_kept_apart_by_a_set_of_its_own(tmp_p
     assert forms[0].attributes["uuid"] == forms[1].attributes["uuid"]
 
 
-def test_without_sharing_nothing_has_a_second_form(tmp_path: pathlib.Path) -> None:
+def test_without_sharing_settings_no_device_has_a_second_form(tmp_path: pathlib.Path) -> None:
     assert not any(device.allow_multiple_allocations for device in discover(tmp_path, "mixed-16gpu", share_policy.NOT_SHARED).devices)
 
 

@@ -26,7 +26,7 @@ def test_the_innermost_mount_decides(mounts: str, place: str, is_shared: bool) -
 
 
 @pytest.mark.parametrize("odd", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u3000", "\r", "\udcff", "-"])
-def test_what_a_user_mounts_under_an_odd_name_hides_nothing(odd: str) -> None:
+def test_a_mount_with_escaped_characters_hides_no_other(odd: str) -> None:
     stranger = f"40 22 0:40 / /home/u{odd}v rw,nosuid shared:9 - fuse.x {odd} rw,user_id=1000\n"
     assert daemon_folder.is_shared_mount(HOST + stranger + SHARED + stranger, "/plugins/gpu")
     assert not daemon_folder.is_shared_mount(HOST + stranger, "/plugins/gpu")

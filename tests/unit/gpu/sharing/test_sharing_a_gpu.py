@@ -106,14 +106,14 @@ def test_a_partition_has_a_daemon_of_its_own_and_no_compute_mode(node: gpu_node.
     assert not node.instances()
 
 
-def test_those_who_share_a_gpu_want_the_same_of_it(node: gpu_node.GpuNode) -> None:
+def test_shares_of_one_gpu_need_equal_settings(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-1-shared", uid="a", **share(1, config=LONG, config_source=CLASS))
     with pytest.raises(errors.DeviceBusyError, match="shared with claims that set time slice Long and compute mode Default, not nothing"):
         node.prepare("gpu-1-shared", uid="b", **share(2))
     node.prepare("gpu-1-shared", uid="c", **share(3, config=LONG, config_source=CLASS))
 
 
-def test_the_last_to_leave_puts_things_back(node: gpu_node.GpuNode) -> None:
+def test_the_last_share_restores_the_settings(node: gpu_node.GpuNode) -> None:
     gpu = node.hardware.gpus()[1].uuid
     node.hardware.set_compute_mode(gpu, port.ComputeMode.EXCLUSIVE_PROCESS)
     for number, uid in enumerate("abc"):
@@ -136,7 +136,7 @@ def test_a_shared_partition_is_made_by_the_first_share_and_removed_by_the_last(n
     assert not node.instances()
 
 
-def test_a_share_that_died_while_it_was_made_takes_nothing_from_the_next(node: gpu_node.GpuNode) -> None:
+def test_a_crashed_prepare_of_a_share_takes_nothing_from_the_next(node: gpu_node.GpuNode) -> None:
     name = "gpu-1-mig-2g20gb-14-4-shared"
     fault = fault_injection.Fault(call="create_compute_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.FAIL)
     fault_injection.Faults(node.choice.directory).arm(
@@ -153,7 +153,7 @@ def test_a_share_that_died_while_it_was_made_takes_nothing_from_the_next(node: g
 
 
 @pytest.mark.parametrize("call", ["compute_instances", "compute_instance_profiles", "capability_minors", "device_majors"])
-def test_a_share_that_fails_to_prepare_leaves_the_holders_of_the_device_alone(node: gpu_node.GpuNode, call: str) -> None:
+def test_a_failed_share_does_not_affect_other_shares(node: gpu_node.GpuNode, call: str) -> None:
     name = "gpu-1-mig-2g20gb-14-4-shared"
     node.prepare(name, uid="a", **share(1))
     made = node.mig_devices()
@@ -181,7 +181,7 @@ def test_the_two_forms_of_a_partition_cannot_be_in_use_together(node: gpu_node.G
         ("sharing.timeSlicingConfig", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}, True),
     ],
 )
-def test_a_claim_may_not_set_what_reaches_others_and_a_class_may(
+def test_settings_that_affect_others_are_for_classes_only(
     node: gpu_node.GpuNode, field: str, sharing: dict[str, object], *, shared: bool
 ) -> None:
     wanted = decode({"apiVersion": "gpu.drakit.dev/v1", "kind": "GpuConfig", "sharing": sharing})
@@ -205,7 +205,7 @@ def test_admin_access_changes_nothing(node: gpu_node.GpuNode) -> None:
     assert state(node) == PLAIN
 
 
-def test_a_gpu_that_cannot_is_an_error_before_anything_is_changed(node: gpu_node.GpuNode) -> None:
+def test_a_gpu_without_the_feature_is_an_error_before_any_change(node: gpu_node.GpuNode) -> None:
     grant = node.grant("gpu-1", config=LONG)
     old = dataclasses.replace(node.hardware.gpus()[1], compute_capability=(6, 1), product_name="Tesla P4")
     author = gpu_driver.GpuDriver(OldGpus(node.choice, old))
