@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import drakit
 from drakit_nic import port
-from drakit_nic.attach import service
+from drakit_nic.attach import hook_program
 from drakit_nic.passthrough import differences
 
 KERNEL, HOOK, RETURNED = "kernel", "attach hook", "returned interface"
@@ -25,8 +25,8 @@ _CLASSIFIERS = {
 def of_node(home: pathlib.Path, netns: str | None) -> Iterator[drakit.Finding]:
     """Check the kernel, the attach hook and the driver's folder."""
     yield of_kernel(lambda: _shaping(netns))
-    yield of_program(service.program)
-    yield from of_folder(home / service.FOLDER)
+    yield of_program(hook_program.program)
+    yield from of_folder(home / hook_program.FOLDER)
     yield from of_returned(home, functools.partial(differences.present, netns))
 
 

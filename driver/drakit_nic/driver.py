@@ -17,7 +17,7 @@ from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, collector, service
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 from drakit_nic.passthrough import whole_interface
 from drakit_nic.shaping import htb
 
@@ -277,7 +277,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _speed_of(self, device: drakit.Device, share: port.Share) -> int:
         """Return the NIC's speed of the last survey, else the published speed of the device."""
-        published = device.attributes[offers.SPEED]
+        published = device.attributes[attributes.SPEED]
         return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
     def _wanted(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
@@ -300,7 +300,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _interface(self, device: drakit.Device) -> port.Interface:
         """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""
-        interface = self._machine.interface(str(device.attributes[offers.IF_NAME]))
+        interface = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
         name = offers.base_name(device)
         if interface is not None and name in offers.device_names([interface]):
             return interface

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
-from drakit_nic import pod_interfaces, port
+from drakit_nic import interface_identity, port
 from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import hardware, host_use
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
@@ -109,7 +109,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         driver=report.driver,
         pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
         master=link.master,
-        lower=None if link.kind in pod_interfaces.PAIRS or link.other_nsid is not None else link.lower or None,
+        lower=None if link.kind in interface_identity.PAIRS or link.other_nsid is not None else link.lower or None,
         default_route=link.ifindex in tables.uplinks,
         addressed=link.ifindex in tables.addressed,
         used=tables.uses.get(link.ifindex, ""),

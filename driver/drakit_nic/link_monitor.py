@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 import drakit
 from drakit_nic import reporting, settings
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 
 LINK_INTERVAL = 30.0
 TAINT = "nic.drakit.dev/no-carrier"
@@ -73,7 +73,7 @@ class LinkMonitor:
 
     def _warn_withdrawn(self, surveyed: offers.Survey) -> None:
         """Log each interface that was offered until now, with the reason, because nobody may expect that of a change on the host."""
-        former = {device.attributes.get(offers.IF_NAME) for device in (self._offered or {}).values()}
+        former = {device.attributes.get(attributes.IF_NAME) for device in (self._offered or {}).values()}
         for withheld in surveyed.withheld:
             if withheld.name in former and withheld.refusal.expected:
                 keys = {"interface": withheld.name, "reason": withheld.reason, "fix": withheld.refusal.change}
@@ -89,4 +89,4 @@ class LinkMonitor:
             self._context.taint(name, drakit.Taint(key=TAINT, effect=self._effect))
 
     def _interface_of(self, name: str) -> str:
-        return str((self._offered or {})[name].attributes.get(offers.IF_NAME, ""))
+        return str((self._offered or {})[name].attributes.get(attributes.IF_NAME, ""))

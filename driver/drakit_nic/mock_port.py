@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import drakit
 from drakit import machines, tables, wire
-from drakit_nic import pod_interfaces, port
+from drakit_nic import interface_identity, pod_interfaces, port
 from drakit_nic.passthrough import sriov
 
 _KEY = "nics"
@@ -97,7 +97,7 @@ class MockHostInterfaces:
         interface = self._interface(name)
         if interface is None:
             return None
-        place = pod_interfaces.Identity(place=f"mock {interface.mac}")
+        place = interface_identity.Identity(place=f"mock {interface.mac}")
         initial = pod_interfaces.HostState(name=name, mac=interface.mac, mtu=interface.mtu, up=interface.state == "up", identity=place)
         return self._hosts.get(name, initial)
 

@@ -3,11 +3,7 @@
 The driver configures a child of a NIC in a pod, or moves a whole interface into a pod and returns it to the host. Both are idempotent. Every failure
 is a HardwareError that names the call. A mock machine has no pods, so a whole interface stays on the host.
 
-Nothing that a pod's root can write decides which interface is returned: an ``Identity`` distinguishes it from any other that a pod could create.
-Anyone with NET_ADMIN in the pod can change name, MAC and alias, so these do not count. Hardware is recognized by its bus address and its burnt-in
-MAC. A virtual interface is recognized by its other end, which is outside the pod: the peer of a veth pair, the NIC below a VLAN. Only a peer in the
-host's namespace belongs to one interface alone, because the kernel reuses the numbers of other namespaces and the indices in them. In all other cases
-the interface must also have the index that it got in the pod.
+``interface_identity`` recognizes an interface that was moved.
 """
 
 import dataclasses
@@ -17,103 +13,12 @@ from typing import Annotated, Protocol
 
 import drakit
 from drakit import wire
-from drakit_nic import config
+from drakit_nic import config, interface_identity
 from drakit_nic import sysctls as sysctl_table
 from drakit_nic.passthrough import host_routes
 
-PAIRS = frozenset({"veth", "netkit", "vxcan"})
 _FORMAT = wire.Format(ignore_unknown=True)
 PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
-COOKIE = wire.Converter(lambda text: int(text, 16), lambda cookie: f"{cookie:x}")
-"""The cookie of a network namespace is text in records, because not every JSON reader supports 64-bit numbers."""
-Cookie = Annotated[int, COOKIE]
-HOST_NSID = -1
-"""The other end is in the host's network namespace."""
-INSIDE_NSID = -2
-"""The other end is in the interface's own network namespace, which is a pod's. No interface of the host has such an identity."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Identity:
-    """The facts that distinguish an interface from any other that a pod could create.
-
-    ``place`` is the bus address and burnt-in MAC of hardware, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
-    kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none. ``other_nsid`` is the number of that end's namespace
-    in the host's namespace, or HOST_NSID or INSIDE_NSID.
-    """
-
-    place: str = ""
-    port: str = ""
-    kind: str = ""
-    other: int = 0
-    other_nsid: Annotated[int, wire.Field(name="other_nsid")] = HOST_NSID
-
-    @property
-    def is_provable(self) -> bool:
-        """Return whether an interface in a pod can be proved to be this one."""
-        return bool(self.place or self.other)
-
-    @property
-    def is_unique(self) -> bool:
-        """Return whether no other interface of the machine can have this identity while the interface exists."""
-        return bool(self.place) or (self.kind in PAIRS and bool(self.other) and self.other_nsid == HOST_NSID)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Placement:
-    """The record of a move into a sandbox, written before the interface is moved.
-
-    ``cookie`` is that of the sandbox's network namespace, ``ifindex`` the index that the interface gets there, ``pod`` the pod's UID for messages.
-    ``is_attached`` is set once a container has the interface; until then a failure returns it to the host. A record of an earlier version has only
-    cookie and pod. It proves which sandbox the interface is in, but never that an interface may be moved out of one. Where the interface is not on
-    the host, such a record means that a container has it.
-    """
-
-    cookie: Cookie
-    pod: str
-    identity: Identity = dataclasses.field(default_factory=Identity)
-    ifindex: int = 0
-    is_attached: Annotated[bool, wire.Field(name="attached", absent=True)] = False
-
-    @property
-    def is_of_earlier_version(self) -> bool:
-        """Return whether an earlier version wrote the record."""
-        return self.identity == Identity()
-
-
-def is_same(wanted: Identity, present: Identity) -> bool:
-    """Return whether two identities are of the same interface."""
-    if wanted.place:
-        return present.place == wanted.place and wanted.port in {"", present.port}
-    return bool(wanted.kind) and present == wanted
-
-
-def is_in_pod(wanted: Identity, placement: Placement | None, present: Identity, ifindex: int) -> bool:
-    """Return whether an interface in a pod is the wanted one. ``placement`` is the record of its move, if there is one."""
-    return is_same(wanted, present) and (wanted.is_unique or (placement is not None and ifindex == placement.ifindex))
-
-
-def identity_from_record(record: object) -> Identity:
-    """Return the identity in a record, which from an earlier version has only the place."""
-    return _FORMAT.decode_or_none(Identity, record) or Identity()
-
-
-def placement_to_record(placement: Placement) -> drakit.Record:
-    """Return a placement as the journal stores it."""
-    return {
-        "cookie": COOKIE.encode(placement.cookie),
-        "pod": placement.pod,
-        "identity": dataclasses.asdict(placement.identity),
-        "ifindex": placement.ifindex,
-        "attached": placement.is_attached,
-    }
-
-
-def placement_from_record(record: object) -> Placement | None:
-    """Return the placement in a record, None for anything else."""
-    return _FORMAT.decode_or_none(Placement, record)
-
-
 HOST = ""
 
 
@@ -169,7 +74,7 @@ class HostState:
     up: bool
     addresses: tuple[str, ...] = ()
     alias: str = ""
-    identity: Identity = dataclasses.field(default_factory=Identity)
+    identity: interface_identity.Identity = dataclasses.field(default_factory=interface_identity.Identity)
     routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
     routes_left_out: int = 0
     properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
@@ -194,10 +99,10 @@ class Passthrough:
 
     mark: str
     host_state: HostState
-    placement: Placement | None = None
+    placement: interface_identity.Placement | None = None
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> interface_identity.Identity:
         """Return the identity that was last read on the host."""
         placement = self.placement
         return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
@@ -292,10 +197,10 @@ def to_record(host_state: HostState) -> drakit.Record:
 def from_record(record: object) -> HostState:
     """Return the host state in a record. Raises ConfigError for anything else."""
     host_state = _FORMAT.decode(HostState, record)
-    if host_state.identity != Identity():
+    if host_state.identity != interface_identity.Identity():
         return host_state
     # An earlier version wrote the place beside the name.
-    return dataclasses.replace(host_state, identity=identity_from_record(record))
+    return dataclasses.replace(host_state, identity=interface_identity.identity_from_record(record))
 
 
 HOST_STATE = wire.Converter(from_record, to_record)

@@ -14,7 +14,7 @@ from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, service
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 from drakit_nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
@@ -245,7 +245,7 @@ def _status(
         pool=grant.pool,
         share_id=grant.share_id,
         conditions=conditions,
-        values={"interface": str(grant.device.attributes.get(offers.IF_NAME, "")), **values},
+        values={"interface": str(grant.device.attributes.get(attributes.IF_NAME, "")), **values},
         network=network,
     )
 

@@ -25,7 +25,7 @@ from collections.abc import Mapping
 import drakit
 from drakit import wire
 from drakit_nic import config, port
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,9 +107,9 @@ def bandwidth(device: drakit.Device, consumed: Mapping[str, drakit.Quantity], dr
 
     Raises ClaimError where a share has no consumed capacity, or one that is not a whole number of bits per second within the device's capacity.
     """
-    field = f"consumedCapacity[{offers.BANDWIDTH}]"
-    whole = device.capacity[offers.BANDWIDTH].value
-    amount = consumed.get(offers.BANDWIDTH, consumed.get(f"{driver}/{offers.BANDWIDTH}"))
+    field = f"consumedCapacity[{attributes.BANDWIDTH}]"
+    whole = device.capacity[attributes.BANDWIDTH].value
+    amount = consumed.get(attributes.BANDWIDTH, consumed.get(f"{driver}/{attributes.BANDWIDTH}"))
     if amount is None and not device.allow_multiple_allocations:
         amount = whole
     if amount is None:

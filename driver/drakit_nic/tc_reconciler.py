@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import drakit
 from drakit_nic import device_locks, port, reporting
 from drakit_nic import share as shares
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 
 _log = logging.getLogger(__name__)
 
@@ -96,8 +96,8 @@ class TcReconciler:
         if nic is not None:
             return self._uplink(nic.interface, nic.speed)
         for grant in grants:
-            interface = self._machine.interface(str(grant.device.attributes[offers.IF_NAME]))
-            speed = grant.device.attributes[offers.SPEED]
+            interface = self._machine.interface(str(grant.device.attributes[attributes.IF_NAME]))
+            speed = grant.device.attributes[attributes.SPEED]
             if interface is not None and isinstance(speed, int):
                 return self._uplink(interface, speed)
         return None

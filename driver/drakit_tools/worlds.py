@@ -42,9 +42,9 @@ def with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
     live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
-    asks = any((world.pods, world.claims, world.templates))
-    claims = [claim for claim in live_objects[resources.CLAIM] if not asks or pod_claims.is_allocated(claim)]
-    pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not asks and whatif.wants_devices(pod))]
+    has_requests = any((world.pods, world.claims, world.templates))
+    claims = [claim for claim in live_objects[resources.CLAIM] if not has_requests or pod_claims.is_allocated(claim)]
+    pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
     return dataclasses.replace(
         world,
         slices=[*live_objects[resources.SLICE], *world.slices],

@@ -10,7 +10,7 @@ from drakit import machines
 from drakit.core import inventory, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
-from drakit.node.publishing import publisher
+from drakit.node.publishing import slice_pages
 from fakes import installed_drivers
 
 DRIVER, NODE = "gpu.drakit.dev", "node-1"
@@ -24,7 +24,7 @@ def _inventory(folder: pathlib.Path, machine: str) -> inventory.Inventory:
 
 def bodies(offered: inventory.Inventory, form: resource_slice.Form) -> list[bytes]:
     """What would be sent, one body a slice: the whole way from an inventory."""
-    pages = publisher.pages(offered, publisher.Server(), form)
+    pages = slice_pages.pages(offered, slice_pages.Server(), form)
     changes = reconcile.plan(pages, (), driver=DRIVER, node=NODE, pool=NODE)
     return [json.dumps(records.thaw(slice_codec.encode(create.spec)), separators=(",", ":")).encode() for create in changes.creates]
 

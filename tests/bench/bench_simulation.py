@@ -42,7 +42,7 @@ def _line(count: int, policy: str, load: str) -> dict[str, float]:
     """Run one line in this process."""
     fleet = fleets.fleet_of({MACHINE: count})
     claims, mean_duration = LOADS[load]
-    mix = synthetic.Mix(tasks=count * claims, mean_duration=mean_duration, asks=ASKS)
+    mix = synthetic.Mix(tasks=count * claims, mean_duration=mean_duration, templates=ASKS)
     workload = synthetic.make(mix, 1, reading.Catalogue([]))
     start, busy = time.perf_counter(), time.process_time()
     recorder = Recorder(workload)

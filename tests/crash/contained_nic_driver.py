@@ -25,7 +25,7 @@ from crash import killable_nic_driver
 from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.node import driver_context
-from drakit_nic.attach import service
+from drakit_nic.attach import hook_program
 from fakes import nic_attach, waits
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
@@ -228,7 +228,7 @@ def fork(asked: dict[str, str]) -> int:
 
 
 if __name__ == "__main__":
-    service.program()
+    hook_program.program()
     gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         print(fork(json.loads(line)), flush=True)  # noqa: T201 - the answer

@@ -30,7 +30,7 @@ from drakit.node import driver_context, engine, local_node
 from drakit_nic import driver as nic_driver
 from drakit_nic import mock_port
 from drakit_nic import settings as nic_settings
-from drakit_nic.attach import attacher, sandboxes, server, service
+from drakit_nic.attach import attacher, hook_program, sandboxes, server
 from drakit_nic.passthrough import sriov
 from fakes import claim_source, netns, nic_attach
 
@@ -210,7 +210,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    service.program()
+    hook_program.program()
     gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         wanted = json.loads(line)

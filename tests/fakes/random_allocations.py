@@ -9,7 +9,7 @@ from drakit_cluster.objects import devices, json_types, quantity
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.scheduling.allocator import allocator, suitability
+from drakit_cluster.scheduling.allocator import allocator, problem
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes import exhaustive_allocator, simple_selectors
 
@@ -72,7 +72,7 @@ class RandomAllocation:
     def allocator(self) -> allocator.Allocator:
         return allocator.Allocator(self.slices(), CLASSES, simple_selectors.SimpleSelectors(lists=True), FEATURES)
 
-    def problem(self) -> suitability.Problem:
+    def problem(self) -> problem.Problem:
         return self.allocator().problem(claims=self.claims, node=NODE, allocated=self.allocated())
 
     def decide(self) -> list[Object] | None:

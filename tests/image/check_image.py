@@ -137,7 +137,7 @@ def test_doctor_looks_at_a_mock_machine_on_a_read_only_root() -> None:
 
 
 def test_the_hook_client_and_the_probe_are_programs_of_the_images_architecture() -> None:
-    packages = "from drakit_nic.attach import service; print(service.BUNDLED)"
+    packages = "from drakit_nic.attach import hook_program; print(hook_program.BUNDLED)"
     client = in_image("-c", packages, entrypoint="python").stdout.strip()
     assert in_image("--check", entrypoint=client).returncode == 0
     assert "usage: drakit-probe SOCKET PATH" in in_image(entrypoint="drakit-probe").stderr

@@ -224,7 +224,7 @@ def test_allocate_gives_pods_what_the_cluster_gives_them(cluster: QuickCluster) 
     made = [cluster.create(POD, pod) for pod in pods]
     expected = whatif.Scheduler(replace(world, pods=made), FeatureGates(), world.known_nodes()).decide()
     for decision in expected:
-        name = decision.asked.removeprefix("pod default/")
+        name = decision.subject.removeprefix("pod default/")
         if not decision.fits:
             assert "claim default/c-extended-resources-*, request container-0-request-1: needs 1 device" in decision.message
             cluster.until(lambda: cluster.scheduling_message("c"), "the refusal")

@@ -18,6 +18,7 @@ _ALL: tuple[Object, ...] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
+ANY = "*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +72,6 @@ class Authorizer:
 def _binds(binding: Object, user: User, namespace: str) -> bool:
     subjects = json_types.objects(binding, "subjects")
     return any(is_subject(subject, user.name, user.groups, user.account, namespace) for subject in subjects)
-
-
-ANY = "*"
 
 
 def allows(rule: Object, attributes: Attributes) -> bool:

@@ -12,7 +12,7 @@ from typing import Unpack
 
 from drakit_cluster.access import roles
 from drakit_cluster.admission import claim_status, kinds
-from drakit_cluster.api import proposals, strategies
+from drakit_cluster.api import object_errors, strategies
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.proposals import Proposals, Writer
 from drakit_cluster.api.reviewing import TRUSTED, Change, Operation, Review
@@ -125,7 +125,7 @@ class Registry:
 
         def propose() -> Change:
             old = self.entry(resource, name, namespace)
-            proposals.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
+            object_errors.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
             return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old, orphan=orphan)
 
         return self._write(propose, review, grace=grace_seconds).copy()
@@ -180,7 +180,7 @@ class Registry:
         failures += claim_status.admin_failures(change, self.store)
         failures += review.failures(change)
         if failures:
-            raise proposals.invalid(change.resource, change.new, failures)
+            raise object_errors.invalid(change.resource, change.new, failures)
 
     def _commit(self, change: Change, grace: int | None, *, dry_run: bool) -> Entry:
         if dry_run:

@@ -1,11 +1,10 @@
 """Informers: list a kind once, then watch its changes, across lost connections and lost history.
 
 A :class:`Loop` joins several informers in one thread that first observes all changes and then acts. Its state needs no locks, and a
-burst of changes causes one action. A :class:`Backoff` gives the delays between retries.
+burst of changes causes one action.
 """
 
 import queue
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from drakit.telemetry import logs
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.api.storage.watching import Event, EventType, Watch
 from drakit_cluster.client.api import Api
+from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
@@ -271,29 +271,3 @@ class Loop:
 def earliest(*delays: float | None) -> float | None:
     """Return the shortest delay; None, which means never, if there is no other."""
     return min((delay for delay in delays if delay is not None), default=None)
-
-
-_FACTOR = 2.0
-
-
-class Backoff:
-    """Delays in seconds that double from ``initial`` up to ``limit``. ``jitter`` adds up to that fraction of each delay."""
-
-    def __init__(self, initial: float, limit: float, *, jitter: float = 0.0) -> None:
-        self._initial = initial
-        self._limit = limit
-        self._jitter = jitter
-        self._next = initial
-        self.due = 0.0
-        """When the next attempt may begin, on the monotonic clock."""
-
-    def next(self) -> float:
-        """Return the delay before the next attempt."""
-        delay, self._next = self._next, min(self._next * _FACTOR, self._limit)
-        delay *= 1 + self._jitter * random.random()  # noqa: S311 - spreads retries; not for security.
-        self.due = time.monotonic() + delay
-        return delay
-
-    def reset(self) -> None:
-        """Restart from the initial delay, after a successful attempt."""
-        self._next = self._initial

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from drakit.telemetry import logs
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, earliest, key_of
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Change, Loop, Selection, earliest, key_of
 from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver

@@ -19,7 +19,8 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.faults import Faults
-from drakit_cluster.kubelet.plugins.health import HealthStreams, HealthTable
+from drakit_cluster.kubelet.plugins.health import HealthTable
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
 from drakit_cluster.kubelet.plugins.plugins import Plugins, SliceWiper
 from drakit_cluster.kubelet.plugins.registration import Registrar
 from drakit_cluster.kubelet.pods import pod_resources
@@ -38,6 +39,8 @@ from drakit_cluster.runtime import Mode, Runtime
 _log = logs.get_logger(__name__)
 
 _JOIN_SECONDS = 2.0
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
+"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,10 +245,6 @@ class Kubelet:
 
 def _wait() -> None:
     """Return None: no call is due, because every change goes to a worker at once."""
-
-
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 def _node_info(mode: Mode) -> Object:

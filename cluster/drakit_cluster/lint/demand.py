@@ -14,7 +14,7 @@ from drakit_cluster.objects.devices import SelectorError, SelectorPort
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
-from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 
 _NAMED = 3
 """Devices that a finding names."""

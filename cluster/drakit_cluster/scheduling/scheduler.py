@@ -18,7 +18,8 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, Change, Loop, Selection, key_of, uid_of, version_of
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.devices import SelectorPort

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from drakit import settings as values
 from drakit.node import metrics
-from drakit.serving import accepting, checks, waiting
+from drakit.serving import accepting, checks, http_client, waiting
 from drakit.serving import http as serving
 
 _LISTENING = "Whether this process listens on the address; 0 while another process has it."
@@ -68,5 +68,5 @@ def served(settings: values.Serve, probes: Probes) -> Iterator[None]:
         if settings.address:
             address = serving.Address.parse(settings.address, key="serve.address")
             server = serving.HttpServer(address, probes.pages, overload=probes.overload_of("serve.address"))
-            stack.enter_context(probes.listening(server, str(address), lambda: serving.is_driver(address)))
+            stack.enter_context(probes.listening(server, str(address), lambda: http_client.is_driver(address)))
         yield

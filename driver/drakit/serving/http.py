@@ -5,16 +5,13 @@ with the TLS handshake, whether its client is slow or not. A body has at most ``
 most ``PAGE_THREADS`` requests for one page run at a time. Answers have no secret, and no request changes state.
 """
 
-import contextlib
 import dataclasses
 import errno
 import functools
 import http
 import http.client
 import ipaddress
-import os
 import pathlib
-import socket
 import threading
 import types
 from collections.abc import Callable, Mapping
@@ -36,8 +33,6 @@ FINISH_SECONDS = 1.0
 PORT_MAX = 65535
 SERVER = "drakit"
 """The value of the Server header, which identifies another instance of the driver."""
-_ASK_SECONDS = 1.0
-_ANSWER_MAX = 65536
 _TEXT = "text/plain; charset=utf-8"
 _CHUNK = 1 << 16
 _DIGITS_MAX = 12
@@ -261,44 +256,6 @@ class HttpServer:
         listener.server_close()
         self._thread.join(FINISH_SECONDS)
         listener.finish(FINISH_SECONDS)
-
-
-def is_driver(address: Address) -> bool:
-    """Return whether an instance of the driver listens at an address."""
-    with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(_ClientConnection(address)) as connection:
-        connection.request("HEAD", "/healthz")
-        return connection.getresponse().headers.get("Server", "").strip() == SERVER
-    return False
-
-
-def ask(place: Place, path: str) -> Page | None:
-    """Return the answer of the server at a place, None if there is no server, and an empty 502 for a server that is not HTTP."""
-    try:
-        with contextlib.closing(_ClientConnection(place)) as connection:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return Page(body=answer.read(_ANSWER_MAX), status=http.HTTPStatus(answer.status))
-    except (ConnectionRefusedError, FileNotFoundError):
-        return None
-    except (OSError, ValueError, http.client.HTTPException):
-        return Page(body=b"", status=http.HTTPStatus.BAD_GATEWAY)
-
-
-class _ClientConnection(http.client.HTTPConnection):
-    """A client's connection to an address or a unix socket."""
-
-    def __init__(self, place: Place) -> None:
-        host, port = (place.host, place.port) if isinstance(place, Address) else ("localhost", 0)
-        super().__init__(host, port, timeout=_ASK_SECONDS)
-        self._place = place
-
-    def connect(self) -> None:
-        if isinstance(self._place, Address):
-            super().connect()
-            return
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(_ASK_SECONDS)
-        self.sock.connect(os.fspath(self._place))
 
 
 def _prepare_path(path: pathlib.Path) -> None:

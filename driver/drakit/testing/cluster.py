@@ -181,8 +181,8 @@ class Cluster:
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         def found() -> list[str]:
-            told = self.local.api.list(resources.EVENT).items
-            messages = [str(item.get("message", "")) for item in told if item.get("reason") == reason]
+            events = self.local.api.list(resources.EVENT).items
+            messages = [str(item.get("message", "")) for item in events if item.get("reason") == reason]
             return [message for message in messages if containing in message]
 
         return self.local.wait_for(found, timeout=seconds, what=f"an event {reason} {containing}")

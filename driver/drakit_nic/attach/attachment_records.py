@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import drakit
 from drakit import wire
-from drakit_nic import config, pod_interfaces, share
+from drakit_nic import config, interface_identity, share
 
 MARK = "drakit:"
 _KEY_PREFIX = "attach-"
@@ -24,7 +24,7 @@ class Attachment:
     ``boot_id`` is empty in a record of an earlier version.
     """
 
-    cookie: pod_interfaces.Cookie
+    cookie: interface_identity.Cookie
     nsid: int
     sandbox: str
     pod: str

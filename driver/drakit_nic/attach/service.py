@@ -1,114 +1,20 @@
-"""The attachment service of the NIC driver: the hook in CDI files, the server, the background check, and the removal of a share's interfaces.
-
-The hook's client is a static program, so that hosts need no Python. The driver installs it in its folder under the digest of its content. An
-installed driver contains the program; a checkout compiles it from ``driver/attach/attach.c``. CDI files name the copy by its digest, and a pod may
-start with a CDI file that an earlier version wrote. So a copy stays as long as a prepared claim names it, and for a day after it was written.
-"""
+"""The attachment service of the NIC driver: the hook in CDI files, the server, the background check, and the removal of a share's interfaces."""
 
 import dataclasses
 import functools
-import hashlib
 import logging
-import os
 import pathlib
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import drakit
-from drakit_nic import pod_interfaces, port
+from drakit_nic import interface_identity, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
-from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, sandboxes, server
+from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, hook_program, sandboxes, server
 from drakit_nic.discovery import offers
 from drakit_nic.passthrough import whole_interface
-
-FOLDER = "hook"
-_PREFIX = "attach-"
-BUNDLED = pathlib.Path(__file__).with_name("client")
-BUILD = pathlib.Path(__file__).parents[2] / "attach" / "build"
-_MODE = 0o700
-_BUILD_SECONDS = 60
-_CHECK_SECONDS = 10
-_MIN_AGE_SECONDS = 86400.0
-
-
-@functools.cache
-def program() -> bytes:
-    """Return the client program, compiled once per process in a checkout. Raises HardwareError."""
-    if BUNDLED.exists():
-        return BUNDLED.read_bytes()
-    if not BUILD.exists():
-        raise drakit.HardwareError("attach client", "the installation does not contain it; use the driver's image or a checkout")
-    with tempfile.TemporaryDirectory(prefix="drakit-attach-") as folder:
-        output = pathlib.Path(folder) / "attach"
-        build = subprocess.run([BUILD, output], capture_output=True, text=True, timeout=_BUILD_SECONDS, check=False)
-        if build.returncode:
-            raise drakit.HardwareError("attach client", f"compiling it failed: {' '.join(build.stderr.split())[-512:]}")
-        return output.read_bytes()
-
-
-class Copies:
-    """The copies of the client in one driver's folder."""
-
-    def __init__(self, home: pathlib.Path) -> None:
-        self._folder = home / FOLDER
-
-    def path(self, name: str) -> pathlib.Path:
-        """Return the path of the copy of this name, the same on the host and in the driver."""
-        return self._folder / name
-
-    def has(self, name: str) -> bool:
-        """Return whether a copy of this name can be run."""
-        return name.startswith(_PREFIX) and "/" not in name and os.access(self.path(name), os.X_OK)
-
-    def ensure(self) -> str:
-        """Install this version's copy where it is missing or differs, and return its name. Raises HardwareError."""
-        content = program()
-        name = f"{_PREFIX}{hashlib.sha256(content).hexdigest()[:16]}"
-        path = self.path(name)
-        try:
-            if not path.exists() or path.read_bytes() != content:
-                self._put(path, content)
-        except OSError as error:
-            raise drakit.HardwareError("attach client", f"{path}: {error.strerror or error}") from error
-        return name
-
-    def try_out(self, name: str) -> None:
-        """Run a copy once. Raises HardwareError where the host cannot run it."""
-        path = self.path(name)
-        if os.statvfs(path).f_flag & os.ST_NOEXEC:
-            raise drakit.HardwareError(
-                "attach client", f"{path} is on a file system mounted noexec; mount it without noexec, or move node.plugins_dir"
-            )
-        try:
-            subprocess.run([path, "--check"], timeout=_CHECK_SECONDS, check=True, capture_output=True, env={})
-        except (OSError, subprocess.SubprocessError) as error:
-            raise drakit.HardwareError("attach client", f"running {path} failed: {error}") from error
-
-    def sweep(self, used: Collection[str]) -> None:
-        """Remove copies that are older than a day and named by no prepared claim."""
-        for path in self._folder.glob(f"{_PREFIX}*"):
-            if path.name not in used and time.time() - path.stat().st_mtime > _MIN_AGE_SECONDS:
-                path.unlink(missing_ok=True)
-
-    def _put(self, path: pathlib.Path, content: bytes) -> None:
-        """Write a copy through a temporary file and a rename, because a running program cannot be overwritten."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, fresh = tempfile.mkstemp(dir=self._folder, prefix=".attach-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            pathlib.Path(fresh).chmod(_MODE)
-            pathlib.Path(fresh).rename(path)
-        except OSError:
-            pathlib.Path(fresh).unlink(missing_ok=True)
-            raise
-
 
 SOCKET = "attach.sock"
 TIMEOUT = server.SECONDS + 2
@@ -148,7 +54,7 @@ class Service:
 
     def __init__(self, home: pathlib.Path, machine: port.Port, kernel: sandboxes.KernelSandboxes, *, node: str) -> None:
         self.home, self._machine, self.kernel, self._node = home, machine, kernel, node
-        self._copies = Copies(home)
+        self._copies = hook_program.Copies(home)
         self._calls = call_metrics.Calls()
         self.callbacks = Callbacks()
         self._started: _Started | None = None
@@ -267,7 +173,7 @@ class Service:
         if self._started is not None:
             self._started.collector.remove_orphans()
 
-    def placement_of(self, grant: Grant) -> pod_interfaces.Placement | None:
+    def placement_of(self, grant: Grant) -> interface_identity.Placement | None:
         """Return where a whole interface was moved to, None before ``start``, as in a one-off command or during recovery."""
         return None if self._started is None else whole_interface.placement_of(self._started.context, grant)
 

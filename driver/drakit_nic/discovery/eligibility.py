@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import drakit
-from drakit_nic import pod_interfaces, port
+from drakit_nic import interface_identity, port
 from drakit_nic import settings as nic_settings
 from drakit_nic.shaping import htb
 
@@ -103,7 +103,7 @@ def _uplinks(interfaces: Iterable[port.Interface]) -> frozenset[int]:
     for interface in interfaces:
         if interface.master is not None:
             lower_links.setdefault(interface.master, set()).add(interface.ifindex)
-        if interface.lower is not None and interface.kind not in pod_interfaces.PAIRS:
+        if interface.lower is not None and interface.kind not in interface_identity.PAIRS:
             lower_links.setdefault(interface.ifindex, set()).add(interface.lower)
     uplinks: set[int] = set()
     pending = [interface.ifindex for interface in interfaces if interface.default_route]
@@ -122,7 +122,7 @@ def _users(interfaces: Iterable[port.Interface]) -> Mapping[int, port.Interface]
     """
     users: dict[int, port.Interface] = {}
     for interface in interfaces:
-        if interface.lower is not None and interface.kind not in pod_interfaces.PAIRS:
+        if interface.lower is not None and interface.kind not in interface_identity.PAIRS:
             users.setdefault(interface.lower, interface)
     masters = {interface.ifindex for interface in interfaces if interface.kind not in AGGREGATE_KINDS}
     for interface in interfaces:

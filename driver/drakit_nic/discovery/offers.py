@@ -3,14 +3,6 @@
 Every interface is either offered or withheld with a reason. It is withheld when it cannot carry shares, when the host uses it, when a setting
 excludes it, when another program configured its queueing, when the kernel cannot enforce a rate, or when its speed is unknown, because a guess would
 be allocated as bandwidth.
-
-Attributes have names in three domains. Those in the driver's own domain, written without it, are for its selectors. Those in ``dra.net`` are
-the dranet driver's, for facts with the same meaning, so that its selectors and constraints go on working. Those in ``resource.kubernetes.io`` are the
-standard names for matching devices of different drivers.
-
-Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
-unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
-drivers compare them for equality, and two unknown values are not equal.
 """
 
 import base64
@@ -20,64 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import drakit
 from drakit_nic import port
 from drakit_nic import settings as nic_settings
-from drakit_nic.discovery import eligibility
-
-BANDWIDTH = "bandwidth"
-IF_NAME = "ifName"
-STANDARD = "resource.kubernetes.io"
-DRANET = "dra.net"
-SPEED = "speed"
-FORM = "form"
-SHARED, WHOLE = "shared", "whole"
-SLOTS = "shares"
-NO_NUMA_NODE = -1
-_NO_FUNCTION = port.PciFunction(bus_id="")
-
-
-def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, drakit.AttributeValue]:
-    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
-    pci = interface.pci or _NO_FUNCTION
-    common: Mapping[str, drakit.AttributeValue] = {
-        IF_NAME: drakit.truncate_text(_text(interface.name)),
-        "mac": drakit.truncate_text(interface.mac),
-        "mtu": interface.mtu,
-        "state": interface.state,
-        "virtual": interface.is_virtual,
-    }
-    own: Mapping[str, drakit.AttributeValue] = {
-        **common,
-        "driver": drakit.truncate_text(_text(interface.driver)),
-        "kind": drakit.truncate_text(interface.kind),
-        "carrier": interface.carrier,
-        SPEED: speed,
-        "shaping": classifier.value,
-        "vendor": pci.vendor,
-        FORM: form,
-    }
-    dranet: Mapping[str, drakit.AttributeValue] = {
-        **common,
-        "encapsulation": interface.encapsulation,
-        "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
-        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
-        "pciAddress": pci.bus_id,
-        "sriov": pci.virtual_functions > 0,
-        "sriovVfs": pci.virtual_functions,
-        "isSriovVf": bool(pci.physical_function),
-        "rdma": bool(pci.rdma_device),
-        "rdmaDevice": drakit.truncate_text(pci.rdma_device),
-    }
-    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
-    return {
-        **own,
-        **{f"{DRANET}/{name}": value for name, value in dranet.items()},
-        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
-    }
-
-
-def _text(name: str) -> str:
-    """Return a kernel name, which may be any bytes, as text that every encoder accepts."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
-
+from drakit_nic.discovery import attributes, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
 WHOLE_SUFFIX = "-whole"
@@ -106,8 +41,8 @@ class Nic:
         """Return the published device that many claims may share."""
         return drakit.Device(
             name=self.name,
-            attributes=of(self.interface, speed=self.speed, classifier=self.classifier),
-            capacity={BANDWIDTH: self.bandwidth, **({SLOTS: _slots(self.shares)} if self.shares else {})},
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
+            capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
             consumes=self._consumes(),
             allow_multiple_allocations=True,
         )
@@ -122,8 +57,8 @@ class Nic:
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
             name=f"{self.name}{WHOLE_SUFFIX}",
-            attributes=of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=WHOLE),
-            capacity={BANDWIDTH: bandwidth, **({SLOTS: _slots(1)} if is_function else {})},
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
+            capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
             allow_multiple_allocations=is_function,
         )
@@ -166,9 +101,11 @@ class Survey:
 
     def withheld_devices(self) -> Mapping[str, str]:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
-        reasons = {entry.device: f"{_text(entry.name)} {entry.reason}" for entry in self.withheld}
+        reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
         not_whole = {
-            f"{nic.name}{WHOLE_SUFFIX}": f"{_text(nic.interface.name)} does not match nic.whole" for nic in self.nics if not nic.whole
+            f"{nic.name}{WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
+            for nic in self.nics
+            if not nic.whole
         }
         return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
 
@@ -229,14 +166,14 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
     return by_name
 
 
-def is_whole(of: drakit.Device) -> bool:
+def is_whole(device: drakit.Device) -> bool:
     """Return whether a device is the exclusive form of an interface."""
-    return of.attributes.get(FORM) == WHOLE
+    return device.attributes.get(attributes.FORM) == attributes.WHOLE
 
 
-def base_name(of: drakit.Device) -> str:
+def base_name(device: drakit.Device) -> str:
     """Return the device name of the interface, which is that of the shared form."""
-    return of.name.removesuffix(WHOLE_SUFFIX) if is_whole(of) else of.name
+    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
 
 
 def _name_by_pci(interface: port.Interface) -> str:

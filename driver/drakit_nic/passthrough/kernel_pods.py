@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 import drakit
-from drakit_nic import pod_interfaces, sysctls
+from drakit_nic import interface_identity, pod_interfaces, sysctls
 from drakit_nic.netlink import interface_sysctls, link_requests, namespace_numbers, namespaces, route_requests, rtnetlink
 from drakit_nic.passthrough import host_routes, locator, properties, refusals
 
@@ -105,7 +105,7 @@ class KernelPods:
 
     def planned_placement(
         self, whole: pod_interfaces.Passthrough, sandbox: pod_interfaces.InterfaceRef, pod: str
-    ) -> pod_interfaces.Placement:
+    ) -> interface_identity.Placement:
         """Return the placement to record before the interface is moved from the host into the sandbox.
 
         Raises HardwareError where the host does not have the interface, or an interface in another namespace uses it. Links that a pod of the present
@@ -118,7 +118,7 @@ class KernelPods:
             _check_unused(host, link)
             taken = {other.ifindex for other in link_requests.links(sock)}
             index = max(taken) + 1 if link.ifindex in taken else link.ifindex
-            return pod_interfaces.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
+            return interface_identity.Placement(cookie=sock.cookie, pod=pod, identity=locator.on_host(link), ifindex=index)
 
     def move_in(
         self, whole: pod_interfaces.Passthrough, child: pod_interfaces.InterfaceRef, wanted: pod_interfaces.InterfaceConfig
@@ -204,7 +204,7 @@ class KernelPods:
             link_requests.alter(sock, place.link.ifindex, up=False, alias=pod_interfaces.returning_mark(whole.mark))
             _move_without_altnames(sock, place.link.ifindex, host.descriptor, whole.host_state.name)
             arrived = link_requests.existing(host.sock, whole.host_state.name)
-            if not pod_interfaces.is_same(whole.identity, locator.on_host(arrived)):
+            if not interface_identity.is_same(whole.identity, locator.on_host(arrived)):
                 link_requests.move(host.sock, arrived.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
             return arrived

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import pathlib
 
-from drakit_nic import pod_interfaces
+from drakit_nic import interface_identity, pod_interfaces
 from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 
 _BUSES = pathlib.Path("/sys/bus")
@@ -30,9 +30,9 @@ class Place:
     link: link_requests.Link
 
 
-def on_host(link: link_requests.Link) -> pod_interfaces.Identity:
+def on_host(link: link_requests.Link) -> interface_identity.Identity:
     """Return the identity of a link of the host."""
-    return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid is None else link.other_nsid)
+    return _identity(link, interface_identity.HOST_NSID if link.other_nsid is None else link.other_nsid)
 
 
 def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests.Link | None:
@@ -40,8 +40,8 @@ def find_on_host(host: Host, whole: pod_interfaces.Passthrough) -> link_requests
     marks, wanted = {whole.mark, pod_interfaces.returning_mark(whole.mark)}, whole.identity
     links = link_requests.links(host.sock)
     if wanted.place:
-        return _only([link for link in links if pod_interfaces.is_same(wanted, on_host(link))])
-    return _only([link for link in links if link.alias in marks and (not wanted.kind or pod_interfaces.is_same(wanted, on_host(link)))])
+        return _only([link for link in links if interface_identity.is_same(wanted, on_host(link))])
+    return _only([link for link in links if link.alias in marks and (not wanted.kind or interface_identity.is_same(wanted, on_host(link)))])
 
 
 def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_requests.Link | None:
@@ -49,12 +49,14 @@ def find(host: Host, whole: pod_interfaces.Passthrough, nsid: int) -> link_reque
     links = link_requests.links(host.sock, nsid)
     own = namespace_numbers.nsid_of(host.sock, host.descriptor)
 
-    def identity_in_pod(link: link_requests.Link) -> pod_interfaces.Identity:
+    def identity_in_pod(link: link_requests.Link) -> interface_identity.Identity:
         if link.other_nsid is None:
-            return _identity(link, pod_interfaces.INSIDE_NSID)
-        return _identity(link, pod_interfaces.HOST_NSID if link.other_nsid == own else link.other_nsid)
+            return _identity(link, interface_identity.INSIDE_NSID)
+        return _identity(link, interface_identity.HOST_NSID if link.other_nsid == own else link.other_nsid)
 
-    return _only([link for link in links if pod_interfaces.is_in_pod(whole.identity, whole.placement, identity_in_pod(link), link.ifindex)])
+    return _only(
+        [link for link in links if interface_identity.is_in_pod(whole.identity, whole.placement, identity_in_pod(link), link.ifindex)]
+    )
 
 
 def search(host: Host, whole: pod_interfaces.Passthrough) -> Place | None:
@@ -82,7 +84,7 @@ def upper_links(host: Host) -> tuple[Place, ...]:
     if own == namespace_numbers.NO_NSID:
         return ()
     uppers = (place for place in places if place.link.lower and place.link.other_nsid == own and place.nsid != own)
-    return tuple(place for place in uppers if place.link.kind not in pod_interfaces.PAIRS)
+    return tuple(place for place in uppers if place.link.kind not in interface_identity.PAIRS)
 
 
 def locate(host: Host, whole: pod_interfaces.Passthrough, here: int) -> pod_interfaces.Location:
@@ -111,16 +113,18 @@ def was_away(whole: pod_interfaces.Passthrough, link: link_requests.Link) -> boo
     return whole.placement is not None or link.alias == pod_interfaces.returning_mark(whole.mark)
 
 
-def is_plugged(of: pod_interfaces.Identity, buses: pathlib.Path = _BUSES) -> bool:
+def is_plugged(of: interface_identity.Identity, buses: pathlib.Path = _BUSES) -> bool:
     """Return whether hardware exists at the interface's bus address."""
     address, _, _ = of.place.partition(" ")
     return bool(address) and any(buses.glob(f"*/devices/{address}"))
 
 
-def _identity(link: link_requests.Link, other_nsid: int) -> pod_interfaces.Identity:
+def _identity(link: link_requests.Link, other_nsid: int) -> interface_identity.Identity:
     if link.place:
-        return pod_interfaces.Identity(place=link.place, port=link.port)
-    return pod_interfaces.Identity(kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else pod_interfaces.HOST_NSID)
+        return interface_identity.Identity(place=link.place, port=link.port)
+    return interface_identity.Identity(
+        kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else interface_identity.HOST_NSID
+    )
 
 
 def _only(links: list[link_requests.Link]) -> link_requests.Link | None:

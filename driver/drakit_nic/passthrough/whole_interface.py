@@ -24,12 +24,12 @@ from typing import Annotated, Any
 
 import drakit
 from drakit import wire
-from drakit_nic import config, pod_interfaces, port
+from drakit_nic import config, interface_identity, pod_interfaces, port
 from drakit_nic import settings as nic_settings
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, sandboxes, server
-from drakit_nic.discovery import hardware, offers
+from drakit_nic.discovery import attributes, hardware
 from drakit_nic.passthrough import differences, host_routes, sriov
 
 _KEY = _STATE_KEY = "whole"
@@ -142,7 +142,7 @@ class Whole:
             record=grant.intent,
         )
 
-    def unprepare(self, grant: Grant, placement: pod_interfaces.Placement | None = None) -> None:
+    def unprepare(self, grant: Grant, placement: interface_identity.Placement | None = None) -> None:
         """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
@@ -190,7 +190,7 @@ class _Call:
     grant: Grant
     sandbox: pod_interfaces.InterfaceRef
     sandbox_id: address_leases.SandboxId
-    placement: pod_interfaces.Placement
+    placement: interface_identity.Placement
 
     @property
     def whole(self) -> pod_interfaces.Passthrough:
@@ -256,7 +256,9 @@ class WholeAttacher:
             placement = recorded
         else:  # This version of the driver did not move the interface there.
             identity = whole.host_state.identity
-            placement = pod_interfaces.Placement(cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True)
+            placement = interface_identity.Placement(
+                cookie=sandbox_id.cookie, pod=request.pod, identity=identity, ifindex=0, is_attached=True
+            )
         return _Call(request=request, grant=grant, sandbox=sandbox, sandbox_id=sandbox_id, placement=placement)
 
     def end(self, grant: Grant) -> None:
@@ -266,14 +268,14 @@ class WholeAttacher:
     def _complete(self, call: _Call, sandbox: sandboxes.Sandbox, is_waited_for: Callable[[], bool]) -> None:
         grant = call.grant
         if not call.placement.is_attached:
-            self._context.set_state(grant, _STATE_KEY, pod_interfaces.placement_to_record(call.placement))
+            self._context.set_state(grant, _STATE_KEY, interface_identity.placement_to_record(call.placement))
         addresses = self._leases.acquire(grant, config.of(grant), call.sandbox_id)
         wanted = dataclasses.replace(call.wanted, addresses=addresses)
         self._kernel.move_in(call.whole, dataclasses.replace(call.sandbox, name=wanted.name), wanted)
         self._current_grant(call.request, is_waited_for)
         if not call.placement.is_attached:
             self._context.set_state(
-                grant, _STATE_KEY, pod_interfaces.placement_to_record(dataclasses.replace(call.placement, is_attached=True))
+                grant, _STATE_KEY, interface_identity.placement_to_record(dataclasses.replace(call.placement, is_attached=True))
             )
         self._announce(call, sandbox, wanted)
 
@@ -331,9 +333,9 @@ class WholeAttacher:
         return current
 
 
-def placement_of(context: drakit.DriverContext, grant: Grant) -> pod_interfaces.Placement | None:
+def placement_of(context: drakit.DriverContext, grant: Grant) -> interface_identity.Placement | None:
     """Return the recorded placement of a grant's interface, None if it was not moved or is on the host again."""
-    return pod_interfaces.placement_from_record(context.state(grant).get(_STATE_KEY))
+    return interface_identity.placement_from_record(context.state(grant).get(_STATE_KEY))
 
 
 def _log_keys(call: _Call, **more: object) -> dict[str, object]:
@@ -386,7 +388,7 @@ def _intent_of_grant(grant: Grant) -> Intent:
     return planned
 
 
-def passthrough(grant: Grant, placement: pod_interfaces.Placement | None) -> pod_interfaces.Passthrough:
+def passthrough(grant: Grant, placement: interface_identity.Placement | None) -> pod_interfaces.Passthrough:
     """Return the planned interface of a grant with its last recorded placement. Raises HardwareError."""
     planned = _intent_of_grant(grant)
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
@@ -407,5 +409,5 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
 def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:
     """Return the published state of an interface whose intent is lost, without addresses."""
     mtu = device.attributes.get("mtu")
-    name, mac = (str(device.attributes.get(key, "")) for key in (offers.IF_NAME, "mac"))
+    name, mac = (str(device.attributes.get(key, "")) for key in (attributes.IF_NAME, "mac"))
     return pod_interfaces.HostState(name=name, mac=mac, mtu=mtu if isinstance(mtu, int) else 1500, up=True)

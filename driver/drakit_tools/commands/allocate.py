@@ -116,7 +116,7 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
     refused = [decision for decision in decisions if not decision.fits]
     for number, decision in enumerate(refused):
-        head = f"{decision.asked} does not fit" + ("" if why else f": {decision.message}")
+        head = f"{decision.subject} does not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
         output.say(out, head, hang=_INDENT)
@@ -125,21 +125,21 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
     for number, decision in enumerate(decision for decision in decisions if why and decision.difference):
         if not number:
             out.print()
-        output.say(out, f"warning: {decision.asked}: {decision.difference}", hang=_INDENT)
+        output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
     from drakit_cluster.objects import json_types
 
-    asked = "" if decision.asked.startswith("claim ") else decision.asked
+    subject = "" if decision.subject.startswith("claim ") else decision.subject
     if decision.fits and not decision.given:
-        yield (decision.asked.removeprefix("claim "), decision.node, "", "", decision.message, "")
+        yield (decision.subject.removeprefix("claim "), decision.node, "", "", decision.message, "")
     for given in decision.given:
         for result in json_types.objects(given.allocation, "devices", "results"):
             device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
             consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
             admin = "admin access" if result.get("adminAccess") is True else ""
-            yield (given.claim, decision.node, asked, json_types.text(result, "request"), device, consumed or admin)
+            yield (given.claim, decision.node, subject, json_types.text(result, "request"), device, consumed or admin)
 
 
 def _why_lines(decision: "whatif.Decision", *, verbose: bool) -> "Iterator[_Indented]":
@@ -172,7 +172,7 @@ def _obstacle_lines(obstacle: "obstacles.Obstacle", node: str, *, verbose: bool)
 
 
 def _document(decision: "whatif.Decision") -> Mapping[str, object]:
-    made: dict[str, object] = {"asked": decision.asked, "fits": decision.fits}
+    made: dict[str, object] = {"asked": decision.subject, "fits": decision.fits}
     if decision.difference:
         made["difference"] = decision.difference
     if decision.fits:

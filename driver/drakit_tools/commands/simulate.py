@@ -137,15 +137,15 @@ def _synthetic(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") ->
     from drakit_cluster.simulation.workload import reading, synthetic
 
     offered = [*(entry for group in made for entry in group.slices), *world.slices]
-    asks = synthetic.default_asks(offered) if drawn.mix is None else synthetic.parse_asks(drawn.mix)
-    if not asks:
+    templates = synthetic.default_weights(offered) if drawn.mix is None else synthetic.parse_weights(drawn.mix)
+    if not templates:
         raise errors.ConfigError("there is no default for --mix: the fleet has no GPU and no shared NIC; add --mix TEMPLATE:WEIGHT")
     mix = synthetic.Mix(
         tasks=drawn.tasks,
         span=reading.seconds(drawn.span),
         mean_duration=reading.seconds(drawn.duration),
-        asks=asks,
-        gangs={_pods(name): weight for name, weight in synthetic.parse_asks(drawn.gangs).items()},
+        templates=templates,
+        gangs={_pods(name): weight for name, weight in synthetic.parse_weights(drawn.gangs).items()},
     )
     return synthetic.make(mix, drawn.seed, reading.Catalogue(world.templates))
 

@@ -10,7 +10,7 @@ import pytest
 
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet.plugins import plugins
-from drakit_cluster.kubelet.plugins.health import HealthStreams
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
 from drakit_cluster.kubelet.plugins.plugins import SliceWiper
 from drakit_cluster.objects.resources import CLAIM, POD
 from unit.cluster_kubelet import objects

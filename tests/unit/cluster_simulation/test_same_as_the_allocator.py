@@ -91,7 +91,7 @@ def test_a_hundred_nodes_decide_as_the_local_cluster_does() -> None:
         tasks=150,
         span=3600,
         mean_duration=4000,
-        asks={"mig=1g.5gb": 4, "mig=3g.20gb": 3, "gpu=2": 2, "mig=1g.6gb": 2, "mig=2g.10gb+nic=20G": 3},
+        templates={"mig=1g.5gb": 4, "mig=3g.20gb": 3, "gpu=2": 2, "mig=1g.6gb": 2, "mig=2g.10gb+nic=20G": 3},
         gangs={1: 9, 4: 1},
     )
     workload = synthetic.make(mix, 7, reading.Catalogue([]))

@@ -67,7 +67,7 @@ def test_a_mistake_in_yaml_names_the_task(text: str, message: str) -> None:
 
 
 def test_the_same_seed_gives_the_same_tasks_and_the_weights_hold() -> None:
-    mix = synthetic.Mix(tasks=4000, asks={"gpu=1": 1.0, "mig=1g.5gb": 3.0}, gangs={1: 9.0, 8: 1.0}, mean_duration=600)
+    mix = synthetic.Mix(tasks=4000, templates={"gpu=1": 1.0, "mig=1g.5gb": 3.0}, gangs={1: 9.0, 8: 1.0}, mean_duration=600)
     one, same, other = (synthetic.make(mix, seed, reading.Catalogue([])) for seed in (3, 3, 4))
     drawn = [[(task.arrival, task.duration, task.template.name, task.pods) for task in work.tasks] for work in (one, same, other)]
     assert drawn[0] == drawn[1] != drawn[2]
@@ -80,6 +80,6 @@ def test_the_same_seed_gives_the_same_tasks_and_the_weights_hold() -> None:
 
 
 def test_the_default_mix_asks_for_what_the_machine_has() -> None:
-    asks = synthetic.default_asks(fleets.slices_of("dgx-a100-40gb-2gpu", "n"))
+    asks = synthetic.default_weights(fleets.slices_of("dgx-a100-40gb-2gpu", "n"))
     assert {"mig=1g.5gb", "mig=7g.40gb", "gpu=1", "nic=1G"} <= asks.keys()
     assert asks["mig=1g.5gb"] > asks["mig=7g.40gb"]

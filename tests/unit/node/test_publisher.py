@@ -10,7 +10,7 @@ import pytest
 
 from drakit.core import device, errors, inventory, ports
 from drakit.core.slices import feature_gates, resource_slice
-from drakit.node.publishing import publisher
+from drakit.node.publishing import publisher, slice_pages
 from drakit.telemetry import logs
 from fakes import author, real_clock, slice_store, waits
 
@@ -433,7 +433,7 @@ def test_a_gate_that_is_off_is_logged_once_with_its_effect_and_the_fix() -> None
 
 
 def test_every_gate_that_is_probed_has_an_effect_to_log() -> None:
-    assert feature_gates.EFFECTS.keys() >= publisher.GATES
+    assert feature_gates.EFFECTS.keys() >= slice_pages.GATES
 
 
 def test_devices_without_gated_fields_are_published_without_a_probe() -> None:

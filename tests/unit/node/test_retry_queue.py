@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from drakit.core import errors
-from drakit.node import device_status
+from drakit.node import retry_queue
 from drakit.telemetry import logs
 from fakes import manual_clock
 
@@ -14,13 +14,13 @@ from fakes import manual_clock
 class Post:
     """Takes what is sent; ``answers`` are raised by the next sendings, None for a success. The loop ends after so many ``attempts``."""
 
-    def __init__(self, *answers: Exception | None, last: int = 40, limit: int = device_status.KEYS_MAX, attempts: int = 100_000) -> None:
+    def __init__(self, *answers: Exception | None, last: int = 40, limit: int = retry_queue.KEYS_MAX, attempts: int = 100_000) -> None:
         self.answers = list(answers)
         self.clock = manual_clock.ManualClock(last=last)
         self.stop = threading.Event()
         self.attempts = attempts
         self.sent: list[tuple[float, str, str]] = []
-        self.box: device_status.RetryQueue[str, str] = device_status.RetryQueue(
+        self.box: retry_queue.RetryQueue[str, str] = retry_queue.RetryQueue(
             "test", self.take, lambda old, new: old + new, self.clock, limit=limit
         )
 
@@ -74,7 +74,7 @@ def test_a_refused_entry_waits_long_and_blocks_no_other() -> None:
     post.box.put("a", "1")
     post.box.put("b", "2")
     assert post.run()[:2] == [(0.0, "a", "1"), (0.0, "b", "2")]
-    assert post.sent[2:] == [(device_status.REFUSED_PAUSE, "a", "1")]
+    assert post.sent[2:] == [(retry_queue.REFUSED_PAUSE, "a", "1")]
 
 
 def test_an_entry_refused_as_invalid_for_a_while_is_sent_in_the_end() -> None:
@@ -84,33 +84,33 @@ def test_an_entry_refused_as_invalid_for_a_while_is_sent_in_the_end() -> None:
 
 
 def test_an_entry_always_refused_as_invalid_is_dropped() -> None:
-    post = Post(api(422), None, *[api(422)] * (device_status.ATTEMPTS_MAX - 1), None)
+    post = Post(api(422), None, *[api(422)] * (retry_queue.ATTEMPTS_MAX - 1), None)
     original = post.take
 
     def take(key: str, load: str) -> None:
-        if len(post.sent) == device_status.ATTEMPTS_MAX:
+        if len(post.sent) == retry_queue.ATTEMPTS_MAX:
             post.box.put("c", "3")
         original(key, load)
 
     post.box._send = take
     post.box.put("a", "1")
     post.box.put("b", "2")
-    assert [key for _, key, _ in post.run()] == ["a", "b", *"a" * (device_status.ATTEMPTS_MAX - 1), "c"]
+    assert [key for _, key, _ in post.run()] == ["a", "b", *"a" * (retry_queue.ATTEMPTS_MAX - 1), "c"]
     assert len(post.box) == 0
 
 
 def test_an_update_made_during_the_last_failing_try_is_sent() -> None:
-    post = Post(*[api(422)] * device_status.ATTEMPTS_MAX, None)
+    post = Post(*[api(422)] * retry_queue.ATTEMPTS_MAX, None)
     original = post.take
 
     def take(key: str, load: str) -> None:
-        if len(post.sent) == device_status.ATTEMPTS_MAX - 1:
+        if len(post.sent) == retry_queue.ATTEMPTS_MAX - 1:
             post.box.put("a", "2")
         original(key, load)
 
     post.box._send = take
     post.box.put("a", "1")
-    assert [load for _, _, load in post.run()] == ["1"] * device_status.ATTEMPTS_MAX + ["2"]
+    assert [load for _, _, load in post.run()] == ["1"] * retry_queue.ATTEMPTS_MAX + ["2"]
 
 
 def test_an_entry_for_a_deleted_object_is_dropped() -> None:

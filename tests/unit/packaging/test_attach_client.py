@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from drakit_nic.attach import service
+from drakit_nic.attach import hook_program
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -11,13 +11,13 @@ ROOT = pathlib.Path(__file__).parents[3]
 def test_the_image_is_built_with_the_client_where_the_driver_looks_for_it() -> None:
     built = re.search(r"(driver/attach/build) (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert built is not None
-    assert ROOT / built[1] == service.BUILD
-    assert ROOT / built[2] == service.BUNDLED
-    assert service.BUILD.stat().st_mode & 0o111
+    assert ROOT / built[1] == hook_program.BUILD
+    assert ROOT / built[2] == hook_program.BUNDLED
+    assert hook_program.BUILD.stat().st_mode & 0o111
 
 
 def test_a_checkout_never_commits_a_compiled_client() -> None:
-    assert f"/{service.BUNDLED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
+    assert f"/{hook_program.BUNDLED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_the_image_has_the_probe_where_probes_look_for_it() -> None:

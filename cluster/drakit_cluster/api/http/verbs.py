@@ -27,6 +27,7 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import table as shapes
 
 _T = TypeVar("_T")
+SCALE_GROUP, SCALE_VERSION, SCALE_KIND = "autoscaling", "v1", "Scale"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,9 +305,6 @@ TABLE: dict[str, Verb] = {
     "delete": delete,
     "deletecollection": delete_collection,
 }
-
-
-SCALE_GROUP, SCALE_VERSION, SCALE_KIND = "autoscaling", "v1", "Scale"
 
 
 def _scale_of(deployment: Object) -> Object:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from drakit_cluster.cel import errors
-from drakit_cluster.cel.functions import moments, strings
+from drakit_cluster.cel.functions import formatting, moments, strings
 from drakit_cluster.cel.syntax import tree
 from drakit_cluster.cel.syntax.tree import Expr
 from drakit_cluster.cel.types import checker
@@ -90,7 +90,7 @@ def _format(checked: checker.Checked, node: tree.Call) -> Iterator[_Complaint]:
     if not isinstance(target, tree.Literal) or not isinstance(argument, tree.ListExpr):
         return
     try:
-        verbs = [piece.verb for piece in strings.pieces(str(target.value)) if piece.verb]
+        verbs = [piece.verb for piece in formatting.pieces(str(target.value)) if piece.verb]
     except errors.EvalError as error:
         yield target.offset, str(error)
         return

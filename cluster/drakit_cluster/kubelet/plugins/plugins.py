@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from drakit.telemetry import logs
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff
+from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet.plugins.endpoint import SERVICE, Endpoint
-from drakit_cluster.kubelet.plugins.health import HealthStreams
+from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
 from drakit_cluster.kubelet.timing import Timing
 from drakit_cluster.objects import errors
 from drakit_cluster.objects.resources import SLICE

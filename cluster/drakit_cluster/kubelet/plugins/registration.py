@@ -18,7 +18,7 @@ import grpc
 from drakit._proto import pluginregistration_v1_pb2 as wire
 from drakit._proto import pluginregistration_v1_pb2_grpc as services
 from drakit.telemetry import logs
-from drakit_cluster.client.informer import Backoff
+from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.kubelet.plugins.endpoint import Endpoint, open_channel
 from drakit_cluster.kubelet.plugins.plugins import PluginFacts, Plugins, RegistrationError
 from drakit_cluster.kubelet.timing import Timing

@@ -14,7 +14,8 @@ from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Backoff, earliest, key_of, uid_of, version_of
+from drakit_cluster.client.backoff import Backoff
+from drakit_cluster.client.informer import earliest, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.kubelet.pods import pod_status
 from drakit_cluster.kubelet.pods.pod_status import Phase, PodHealth, Waiting

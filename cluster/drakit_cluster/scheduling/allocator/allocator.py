@@ -20,10 +20,11 @@ from drakit_cluster.scheduling.allocator.allocation import Writer
 from drakit_cluster.scheduling.allocator.inventory import Inventory
 from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.pools import Condition, SliceIndex
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.requests import Claim, Classes, Mode, Option, Reader
 from drakit_cluster.scheduling.allocator.search import TooLongError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Suitability, Switches, Verdicts
+from drakit_cluster.scheduling.allocator.suitability import Suitability, Switches, Verdicts
 
 _MAX_NODES = 128
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Mode, Want
-from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.scheduling.allocator.symmetry import Block, Symmetry
 from drakit_cluster.scheduling.allocator.world import World
 

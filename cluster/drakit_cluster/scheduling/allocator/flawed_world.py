@@ -11,8 +11,8 @@ from typing import NamedTuple
 from drakit_cluster.scheduling.allocator import world
 from drakit_cluster.scheduling.allocator.inventory import CompiledPool, Device
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, ConstraintSpec, Mode, Option
-from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.scheduling.allocator.world import Chosen, Pick, Value, World
 
 _Counter = tuple[str, str]

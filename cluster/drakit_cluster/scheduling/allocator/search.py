@@ -23,8 +23,8 @@ from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.bounds import Bounds
 from drakit_cluster.scheduling.allocator.flawed_world import FlawedWorld
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.requests import Mode, Option
-from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.symmetry import Symmetry, Token
 from drakit_cluster.scheduling.allocator.world import Pick, World
 

@@ -1,4 +1,4 @@
-"""One allocation as a problem: its requests, and the devices that suit them before anything is chosen. Each pair is decided once.
+"""The devices that suit each request before anything is chosen. Each pair of request and device is decided once.
 
 The order of the checks is that of Kubernetes. A selector that fails on a device is an error of the whole allocation, and only devices
 that Kubernetes examines may raise it. The order is: in use, binding conditions, class selectors, request selectors, node, capacity,
@@ -8,7 +8,6 @@ counters, taints.
 import enum
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from drakit_cluster.objects import json_types, nodes, taints
@@ -17,8 +16,7 @@ from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint
 from drakit_cluster.scheduling.allocator.inventory import UNKNOWN, Device, Inventory, Selection
-from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
-from drakit_cluster.scheduling.allocator.requests import Claim, Mode, Option, Request, Want
+from drakit_cluster.scheduling.allocator.requests import Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
 
 _MAX_EXPRESSIONS = 1024
@@ -301,27 +299,3 @@ class Suitability:
 
 def _has_policy(device: Device) -> bool:
     return any("requestPolicy" in entry for entry in json_types.mapping(device.spec, "capacity").values() if isinstance(entry, dict))
-
-
-MAX_RESULTS = 32
-"""Devices per claim: the API's limit on allocation results."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Problem:
-    """The constant inputs of a search. ``every`` holds the devices of each option that requests all."""
-
-    claims: Sequence[Claim]
-    requests: Sequence[Request]
-    wants: Sequence[Want]
-    inventory: Inventory
-    suitability: Suitability
-    every: dict[Option, list[Device]] = field(default_factory=dict)
-    lists: bool
-    """Whether attributes may be lists."""
-    errors: KnownErrors
-    """The errors of a Kubernetes version that the decision repeats."""
-
-    def number(self, option: Option) -> int:
-        """Return how many devices the option asks for."""
-        return len(self.every[option]) if option.mode is Mode.ALL else option.count

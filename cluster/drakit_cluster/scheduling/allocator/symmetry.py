@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, Option, Want
-from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.scheduling.allocator.world import Element, Value, World
 
 Token = tuple[Hashable, ...]

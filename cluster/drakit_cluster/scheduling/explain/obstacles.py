@@ -13,8 +13,9 @@ from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.scheduling.allocator import search
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition
+from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
 from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option, Request
-from drakit_cluster.scheduling.allocator.suitability import MAX_RESULTS, Problem, Refusal
+from drakit_cluster.scheduling.allocator.suitability import Refusal
 from drakit_cluster.scheduling.allocator.world import Pick, Value, World
 from drakit_cluster.scheduling.explain import wording
 from drakit_cluster.scheduling.explain.wording import Holders, RefusalTexts

@@ -45,7 +45,7 @@ class Given:
 class Decision:
     """The decision for one pod or claim; ``node`` is empty if it does not fit. ``message`` says why there is no allocation."""
 
-    asked: str
+    subject: str
     node: str = ""
     given: Sequence[Given] = ()
     message: str = ""
@@ -195,7 +195,7 @@ class Scheduler:
         match placement.place(pod, site):
             case Refusal(message=message):
                 why, difference = self._why(pod, site), self._difference(pod, site, None)
-                return Decision(asked=subject, message=message, why=why, difference=difference), None
+                return Decision(subject=subject, message=message, why=why, difference=difference), None
             case Placement() as decided:
                 workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
                 grants = [
@@ -204,7 +204,7 @@ class Scheduler:
                 ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
                 message, difference = "" if grants else nothing, self._difference(pod, site, decided)
-                return Decision(asked=subject, node=decided.node, given=grants, message=message, difference=difference), decided
+                return Decision(subject=subject, node=decided.node, given=grants, message=message, difference=difference), decided
 
     def _difference(self, pod: Object, site: placement.Site, correct: Placement | None) -> str:
         """Return in words what Kubernetes 1.36 decides instead of ``correct``; "" if it decides the same."""

@@ -9,8 +9,9 @@ from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.quantity import Format, Quantity
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Option
-from drakit_cluster.scheduling.allocator.suitability import Problem, Refusal
+from drakit_cluster.scheduling.allocator.suitability import Refusal
 from drakit_cluster.scheduling.allocator.world import Pick
 
 Holders = Mapping[DeviceId, Sequence[str]]

@@ -17,9 +17,9 @@ from drakit_cluster.scheduling.allocator import known_errors, symmetry
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Mode, Want
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
 PLENTY = 1 << 30

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Mode, Want
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.allocator.suitability import Problem
 from drakit_cluster.simulation.engine.blocks import PLENTY, NodeType
 from drakit_cluster.simulation.engine.nodes import Node
 from drakit_cluster.simulation.workload.templates import PodTemplate

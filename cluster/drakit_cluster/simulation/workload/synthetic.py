@@ -23,37 +23,37 @@ _SPREAD = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """The distribution of random tasks. ``asks`` are weights by template text, ``gangs`` weights by number of pods; times are in seconds."""
+    """The distribution of random tasks. ``templates`` are weights by template text, ``gangs`` weights by number of pods; times are in seconds."""
 
     tasks: int
     span: float = DAY
     mean_duration: float = 3600.0
-    asks: Mapping[str, float]
+    templates: Mapping[str, float]
     gangs: Mapping[int, float] = field(default_factory=lambda: {1: 1.0})
 
     def __post_init__(self) -> None:
         if self.tasks < 1 or self.span <= 0 or self.mean_duration <= 0:
             raise WorkloadError("a synthetic workload needs at least one task, and times above 0")
-        if not self.asks or any(weight <= 0 for weight in (*self.asks.values(), *self.gangs.values())):
+        if not self.templates or any(weight <= 0 for weight in (*self.templates.values(), *self.gangs.values())):
             raise WorkloadError("the weights of a synthetic workload must be above 0")
 
 
-def parse_asks(text: str) -> dict[str, float]:
+def parse_weights(text: str) -> dict[str, float]:
     """Return weights of a text such as ``mig=1g.5gb:6,gpu=1:1``. Raises WorkloadError."""
-    asks: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().rpartition(":") if ":" in part else (part.strip(), "", "1")
         try:
-            asks[name] = float(weight)
+            weights[name] = float(weight)
         except ValueError:
             raise WorkloadError(f"{part}: {weight!r} is not a weight; write TEMPLATE:WEIGHT, separated by commas") from None
-    return asks
+    return weights
 
 
 def make(mix: Mix, seed: int, catalogue: Catalogue) -> Workload:
     """Return the random tasks of a seed."""
     source = random.Random(seed)  # noqa: S311 - not used for secrets
-    names, weights = list(mix.asks), list(mix.asks.values())
+    names, weights = list(mix.templates), list(mix.templates.values())
     sizes, size_weights = list(mix.gangs), list(mix.gangs.values())
     location = math.log(mix.mean_duration) - _SPREAD**2 / 2
     arrivals = sorted(_arrival(source, mix.span) for _ in range(mix.tasks))
@@ -80,16 +80,16 @@ def _arrival(source: random.Random, span: float) -> float:
             return time
 
 
-def default_asks(slices: Iterable[Object]) -> dict[str, float]:
+def default_weights(slices: Iterable[Object]) -> dict[str, float]:
     """Return weights by the devices of some slices: every MIG profile by its size, full GPUs, and shared bandwidth."""
-    asks: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for device in (listed for entry in slices for listed in json_types.objects(entry, "spec", "devices")):
         attributes = json_types.mapping(device, "attributes")
         profile, kind = json_types.text(attributes, "profile", "string"), json_types.text(attributes, "type", "string")
         if profile and "+" not in profile:
-            asks[f"mig={profile}"] = round(4 / max(1, json_types.number(attributes, "placementSize", "int")), 2)
+            weights[f"mig={profile}"] = round(4 / max(1, json_types.number(attributes, "placementSize", "int")), 2)
         elif kind == "gpu":
-            asks["gpu=1"] = 0.5
+            weights["gpu=1"] = 0.5
         elif "bandwidth" in json_types.mapping(device, "capacity") and device.get("allowMultipleAllocations") is True:
-            asks["nic=1G"] = 1.0
-    return asks
+            weights["nic=1G"] = 1.0
+    return weights

@@ -80,8 +80,8 @@ def _print(family: composition.Family, seen: views.View, *, every: bool) -> None
         possible, total = fitting.get(gpu.counter_set, (0, 0))
         output.say(out, f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit")
         out.print(drawing.indent(drawing.draw_gpu(gpu, room)), markup=False, soft_wrap=True)
-        if said := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
-            output.say(out, said, indent=_INDENT)
+        if verdict := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
+            output.say(out, verdict, indent=_INDENT)
     for bar in bars(offered, entries):
         output.say(out, bar.device)
         out.print(drawing.indent(drawing.draw_bar(bar, room)), markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from drakit.cli import composition, not_offered, options, output, terminal, view
 from drakit.core import inventory, names, records
 from drakit.core.slices import reconcile, resource_slice
 from drakit.kube import slice_codec
-from drakit.node.publishing import publisher
+from drakit.node.publishing import slice_pages
 from drakit.telemetry import plurals
 
 _LONGEST_NAME = 253
@@ -86,7 +86,7 @@ def slices_of(family: composition.Family, offered: inventory.Inventory, form: re
     """Return the slices that a driver would create on a cluster without slices of this node."""
     driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
     for pool, part in inventory.by_pool(offered, node).items():
-        pages = publisher.pages(part, publisher.Server(), form)
+        pages = slice_pages.pages(part, slice_pages.Server(), form)
         creates += reconcile.plan(pages, (), driver=driver, node=node, pool=pool).creates
     return SliceSet(driver=driver, form=form, objects=tuple(map(_object, creates)))
 

@@ -133,7 +133,7 @@ def _right(api: client.Client, right: Right) -> Finding:
 
 
 def _may(api: client.Client, right: Right, verb: str) -> bool:
-    asked: dict[str, records.Json] = {
+    attributes: dict[str, records.Json] = {
         "group": right.group,
         "resource": right.resource,
         "subresource": right.subresource,
@@ -144,7 +144,7 @@ def _may(api: client.Client, right: Right, verb: str) -> bool:
     body: transport.Object = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": asked},
+        "spec": {"resourceAttributes": attributes},
     }
     status = api.request("POST", REVIEWS, body=body).get("status")
     return isinstance(status, dict) and status.get("allowed") is True

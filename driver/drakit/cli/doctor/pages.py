@@ -7,7 +7,7 @@ from drakit import settings as values
 from drakit.core import errors
 from drakit.core.advanced import Finding
 from drakit.serving import http as serving
-from drakit.serving import unix_sockets
+from drakit.serving import http_client, unix_sockets
 
 TOPIC = "probes and metrics"
 _READY = "/readyz"
@@ -21,7 +21,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         except errors.SettingsError as error:
             yield Finding.failed(TOPIC, str(settings.serve.socket), str(error), "set serve.socket to a shorter path")
             return
-        yield _probes(str(settings.serve.socket), serving.ask(settings.serve.socket, _READY))
+        yield _probes(str(settings.serve.socket), http_client.ask(settings.serve.socket, _READY))
     if settings.serve.address:
         yield _metrics(serving.Address.parse(settings.serve.address, key="serve.address"))
 
@@ -39,10 +39,10 @@ def _probes(path: str, answer: serving.Page | None) -> Finding:
 
 
 def _metrics(address: serving.Address) -> Finding:
-    answer = serving.ask(address, _READY)
+    answer = http_client.ask(address, _READY)
     if answer is None:
         return Finding.ok(TOPIC, str(address), "no driver is running")
-    if serving.is_driver(address):
+    if http_client.is_driver(address):
         return Finding.ok(TOPIC, str(address), "the driver serves its metrics")
     fix = "set serve.address to a free port, or stop that process; the driver then starts to serve metrics by itself"
     return Finding.warning(TOPIC, str(address), "another process uses this address, so the driver serves no metrics", fix)

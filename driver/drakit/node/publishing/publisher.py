@@ -17,16 +17,15 @@ Invariants:
 
 import abc
 import collections
-import dataclasses
 import enum
 import http
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from drakit.core import backoff, errors, inventory, ports
-from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
+from drakit.core.slices import feature_gates, resource_slice
 from drakit.core.slices import reconcile as reconciles
-from drakit.node.publishing import feature_probe
+from drakit.node.publishing import feature_probe, slice_pages
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -118,31 +117,6 @@ class FormChoice(enum.Enum):
     MIXINS = "mixins"
 
 
-GATES = frozenset[str]().union(*feature_probe.GATES.values())
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Server:
-    """The known capabilities of the API server: whether it stores or drops the fields of each feature gate.
-
-    Fields of a gate that is not in ``stores`` count as stored.
-    """
-
-    stores: Mapping[str, bool] = dataclasses.field(default_factory=dict)
-    layout: resource_slice.Layout = resource_slice.Layout.APART
-
-    def drops(self, gate: str) -> bool:
-        """Return whether the fields of this feature gate are known to be dropped."""
-        return self.stores.get(gate) is False
-
-    def with_answer(
-        self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: resource_slice.Layout | None = None
-    ) -> "Server":
-        """Return the server with the answer about these feature gates added."""
-        answers = {**dict.fromkeys(stored, True), **dict.fromkeys(dropped & GATES, False)}
-        return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
-
-
 Pages = Mapping[str, tuple[resource_slice.Page, ...]]
 """The pages of each pool, by its name."""
 
@@ -174,10 +148,10 @@ class Publisher(SlicePublisher):
         self._target = target
         self._form = form
         self._offered: inventory.Inventory | None = None
-        self._server = Server()
+        self._server = slice_pages.Server()
         self._version = ""
         self._due_probes: frozenset[feature_probe.Probe] = frozenset(feature_probe.Probe)
-        self._paged: tuple[inventory.Inventory, Server, Pages] | None = None
+        self._paged: tuple[inventory.Inventory, slice_pages.Server, Pages] | None = None
         self._altered: dict[tuple[str, int], resource_slice.Page] = {}
         self._stored: tuple[resource_slice.Page, ...] = ()
 
@@ -240,9 +214,9 @@ class Publisher(SlicePublisher):
             self._set_server(self._server.with_answer(stored=gates - dropped, dropped=dropped, layout=layout))
             self._due_probes -= {probe}
 
-    def _set_server(self, server: Server) -> None:
+    def _set_server(self, server: slice_pages.Server) -> None:
         """Use a new description of the server, and log the fields that it newly drops."""
-        newly_dropped = {gate for gate in GATES if server.drops(gate) and not self._server.drops(gate)}
+        newly_dropped = {gate for gate in slice_pages.GATES if server.drops(gate) and not self._server.drops(gate)}
         if newly_dropped:
             # No released API has mixins, and without them every device is still published.
             log = _log.warning if newly_dropped - {"DRAMixins"} else _log.info
@@ -328,7 +302,7 @@ class Publisher(SlicePublisher):
         If no feature explains a difference, or no reduction avoids it, accept the page as stored and log that once.
         """
         dropped = frozenset(reconciles.dropped(sent.page, stored.page))
-        if dropped and not dropped & GATES:
+        if dropped and not dropped & slice_pages.GATES:
             pool, index = position
             _log.error(_ALTERED if feature_gates.UNKNOWN in dropped else _UNREDUCED, pool=pool, index=index, fields=sorted(dropped))
             self._altered[position] = stored.page
@@ -342,7 +316,7 @@ class Publisher(SlicePublisher):
             writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
             form = resource_slice.Form.MIXINS if writes_mixins else resource_slice.Form.FLAT
             parts = inventory.by_pool(offered, self._target.pool)
-            self._paged = (offered, self._server, {name: pages(part, self._server, form) for name, part in parts.items()})
+            self._paged = (offered, self._server, {name: slice_pages.pages(part, self._server, form) for name, part in parts.items()})
             self._altered = {}
         return self._paged[2]
 
@@ -355,22 +329,3 @@ def _loses(stored: Sequence[resource_slice.Published], wanted: Sequence[resource
     """Return whether stored devices of a pool are no longer wanted in it."""
     names = {device.name for page in wanted for device in page.devices}
     return any(device.name not in names for published in stored for device in published.spec.page.devices)
-
-
-def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
-    """Return the pages of the inventory that this server stores correctly; the mixins of a flat inventory are factored out."""
-    reduced = reduce_for(server, offered)
-    if form is resource_slice.Form.MIXINS and reduced.is_flat:
-        reduced = mixin_factoring.factor(reduced)
-    return paging.paginate(reduced, form=form, layout=server.layout)
-
-
-def reduce_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
-    """Return the part of an inventory that this server stores correctly."""
-    if server.drops("DRADeviceTaints"):
-        offered = feature_gates.without_taints(offered)
-    if server.drops("DRAListTypeAttributes"):
-        offered = feature_gates.without_lists(offered)
-    if server.drops("DRAPartitionableDevices"):
-        offered = feature_gates.without_counters(offered)
-    return feature_gates.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered

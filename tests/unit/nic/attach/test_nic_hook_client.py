@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors, names
-from drakit_nic.attach import server, service
+from drakit_nic.attach import hook_program, server
 from fakes import waits
 
 UID = "00000000-0000-4000-8000-000000000001"
@@ -29,7 +29,7 @@ PT_LOAD, PT_INTERP = 1, 3
 def program(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     if not any(map(shutil.which, ("cc", "musl-gcc"))):
         pytest.skip("the client is compiled with cc or musl-gcc, and there is neither")
-    copies = service.Copies(tmp_path_factory.mktemp("home"))
+    copies = hook_program.Copies(tmp_path_factory.mktemp("home"))
     name = copies.ensure()
     copies.try_out(name)
     return copies.path(name)
@@ -247,34 +247,34 @@ def test_it_needs_no_library_of_the_host(program: pathlib.Path) -> None:
 
 
 def test_a_copy_is_named_by_its_content_and_put_back_when_it_was_altered(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    copies = service.Copies(tmp_path)
+    copies = hook_program.Copies(tmp_path)
     name = copies.ensure()
     assert name == program.name
     assert copies.path(name).stat().st_mode & 0o777 == 0o700
     copies.path(name).write_bytes(b"altered")
     assert copies.ensure() == name
     assert copies.path(name).read_bytes() == program.read_bytes()
-    assert [path.name for path in (tmp_path / service.FOLDER).iterdir()] == [name]
+    assert [path.name for path in (tmp_path / hook_program.FOLDER).iterdir()] == [name]
 
 
 def test_old_copies_stay_while_they_are_named_or_young(program: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    copies = service.Copies(tmp_path)
+    copies = hook_program.Copies(tmp_path)
     own = copies.ensure()
     for name, age in (("attach-named", 10**6), ("attach-young", 0), ("attach-old", 10**6)):
         copies.path(name).write_bytes(b"")
         os.utime(copies.path(name), (time.time() - age, time.time() - age))
     copies.sweep({own, "attach-named"})
-    assert {path.name for path in (tmp_path / service.FOLDER).iterdir()} == {own, "attach-named", "attach-young"}
+    assert {path.name for path in (tmp_path / hook_program.FOLDER).iterdir()} == {own, "attach-named", "attach-young"}
 
 
 @pytest.mark.parametrize("name", ["../attach-x", "attach-../x", "other", "attach-absent"])
 def test_a_name_that_is_no_copy_of_ours_is_not_used(tmp_path: pathlib.Path, name: str) -> None:
-    assert not service.Copies(tmp_path).has(name)
+    assert not hook_program.Copies(tmp_path).has(name)
 
 
 def test_a_program_that_cannot_be_run_is_refused_by_its_path(tmp_path: pathlib.Path) -> None:
-    copies = service.Copies(tmp_path)
-    (tmp_path / service.FOLDER).mkdir()
+    copies = hook_program.Copies(tmp_path)
+    (tmp_path / hook_program.FOLDER).mkdir()
     copies.path("attach-broken").write_bytes(b"not a program")
     copies.path("attach-broken").chmod(0o700)
     with pytest.raises(errors.HardwareError, match="attach-broken failed"):
@@ -287,7 +287,7 @@ def test_a_folder_mounted_noexec_is_refused_with_what_to_change(program: pathlib
         pytest.skip("only root may mount")
     subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=4m", "tmpfs", folder], check=True, timeout=waits.SECONDS)
     try:
-        copies = service.Copies(folder)
+        copies = hook_program.Copies(folder)
         with pytest.raises(errors.HardwareError, match=r"mounted noexec; mount it without noexec, or move node\.plugins_dir"):
             copies.try_out(copies.ensure())
     finally:

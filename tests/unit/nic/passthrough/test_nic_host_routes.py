@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies
 
 from drakit.core import records
-from drakit_nic import pod_interfaces
+from drakit_nic import interface_identity, pod_interfaces
 from drakit_nic.passthrough import host_routes
 
 numbers = strategies.integers(0, 2**32 - 1)
@@ -29,7 +29,7 @@ routes = strategies.builds(
     source=strategies.sampled_from(["", "10.0.0.7"]),
     more=strategies.binary(max_size=8).map(bytes.hex),
 )
-PLACE = pod_interfaces.Identity(place="p")
+PLACE = interface_identity.Identity(place="p")
 FORMER = pod_interfaces.HostState(
     name="nic0", mac="02:00:00:00:00:20", mtu=1500, up=True, addresses=("10.7.0.1/24",), alias="a", identity=PLACE
 )

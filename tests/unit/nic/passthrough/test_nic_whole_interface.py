@@ -11,10 +11,10 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, edits, errors, names, quantity, records
-from drakit_nic import config, mock_port, pod_interfaces, port, settings
+from drakit_nic import config, interface_identity, mock_port, pod_interfaces, port, settings
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import ip_pools
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import attributes, offers
 from drakit_nic.passthrough import host_routes, sriov, whole_interface
 
 NIC = "pci-0000-0c-00-0"
@@ -91,7 +91,7 @@ def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
         assert offered.by_name()[name].consumes == draw
         assert offered.by_name()[name].lock_names == (NIC,)
     assert devices.CounterSet(name=NIC, counters={"uses": quantity.ONE}) in offered.counter_sets
-    assert offered.by_name()[WHOLE].attributes[offers.FORM] == "whole"
+    assert offered.by_name()[WHOLE].attributes[attributes.FORM] == "whole"
     assert offered.by_name()["pci-0000-4b-00-0"].consumes == (), "eth2 is not to be given whole"
 
 
@@ -121,7 +121,7 @@ def test_the_interface_is_marked_reported_and_brought_back(node: Node) -> None:
     node.machine.away.clear()
     for _ in range(2):
         node.driver.unprepare(asked)
-    place = pod_interfaces.Identity(place="mock 02:d9:a1:00:00:01")
+    place = interface_identity.Identity(place="mock 02:d9:a1:00:00:01")
     assert node.machine.host_state("eth1") == pod_interfaces.HostState(
         name="eth1", mac="02:d9:a1:00:00:01", mtu=9000, up=True, identity=place
     )

@@ -1,0 +1,51 @@
+"""The pages of an inventory that an API server stores correctly: without the fields that it drops."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from drakit.core import inventory
+from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
+from drakit.node.publishing import feature_probe
+
+GATES = frozenset[str]().union(*feature_probe.GATES.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Server:
+    """The known capabilities of the API server: whether it stores or drops the fields of each feature gate.
+
+    Fields of a gate that is not in ``stores`` count as stored.
+    """
+
+    stores: Mapping[str, bool] = dataclasses.field(default_factory=dict)
+    layout: resource_slice.Layout = resource_slice.Layout.APART
+
+    def drops(self, gate: str) -> bool:
+        """Return whether the fields of this feature gate are known to be dropped."""
+        return self.stores.get(gate) is False
+
+    def with_answer(
+        self, *, stored: frozenset[str] = frozenset(), dropped: frozenset[str], layout: resource_slice.Layout | None = None
+    ) -> "Server":
+        """Return the server with the answer about these feature gates added."""
+        answers = {**dict.fromkeys(stored, True), **dict.fromkeys(dropped & GATES, False)}
+        return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
+
+
+def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
+    """Return the pages of the inventory that this server stores correctly; the mixins of a flat inventory are factored out."""
+    reduced = reduce_for(server, offered)
+    if form is resource_slice.Form.MIXINS and reduced.is_flat:
+        reduced = mixin_factoring.factor(reduced)
+    return paging.paginate(reduced, form=form, layout=server.layout)
+
+
+def reduce_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
+    """Return the part of an inventory that this server stores correctly."""
+    if server.drops("DRADeviceTaints"):
+        offered = feature_gates.without_taints(offered)
+    if server.drops("DRAListTypeAttributes"):
+        offered = feature_gates.without_lists(offered)
+    if server.drops("DRAPartitionableDevices"):
+        offered = feature_gates.without_counters(offered)
+    return feature_gates.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered

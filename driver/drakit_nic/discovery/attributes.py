@@ -1,0 +1,71 @@
+"""The attributes of an interface in its ResourceSlice, and the names of its capacities.
+
+Attributes have names in three domains. Those in the driver's own domain, written without it, are for its selectors. Those in ``dra.net`` are
+the dranet driver's, for facts with the same meaning, so that its selectors and constraints go on working. Those in ``resource.kubernetes.io`` are the
+standard names for matching devices of different drivers.
+
+Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
+unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
+drivers compare them for equality, and two unknown values are not equal.
+"""
+
+from collections.abc import Mapping
+
+import drakit
+from drakit_nic import port
+
+BANDWIDTH = "bandwidth"
+IF_NAME = "ifName"
+STANDARD = "resource.kubernetes.io"
+DRANET = "dra.net"
+SPEED = "speed"
+FORM = "form"
+SHARED, WHOLE = "shared", "whole"
+SLOTS = "shares"
+NO_NUMA_NODE = -1
+_NO_FUNCTION = port.PciFunction(bus_id="")
+
+
+def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, drakit.AttributeValue]:
+    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
+    pci = interface.pci or _NO_FUNCTION
+    common: Mapping[str, drakit.AttributeValue] = {
+        IF_NAME: drakit.truncate_text(text(interface.name)),
+        "mac": drakit.truncate_text(interface.mac),
+        "mtu": interface.mtu,
+        "state": interface.state,
+        "virtual": interface.is_virtual,
+    }
+    own: Mapping[str, drakit.AttributeValue] = {
+        **common,
+        "driver": drakit.truncate_text(text(interface.driver)),
+        "kind": drakit.truncate_text(interface.kind),
+        "carrier": interface.carrier,
+        SPEED: speed,
+        "shaping": classifier.value,
+        "vendor": pci.vendor,
+        FORM: form,
+    }
+    dranet: Mapping[str, drakit.AttributeValue] = {
+        **common,
+        "encapsulation": interface.encapsulation,
+        "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
+        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
+        "pciAddress": pci.bus_id,
+        "sriov": pci.virtual_functions > 0,
+        "sriovVfs": pci.virtual_functions,
+        "isSriovVf": bool(pci.physical_function),
+        "rdma": bool(pci.rdma_device),
+        "rdmaDevice": drakit.truncate_text(pci.rdma_device),
+    }
+    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
+    return {
+        **own,
+        **{f"{DRANET}/{name}": value for name, value in dranet.items()},
+        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
+    }
+
+
+def text(name: str) -> str:
+    """Return a kernel name, which may be any bytes, as text that every encoder accepts."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
