@@ -237,7 +237,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _own(self) -> Sequence[port.Interface]:
         """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""
-        return [interface for interface in self._machine.interfaces() if not interface.sharer and interface.kind != "ifb"]
+        return [interface for interface in self._machine.interfaces() if not interface.other_owner and interface.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """Return the wanted shaping of a NIC with this speed in bits per second."""

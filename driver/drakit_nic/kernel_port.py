@@ -114,7 +114,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         addressed=link.ifindex in tables.addressed,
         used=tables.uses.get(link.ifindex, ""),
         queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
-        sharer=parts.other_owner(tables.ifbs.get(link.ifindex), owner),
+        other_owner=parts.other_owner(tables.ifbs.get(link.ifindex), owner),
     )
 
 

@@ -58,7 +58,11 @@ class Unclaimed:
         before = _Known.of(self._intents())
         survey = self._survey()
         offered = {nic.interface.ifindex: nic.to_device().lock_names for nic in survey.nics}
-        own = {interface.ifindex: interface for interface in self._machine.interfaces() if not interface.sharer and interface.kind != "ifb"}
+        own = {
+            interface.ifindex: interface
+            for interface in self._machine.interfaces()
+            if not interface.other_owner and interface.kind != "ifb"
+        }
         locks = {interface.ifindex: (name,) for name, interface in offers.device_names(own.values()).items()} | offered
         installed = [share for share in self._machine.shares() if share.ifindex in own]
         in_pods = _by_share(self._kernel)

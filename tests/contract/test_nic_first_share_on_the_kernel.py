@@ -52,7 +52,7 @@ def test_a_driver_adopts_its_ifb_that_a_crash_left_unnamed_and_others_can_share(
     with driver(own, OTHER) as other, driver(own) as owner:
         interface = owner.interface("nic0")
         assert interface is not None
-        assert interface.sharer == ""
+        assert interface.other_owner == ""
         other.install(uplink(own), share(own))
         other.remove("share-1", share(own))
         assert own.links()[left]["ifindex"] == made

@@ -94,5 +94,5 @@ def _uses_by_programs(sock: rtnetlink.Socket, links: Iterable[link_requests.Link
         if link.ifindex in hooked and tc_messages.has_foreign_filters(sock, link.ifindex):
             yield link.ifindex, "has tc filters of another program"
         with contextlib.suppress(OSError):  # Linux before 6.6, or a caller without CAP_NET_ADMIN.
-            if any(bpf.tcx_programs(link.ifindex, hook) for hook in (bpf.TCX_INGRESS, bpf.TCX_EGRESS)):
+            if any(bpf.tcx_programs(link.ifindex, attach_type) for attach_type in (bpf.TCX_INGRESS, bpf.TCX_EGRESS)):
                 yield link.ifindex, "has tcx programs of another program"

@@ -26,7 +26,7 @@ _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.EOPNO
 
 
 class Kind(enum.Enum):
-    """The hook of programs."""
+    """The place of programs in the kernel."""
 
     XDP = "xdp"
     TCX = "tcx"
@@ -38,7 +38,7 @@ def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_request
     if kind is Kind.XDP:
         return _xdp(link)
     try:
-        attached = {direction: _tcx(descriptor, link.ifindex, hook) for direction, hook in _DIRECTIONS.items()}
+        attached = {direction: _tcx(descriptor, link.ifindex, attach_type) for direction, attach_type in _DIRECTIONS.items()}
     except OSError as error:
         if error.errno in _NOT_SUPPORTED:
             return None
@@ -54,12 +54,12 @@ def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_reques
             if present != recorded:
                 _put_xdp(sock, link, flag, recorded if isinstance(recorded, int) else 0, present or 0)
         return
-    for direction, hook in _DIRECTIONS.items():
+    for direction, attach_type in _DIRECTIONS.items():
         recorded = wanted.get(direction, ())
         kept = set(recorded) if isinstance(recorded, list | tuple) else set()
-        for program in _tcx(descriptor, link.ifindex, hook):
+        for program in _tcx(descriptor, link.ifindex, attach_type):
             if program not in kept:
-                namespaces.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, hook, program))
+                namespaces.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, attach_type, program))
 
 
 def _xdp(link: link_requests.Link) -> Mapping[str, int]:
@@ -67,8 +67,8 @@ def _xdp(link: link_requests.Link) -> Mapping[str, int]:
     return {place: rtnetlink.as_number(attrs[attribute]) for place, (attribute, _) in _PLACES.items() if attribute in attrs}
 
 
-def _tcx(descriptor: int, ifindex: int, hook: int) -> tuple[int, ...]:
-    return namespaces.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, hook))
+def _tcx(descriptor: int, ifindex: int, attach_type: int) -> tuple[int, ...]:
+    return namespaces.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, attach_type))
 
 
 def _put_xdp(sock: rtnetlink.Socket, link: link_requests.Link, flag: int, wanted: int, present: int) -> None:

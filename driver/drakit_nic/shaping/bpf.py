@@ -156,21 +156,21 @@ def program(program_id: int) -> int:
     return _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
 
 
-def tcx_programs(ifindex: int, hook: int) -> tuple[int, ...]:
-    """Return the ids of the programs of a tcx hook of an interface of the calling thread's namespace, in order. Linux before 6.6 refuses it."""
-    return tuple(identity for identity, _ in _tcx(ifindex, hook))
+def tcx_programs(ifindex: int, attach_type: int) -> tuple[int, ...]:
+    """Return the ids of the tcx programs of an interface of the calling thread's namespace, in order. Linux before 6.6 refuses it."""
+    return tuple(present for present, _ in _tcx(ifindex, attach_type))
 
 
-def detach_tcx(ifindex: int, hook: int, program_id: int) -> None:
-    """Detach a program from a tcx hook of an interface of the calling thread's namespace, also where a link holds it."""
-    for identity, link in _tcx(ifindex, hook):
-        if identity == program_id:
+def detach_tcx(ifindex: int, attach_type: int, program_id: int) -> None:
+    """Detach a tcx program from an interface of the calling thread's namespace, also where a link holds it."""
+    for present, link in _tcx(ifindex, attach_type):
+        if present == program_id:
             if link:
                 _detach_link(link)
                 continue
             descriptor = program(program_id)
             try:
-                _bpf(_DETACH, struct.pack("=IIIIIIQ", ifindex, descriptor, hook, 0, 0, 0, 0))
+                _bpf(_DETACH, struct.pack("=IIIIIIQ", ifindex, descriptor, attach_type, 0, 0, 0, 0))
             finally:
                 os.close(descriptor)
 
@@ -195,10 +195,10 @@ def detach_xdp_links(ifindex: int, program_id: int) -> None:
 def _is_xdp_link(link: int, ifindex: int, program_id: int) -> bool:
     descriptor = _bpf(_LINK_BY_ID, struct.pack("=III", link, 0, 0))
     try:
-        kind, _, identity, _, index = struct.unpack_from("=IIIII", _describe(descriptor, bytes(_LINK_BYTES)))
+        kind, _, present, _, index = struct.unpack_from("=IIIII", _describe(descriptor, bytes(_LINK_BYTES)))
     finally:
         os.close(descriptor)
-    return bool((kind, identity, index) == (_XDP_LINK, program_id, ifindex))
+    return bool((kind, present, index) == (_XDP_LINK, program_id, ifindex))
 
 
 def _detach_link(link: int) -> None:
@@ -209,14 +209,14 @@ def _detach_link(link: int) -> None:
         os.close(descriptor)
 
 
-def _tcx(ifindex: int, hook: int) -> tuple[tuple[int, int], ...]:
-    """Return the id of each program of a tcx hook, with the id of the link that holds it, 0 for none."""
-    identities, links = ((ctypes.c_uint32 * _TCX_MAX)() for _ in range(2))
-    addresses = (ctypes.addressof(identities), _TCX_MAX, 0, 0, ctypes.addressof(links), 0, 0)
-    request = bytearray(struct.pack("=IIIIQIIQQQQ", ifindex, hook, 0, 0, *addresses))
+def _tcx(ifindex: int, attach_type: int) -> tuple[tuple[int, int], ...]:
+    """Return the id of each tcx program, with the id of the link that holds it, 0 for none."""
+    program_ids, links = ((ctypes.c_uint32 * _TCX_MAX)() for _ in range(2))
+    addresses = (ctypes.addressof(program_ids), _TCX_MAX, 0, 0, ctypes.addressof(links), 0, 0)
+    request = bytearray(struct.pack("=IIIIQIIQQQQ", ifindex, attach_type, 0, 0, *addresses))
     _bpf_in_place(_QUERY, request)
     count = struct.unpack_from("=I", request, _TCX_COUNT_AT)[0]
-    return tuple(zip(identities[:count], links[:count], strict=True))
+    return tuple(zip(program_ids[:count], links[:count], strict=True))
 
 
 def _map_ids(program: int) -> tuple[int, ...]:

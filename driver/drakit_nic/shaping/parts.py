@@ -120,8 +120,8 @@ def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
 
 def other_owner(link: link_requests.Link | None, owner: str) -> str:
     """Return the other driver that shares the NIC of this ifb, empty where there is none. A driver without a name detects no other."""
-    sharer = ifb_links.owner(link) if link is not None and owner and ifb_links.is_ours(link) else ""
-    return sharer if sharer != owner else ""
+    present = ifb_links.owner(link) if link is not None and owner and ifb_links.is_ours(link) else ""
+    return present if present != owner else ""
 
 
 def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -> None:
