@@ -171,6 +171,9 @@ class DriverFamily(Family[Any]):
     def build(self, options: object, site: Site) -> drivers.Driver[Any]:  # noqa: ARG002 - an author's driver knows its site by its context
         return self._make(*self._given(options))
 
+    def is_enabled(self, options: object) -> bool:  # noqa: ARG002 - an author's setting of that name is the driver's own
+        return True
+
     def rules(self, options: object) -> config.Rules:
         return config.Rules(types=self._named(options).config_types)
 

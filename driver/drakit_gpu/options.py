@@ -31,19 +31,19 @@ class GpuOptions:
     """Path of libnvidia-ml.so.1. Needed if it is not below gpu.driver_root and the loader does not find it."""
 
     driver_root: settings.Folder = pathlib.Path("/")
-    """settings.Folder below which NVIDIA's driver is installed, as this process sees it."""
+    """Folder below which NVIDIA's driver is installed, as this process sees it."""
 
     driver_root_on_host: settings.Folder | None = None
     """Path of gpu.driver_root on the host, if it differs. The container runtime mounts the driver's files from there."""
 
     library_folders: tuple[str, ...] = ()
-    """settings.Folders below gpu.driver_root with the libraries of NVIDIA's driver, searched before the usual ones of Linux distributions."""
+    """Folders below gpu.driver_root with the libraries of NVIDIA's driver, searched before the usual ones of Linux distributions."""
 
     kernel_root: settings.Folder = pathlib.Path("/")
-    """settings.Folder with the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / with a mock NVML."""
+    """Folder with the proc and sys of NVIDIA's kernel driver: proc/devices, proc/driver/nvidia and sys/bus/pci. Not / with a mock NVML."""
 
     dev_root: settings.Folder = pathlib.Path("/")
-    """settings.Folder with the host's dev, as this process sees it. The driver creates device nodes that are missing there."""
+    """Folder with the host's dev, as this process sees it. The driver creates device nodes that are missing there."""
 
     toolkit: bool = True
     """Whether the driver asks nvidia-ctk, if it is installed below gpu.driver_root, which files a container needs."""

@@ -78,3 +78,11 @@ def test_changes_leave_no_descriptors_and_no_threads(node: netns.Namespace) -> N
     for _ in range(20):
         change()
     assert (set(OPEN.iterdir()), threading.enumerate()) == before
+
+
+def test_an_alias_of_the_greatest_length_is_set_and_removed() -> None:
+    with rtnetlink.Socket.scratch() as sock:
+        link_requests.set_alias(sock, 1, "x" * 255)
+        assert link_requests.existing(sock, "lo").alias == "x" * 255
+        link_requests.set_alias(sock, 1, "")
+        assert link_requests.existing(sock, "lo").alias == ""

@@ -205,15 +205,15 @@ class ClusterFamily:
 
 def cluster_family(settings: values.Settings, name: str) -> ClusterFamily:
     """Return the family of this name for the cluster-wide publisher; raises SettingsError, InventoryError."""
-    having = []
+    is_own, installed = schema.current().is_of_one_driver, []
     for kind in schema.current().families:
         options = schema.options_of(settings, kind)
         driver_name = names.check_driver(kind.driver_name(options), f"{kind.name}.driver_name")
-        pools = kind.pools(options, site(settings, driver_name)) if name in {kind.name, known.OWN} else None
+        pools = kind.pools(options, site(settings, driver_name)) if is_own or name == kind.name else None
         if pools is not None:
             return ClusterFamily(driver_name=driver_name, pools=pools)
-        having.append(kind.name)
-    raise errors.SettingsError(f"{name!r} has no devices of several nodes; installed are {', '.join(having) or 'none'}", key="family")
+        installed.append(kind.name)
+    raise errors.SettingsError(f"{name!r} has no devices of several nodes; installed are {', '.join(installed) or 'none'}", key="family")
 
 
 def identity(settings: values.Settings) -> engine.NodeIdentity:

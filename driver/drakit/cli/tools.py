@@ -20,28 +20,29 @@ Command = Callable[..., None]
 
 @functools.cache
 def installed() -> Mapping[str, Command]:
-    """Return the installed commands by name. Raises SettingsError for one that cannot be loaded."""
+    """Return the installed commands by name. One that cannot be loaded says so when it is run, so that the others work."""
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
     return {point.name: _loaded(point) for point in points}
 
 
 def find(name: str) -> Command | None:
-    """Return one installed command without loading the others, None if it is not installed. Raises SettingsError if it cannot be loaded."""
+    """Return one installed command without loading the others, None if it is not installed."""
     return next((_loaded(point) for point in importlib.metadata.entry_points(group=GROUP, name=name)), None)
 
 
 def _loaded(point: importlib.metadata.EntryPoint) -> Command:
     try:
         loaded: Command = point.load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever the module of another distribution raises
         origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
-        raise errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
+        return _failing(errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}"))
     return loaded
 
 
 def is_of_framework(app: typer.Typer, arguments: Sequence[str]) -> bool:
     """Return whether the arguments are those of a command of the framework, which needs no tool to be loaded."""
     own = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
+    own |= {str(group.name) for group in app.registered_groups}
     return bool(own.intersection(arguments[:1]))
 
 
@@ -54,13 +55,14 @@ def add(app: typer.Typer) -> None:
         if name not in commands:
             # Without a help option, --help too gets the error.
             settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-            app.command(name, hidden=True, context_settings=settings)(_missing(name))
+            error = errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
+            app.command(name, hidden=True, context_settings=settings)(_failing(error))
 
 
-def _missing(name: str) -> Command:
-    """Return a command that says what to install. It has no parameters, which typer would read from a ``functools.partial`` wrongly."""
+def _failing(error: errors.SettingsError) -> Command:
+    """Return a command that raises an error. It has no parameters, which typer would read from a ``functools.partial`` wrongly."""
 
     def command() -> None:
-        raise errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
+        raise error
 
     return command

@@ -12,6 +12,7 @@ _EXPECTED = {
     "dict": "a mapping",
     "mapping": "a mapping",
     "model": "a mapping of settings",
+    "dataclass": "a mapping of settings",
 }
 """The expected value by the word before the first underscore of a pydantic error type."""
 

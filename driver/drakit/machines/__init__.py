@@ -77,7 +77,14 @@ def _others() -> Mapping[str, importlib.resources.abc.Traversable]:
     """Return the folders of other distributions' machines by the key of their family."""
     import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
 
-    return {point.name: importlib.resources.files(point.value) for point in importlib.metadata.entry_points(group=GROUP)}
+    found = {}
+    for point in importlib.metadata.entry_points(group=GROUP):
+        try:
+            found[point.name] = importlib.resources.files(point.value)
+        except Exception as error:
+            origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
+            raise errors.SettingsError(f"cannot read {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
+    return found
 
 
 def _files() -> Mapping[str, importlib.resources.abc.Traversable]:

@@ -169,7 +169,7 @@ class DevicePreparer:
         if unfinished:
             self.drop(entry.claim.uid)
         if unfinished and isinstance(self._author, advanced.ClaimDriver):
-            return self._prepare(entry.claim, entry.grants, caller)
+            return self._prepare(entry.claim, _as_begun(entry, entry.grants), caller)
         for number, grant in enumerate(unfinished):
             if number and not caller.is_waiting():
                 self._save_progress(entry, results)
@@ -177,7 +177,7 @@ class DevicePreparer:
                     f"the kubelet stopped waiting; devices finished and kept: {len(results)} of {len(entry.grants)}"
                 )
             try:
-                results |= self._prepare(entry.claim, [grant], caller)
+                results |= self._prepare(entry.claim, _as_begun(entry, [grant]), caller)
             except errors.RetryError:
                 self._save_progress(entry, results)
                 raise
@@ -254,6 +254,16 @@ class DevicePreparer:
             self._results[entry.claim.uid] = _CachedResults(entry=entry, results=results, since=now)
             while (oldest := next(iter(self._results))) and now - self._results[oldest].since >= CACHED_SECONDS:
                 del self._results[oldest]
+
+
+def _as_begun(entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) -> Sequence[lifecycle.GrantEntry]:
+    """Return the grants of a claim that is not prepared yet without their records.
+
+    With a record, an author says by an empty result that the hardware is gone, which only a prepared claim can be repaired from.
+    """
+    if entry.state is not lifecycle.State.PREPARING:
+        return grants
+    return [dataclasses.replace(grant, record=records.EMPTY) for grant in grants]
 
 
 def _with_result(grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:

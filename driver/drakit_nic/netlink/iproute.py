@@ -7,6 +7,7 @@ pyroute2 would open a namespace by fork, and a new socket for each thread, in th
 import errno
 import os
 import socket
+import struct
 import types
 from collections.abc import Mapping
 
@@ -39,6 +40,8 @@ class IPRoute:
             raise OSError(error.code, reason if message == reason else f"{reason}: {message}") from error
         except self._library.NetlinkDecodeError as error:
             raise OSError(errno.EBADMSG, f"the kernel's answer cannot be read: {error.exception}") from error
+        except (struct.error, ValueError) as error:
+            raise OSError(errno.EINVAL, f"{table} {command} cannot be encoded: {error}") from error
 
 
 def _library() -> types.ModuleType:

@@ -189,6 +189,11 @@ def set_attributes(sock: rtnetlink.Socket, ifindex: int, attributes: bytes) -> N
     sock.ask(_SETLINK, _header(ifindex) + attributes)
 
 
+def set_alias(sock: rtnetlink.Socket, ifindex: int, alias: str) -> None:
+    """Set a link's alias, or with an empty text remove it. The kernel takes 255 bytes, of which pyroute2 would need one for a zero."""
+    set_attributes(sock, ifindex, rtnetlink.pack(_IFALIAS, _as_bytes(alias)))
+
+
 def set_flags(sock: rtnetlink.Socket, ifindex: int, flags: int, mask: int) -> None:
     """Set the flags of a link (IFF_*) that are in the mask."""
     sock.change("link", "set", index=ifindex, flags=flags & mask, change=mask)

@@ -84,7 +84,7 @@ class Socket:
     def change(self, table: str, command: str, /, **fields: object) -> None:
         """Change an entry of a table by pyroute2: ``change("link", "set", index=2, mtu=9000)``. Fields that are None are left out. Raises OSError.
 
-        pyroute2 also leaves out a field whose name it does not know.
+        pyroute2 also leaves out a field whose name it does not know. After the first change, the socket belongs to the thread that made it.
         """
         if self._iproute is None:
             self._iproute = iproute.IPRoute(self._socket)

@@ -384,7 +384,7 @@ def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces
         _log.warning("interface property not restored", extra={"interface": state.name, "property": name, "error": reason})
     for route, error in host_routes.restore(sock, link.ifindex, state.name, state.routes) if was_away else ():
         _log.warning("route restore failed", extra={"interface": state.name, "route": str(route), "error": str(error)})
-    link_requests.alter(sock, link.ifindex, alias=state.alias)
+    link_requests.set_alias(sock, link.ifindex, state.alias)
     return failed
 
 

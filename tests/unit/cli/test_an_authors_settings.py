@@ -253,3 +253,27 @@ def test_a_setting_gives_the_drivers_name_and_discover_receives_the_node(
     refused = run("slices", "--set", "relay.driver_name=Relay")
     assert (refused.status, refused.out) == (1, "")
     assert "RelayDriver.name: 'Relay' is not a driver name" in refused.err
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SwitchedSettings:
+    """Settings of a driver whose own switch has the name that drakit's families use."""
+
+    enabled: bool = False
+
+
+class SwitchedDriver(SsdDriver):
+    """A driver with a setting named ``enabled``."""
+
+    def __init__(self, settings: SwitchedSettings) -> None:
+        super().__init__(SsdSettings())
+        self.switched_on = settings.enabled
+
+
+def test_a_setting_named_enabled_is_the_drivers_own(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        driver_program.serve(
+            SwitchedDriver, ["slices", "-o", "json", "--folder", str(tmp_path)], driver_program.Extras(settings=SwitchedSettings)
+        )
+    assert ended.value.code in {0, None}
+    assert "ssd.example.com" in capsys.readouterr().out

@@ -41,3 +41,19 @@ def test_the_commands_of_a_node_need_no_tools(tmp_path: pathlib.Path) -> None:
     assert listed.returncode == 0
     assert "unprepare" in listed.stdout
     assert "lint" not in listed.stdout
+
+
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("journal", "show")])
+def test_a_tool_that_cannot_be_loaded_does_not_stop_other_commands(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
+    metadata = tmp_path / "site" / "broken-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[drakit.commands]\nbroken = broken_module:command\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "XDG_STATE_HOME": str(tmp_path)}
+    run = [sys.executable, "-m", "drakit"]
+    mock = ("--mock", "dgx-a100-40gb") if words[0] == "journal" else ()
+    for more, status in ((words, 0), (("broken",), 1)):
+        given = (*more, *mock) if more == words else more
+        ran = subprocess.run([*run, *given], env=environment, capture_output=True, text=True, check=False, timeout=waits.SECONDS)
+        assert (ran.returncode, "Traceback" in ran.stderr) == (status, False), ran.stderr
+    assert "cannot load broken_module:command of broken: ModuleNotFoundError" in ran.stderr

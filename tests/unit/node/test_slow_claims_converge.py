@@ -9,7 +9,7 @@ import pytest
 from drakit import testing
 from drakit.core import claim as claims
 from drakit.core import driver, errors, lifecycle
-from drakit.node import engine
+from drakit.node import engine, timing
 from fakes import author, crash_node, waits
 
 DEADLINE = 45.0
@@ -264,3 +264,44 @@ def test_a_crash_at_any_step_of_a_continued_claim_leaves_nothing_behind(number: 
     assert set(node.hardware.made) == set(FOUR)
     assert restarted.unprepare([ref], crash_node.Waiting()) == {ref.uid: ""}
     assert node.is_clean
+
+
+class Reporting(author.FakeDriver):
+    """Says by an empty record that hardware is gone which a record names; chip-1 is not ready at first."""
+
+    is_ready = False
+
+    def prepare(self, grant: driver.Grant[author.Tuning]) -> driver.Prepared:
+        if grant.record and str(grant.intent["identity"]) not in self.hardware.made:
+            return driver.Prepared()
+        if grant.device.name == "chip-1" and not type(self).is_ready:
+            raise errors.RetryError("chip-1 is not ready", after=1.0)
+        return super().prepare(grant)
+
+
+class Clock(timing.SystemClock):
+    """A clock that is set forward by a test."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.ahead
+
+
+def test_a_finished_device_that_is_lost_before_the_claim_is_prepared_is_made_again(
+    node: crash_node.CrashNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reporting, "is_ready", False)
+    clock = node.clock = Clock()
+    node.driver_type = Reporting
+    engine_of_node = node.boot()
+    ref = node.claim("chip-0", "chip-1")
+    assert "not ready" in engine_of_node.prepare([ref], crash_node.Waiting())[ref.uid].error
+    clock.ahead = 3600.0
+    node.hardware.made.clear()
+    monkeypatch.setattr(Reporting, "is_ready", True)
+    assert not engine_of_node.prepare([ref], crash_node.Waiting())[ref.uid].error
+    assert set(node.hardware.made) == {"chip-0", "chip-1"}
+    entry = node.journal.entry(ref.uid)
+    assert entry is not None
+    assert [dict(grant.record) for grant in entry.grants] == [{"made": "chip-0"}, {"made": "chip-1"}]

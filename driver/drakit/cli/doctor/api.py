@@ -22,25 +22,30 @@ _RIGHTS = "docs/reference/rbac.md lists every right"
 _REFUSALS = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})
 
 
+_GROUP = "resource.k8s.io"
+_EVERY_DRIVERS = (
+    Right(group=_GROUP, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
+    Right(group=_GROUP, resource="resourceclaims", verbs=("list",), needed=False, why="to restore a lost journal"),
+    Right(group=_GROUP, resource="resourceslices", verbs=("list", "watch", "create", "update", "delete"), why="to publish devices"),
+    Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
+    Right(
+        group=_GROUP,
+        resource="resourceclaims",
+        subresource="status",
+        verbs=("patch",),
+        needed=False,
+        why="to write device status into claims",
+    ),
+)
+
+
 def rights(kind: families.Family[Any], options: object) -> Sequence[Right]:
     """Return the rights that the manifests grant to the driver of a family."""
-    group = "resource.k8s.io"
     events = Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to report errors to users as events")
     return (
-        Right(group=group, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
-        Right(group=group, resource="resourceclaims", verbs=("list",), needed=False, why="to restore a lost journal"),
-        Right(group=group, resource="resourceslices", verbs=("list", "watch", "create", "update", "delete"), why="to publish devices"),
-        Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
+        *_EVERY_DRIVERS,
         Right(
-            group=group,
-            resource="resourceclaims",
-            subresource="status",
-            verbs=("patch",),
-            needed=False,
-            why="to write device status into claims",
-        ),
-        Right(
-            group=group,
+            group=_GROUP,
             resource="resourceclaims",
             subresource="driver",
             verbs=("arbitrary-node:patch" if kind.spans_nodes else "associated-node:patch",),
@@ -75,7 +80,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     yield _version(api.server, f"{version.get('gitVersion', 'unknown')}", (str(version.get("major", "")), str(version.get("minor", ""))))
     yield _group(api)
     served = _served(settings)
-    for right in dict.fromkeys(right for family in served for right in rights(family.kind, family.options)):
+    for right in dict.fromkeys((*_EVERY_DRIVERS, *(right for family in served for right in rights(family.kind, family.options)))):
         yield _right(api, right)
     node = composition.node_name(settings) if settings.node.name else ""
     found, labels = _node(api, node)

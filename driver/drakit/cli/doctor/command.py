@@ -14,6 +14,7 @@ from drakit.core.advanced import Finding, Verdict
 from drakit.telemetry import plurals
 
 _INDENT = 9
+_REPORT = "report this as a bug in drakit"
 
 
 def families_on_node(settings: values.Settings) -> Iterator[Finding]:
@@ -25,7 +26,10 @@ def families_on_node(settings: values.Settings) -> Iterator[Finding]:
     except errors.SettingsError:
         return  # The check of devices reports it.
     for family in served:
-        yield from family.kind.check_node(family.options, composition.site(settings, family.spec.driver_name))
+        try:
+            yield from family.kind.check_node(family.options, composition.site(settings, family.spec.driver_name))
+        except Exception as error:  # noqa: BLE001 - the other families' checks must still run
+            yield Finding.unknown(family.name, "doctor", _broken(error), _REPORT)
 
 
 EXAMINATIONS: Mapping[str, Callable[[values.Settings], Iterable[Finding]]] = {
@@ -83,7 +87,11 @@ def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding
         try:
             yield from EXAMINATIONS[name](settings)
         except Exception as error:  # noqa: BLE001 - the other checks must still run
-            yield Finding.unknown(name, "doctor", f"this check failed: {type(error).__name__}: {error}", "report this as a bug in drakit")
+            yield Finding.unknown(name, "doctor", _broken(error), _REPORT)
+
+
+def _broken(error: Exception) -> str:
+    return f"this check failed: {type(error).__name__}: {error}"
 
 
 def _print(findings: Sequence[Finding]) -> None:
