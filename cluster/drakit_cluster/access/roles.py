@@ -11,7 +11,7 @@ _DRA = resources.RESOURCE_GROUP
 _READ = "get list watch"
 _WRITE = "create update patch delete"
 _CHANGE = f"{_WRITE} deletecollection"
-DRIVERS = ("gpu.drakit.dev", "nic.drakit.dev", "tpu.drakit.dev")
+DRIVERS = ("gpu.drakit.dev", "nic.drakit.dev")
 
 
 def _rule(group: str, names: str, verbs: str) -> Object:

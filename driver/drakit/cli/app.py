@@ -49,13 +49,13 @@ def drakit(
 
     [bold]Start here[/bold]
 
-      drakit demo                               run everything on mock hardware (drakit-tools)
+      drakit demo                               run everything on mock hardware
 
       drakit slices --mock dgx-a100-40gb-2gpu   the slices that a node would publish
 
       drakit show --mock dgx-a100-40gb-2gpu     its devices and their claims
 
-      drakit cluster                            run a local cluster (drakit-tools)
+      drakit cluster                            run a local cluster
     """
     del version
 

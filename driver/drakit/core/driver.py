@@ -70,7 +70,8 @@ class NoConfig:
 VERBS = (
     *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
     *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
-    *("metrics", "diagnose", "not_offered", "leftovers", "remove_leftovers", "unclaimed", "reclaim", "overlaps", "edits_revision"),
+    *("metrics", "diagnose", "not_offered", "withheld_devices", "leftovers", "remove_leftovers", "unclaimed", "reclaim"),
+    *("overlaps", "edits_revision"),
 )
 """The methods of a driver that the framework calls, of both pages."""
 

@@ -114,11 +114,11 @@ def test_one_bad_claim_of_a_file_does_not_stop_the_others(shell: command_line.Co
         (("show", "--mock", "dgx-h10"), "mock.machine: no mock machine 'dgx-h10'; did you mean dgx-h100? Known are dgx-a100-40gb,"),
         (
             ("show", "--mock", command_line.MACHINE, "--family", "gpus"),
-            "--family: no device family 'gpus'; did you mean gpu? Known are gpu,",
+            "--family: no device family 'gpus'; did you mean gpu? Installed are gpu,",
         ),
         (("show", "--mock", "pdp-11"), "mock.machine: no mock machine 'pdp-11'; known are dgx-a100-40gb,"),
         (("show", "--mock", "/no/such/file"), "mock.machine: cannot read /no/such/file"),
-        (("show", "--mock", command_line.MACHINE, "--family", "fpga"), "--family: no device family 'fpga'; known are gpu, nic"),
+        (("show", "--mock", command_line.MACHINE, "--family", "fpga"), "--family: no device family 'fpga'; installed are gpu, nic"),
         (("show", "--set", "node.nam=x"), "node.nam: is not a setting; did you mean node.name?"),
         (("show", "--set", "node.nam="), "node.nam: is not a setting; did you mean node.name?"),
         (("show", "--set", "node.name"), "node.name: write KEY=VALUE"),

@@ -144,7 +144,7 @@ def allocated() -> list[list[Any]]:
 
 
 def machines() -> list[list[Any]]:
-    folder = pathlib.Path(cli.__file__).parents[1] / "devices" / "machines"
+    folder = pathlib.Path(cli.__file__).parents[1] / "machines"
     return [[yaml.safe_load((folder / f"{command_line.MACHINE}.yaml").read_text("utf-8"))]]
 
 
