@@ -144,7 +144,7 @@ def of_kubeconfig(named: str, context: str = "") -> Access:
     """Return the access by a kubeconfig, or by several as KUBECONFIG lists them. Raise SettingsError."""
     contents = read_kubeconfigs(named)
     if not contents:
-        raise errors.SettingsError(f"no configuration found: {named} does not exist", key="kubeconfig")
+        raise errors.SettingsError(f"cannot use kubeconfig {named}: it does not exist", key="kubeconfig")
     from kubernetes import config  # noqa: PLC0415 - see the module's docstring
     from kubernetes.client import configuration  # noqa: PLC0415
     from kubernetes.config import kube_config  # noqa: PLC0415

@@ -44,10 +44,11 @@ def test_a_tool_that_is_not_installed_says_what_to_install(
     assert ran.stderr == f"drakit: drakit {arguments[0]} is not installed; run: pip install 'drakit[tools]'\n"
 
 
-@pytest.mark.parametrize("arguments", [("doctor", "--no-api"), ("show",), ("slices", "--mock", "dgx-h100"), ("run", "--node", "n1")])
+@pytest.mark.parametrize("arguments", [("doctor", "--no-api"), ("show",), ("slices", "--mock", "dgx-h100"), ("run", "--node", "n1", "--folder", "node")])
 def test_without_a_family_a_command_says_what_to_install(
     clean: wheels.CleanEnvironment, tmp_path: pathlib.Path, arguments: tuple[str, ...]
 ) -> None:
+    (tmp_path / "node" / "plugins_registry").mkdir(parents=True)  # A kubelet has run here.
     ran = drakit(clean, tmp_path, *arguments)
     assert ran.returncode == 1
     assert "no device family is installed; run: pip install 'drakit[gpu,nic]'" in ran.stdout + ran.stderr
