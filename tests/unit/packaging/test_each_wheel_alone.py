@@ -44,7 +44,9 @@ def test_a_tool_that_is_not_installed_says_what_to_install(
     assert ran.stderr == f"drakit: drakit {arguments[0]} is not installed; run: pip install 'drakit[tools]'\n"
 
 
-@pytest.mark.parametrize("arguments", [("doctor", "--no-api"), ("show",), ("slices", "--mock", "dgx-h100"), ("run", "--node", "n1", "--folder", "node")])
+@pytest.mark.parametrize(
+    "arguments", [("doctor", "--no-api"), ("show",), ("slices", "--mock", "dgx-h100"), ("run", "--node", "n1", "--folder", "node")]
+)
 def test_without_a_family_a_command_says_what_to_install(
     clean: wheels.CleanEnvironment, tmp_path: pathlib.Path, arguments: tuple[str, ...]
 ) -> None:
