@@ -17,6 +17,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
+from drakit import entry_points
 from drakit.core import advanced, config, edits, errors, inventory, ports
 from drakit.core import driver as drivers
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 GROUP = "drakit.families"
 """The group of entry points."""
-OWN = "driver"
-"""The name of the family in the program of one driver (``drakit.run``)."""
 
 Make = Callable[..., drivers.Driver[Any]]
 Options = TypeVar("Options")
@@ -103,12 +102,12 @@ class Family(abc.ABC, Generic[Options]):
     def build(self, options: Options, site: Site) -> drivers.Driver[Any]:
         """Return the driver. Raises SettingsError, and HardwareError if the hardware cannot be opened."""
 
-    def is_enabled(self, options: Options) -> bool:
+    def is_enabled(self, options: Options) -> bool:  # noqa: ARG002 - for overrides
         """Return whether the admin wants the family served where there is hardware."""
-        return bool(getattr(options, "enabled", True))
+        return True
 
     def missing(self, options: Options) -> str:  # noqa: ARG002 - for overrides
-        """Return why the node has no hardware of the family; empty if it may have some. Then only ``--family`` serves it."""
+        """Return why the node has no hardware of the family; empty if it may have some. With a reason, only ``--family`` serves it."""
         return ""
 
     @abc.abstractmethod
@@ -171,9 +170,6 @@ class DriverFamily(Family[Any]):
     def build(self, options: object, site: Site) -> drivers.Driver[Any]:  # noqa: ARG002 - an author's driver knows its site by its context
         return self._make(*self._given(options))
 
-    def is_enabled(self, options: object) -> bool:  # noqa: ARG002 - an author's setting of that name is the driver's own
-        return True
-
     def rules(self, options: object) -> config.Rules:
         return config.Rules(types=self._named(options).config_types)
 
@@ -212,10 +208,7 @@ def group_of(driver_name: str) -> str:
 @functools.cache
 def installed() -> tuple[Family[Any], ...]:
     """Return the families of all installed distributions, sorted by name. Raises SettingsError for one that cannot be loaded."""
-    import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
-
-    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
-    found = tuple(_loaded(point) for point in points)
+    found = tuple(_loaded(point) for point in entry_points.of(GROUP))
     for first, second in itertools.pairwise(found):
         if first.name == second.name:
             raise errors.SettingsError(f"two installed distributions have a family {first.name!r}; uninstall one", key=GROUP)
@@ -223,13 +216,9 @@ def installed() -> tuple[Family[Any], ...]:
 
 
 def _loaded(point: "importlib.metadata.EntryPoint") -> Family[Any]:
-    origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
-    try:
-        loaded = point.load()
-    except Exception as error:
-        raise errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
+    loaded, origin = entry_points.load(point), entry_points.origin(point)
     if not isinstance(loaded, Family):
-        raise errors.SettingsError(f"{origin} is no drakit.Family; make one with drakit.family(...)", key=f"{GROUP}.{point.name}")
+        raise entry_points.unusable(point, f"{origin} is no drakit.Family; make one with drakit.family(...)")
     if loaded.name != point.name:
-        raise errors.SettingsError(f"{origin} is named {loaded.name!r}; name its entry point so", key=f"{GROUP}.{point.name}")
+        raise entry_points.unusable(point, f"{origin} is named {loaded.name!r}; name its entry point so")
     return loaded

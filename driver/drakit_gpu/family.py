@@ -31,6 +31,9 @@ class GpuFamily(drakit.Family[GpuOptions]):
     def driver_name(self, options: GpuOptions) -> str:
         return options.driver_name
 
+    def is_enabled(self, options: GpuOptions) -> bool:
+        return options.enabled
+
     def build(self, options: GpuOptions, site: drakit.Site) -> drakit.Driver[Any]:
         from drakit_gpu import assembly, settings  # noqa: PLC0415 - commands that open no GPU need none of it
 

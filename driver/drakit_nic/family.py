@@ -20,6 +20,9 @@ class NicFamily(drakit.Family[NicOptions]):
     def driver_name(self, options: NicOptions) -> str:
         return options.driver_name
 
+    def is_enabled(self, options: NicOptions) -> bool:
+        return options.enabled
+
     def build(self, options: NicOptions, site: drakit.Site) -> drakit.Driver[Any]:
         from drakit_nic import driver, kernel_port, mock_port, port  # noqa: PLC0415 - commands that open no interface need none of it
         from drakit_nic.attach import sandboxes, service  # noqa: PLC0415

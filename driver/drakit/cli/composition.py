@@ -132,6 +132,11 @@ def unserved(settings: values.Settings) -> Mapping[str, str]:
     return {kind.name: why for kind, options in enabled.items() if kind.is_enabled(options) and (why := kind.missing(options))}
 
 
+def unserved_note(settings: values.Settings, only: Iterable[str]) -> str:
+    """Return in one line why families of a command with --family are not served; empty if all are."""
+    return "; ".join(unserved(narrowed(settings, only)).values())
+
+
 def _is_served(settings: values.Settings, kind: known.Family[Any]) -> bool:
     """Return whether a family is chosen or enabled, and has hardware: in the file of the mock machine, or on this node."""
     if settings.only:

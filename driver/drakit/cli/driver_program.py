@@ -116,7 +116,7 @@ _LINT_MEANING = """Check slices, classes, claims, templates, taint rules and pod
 The checks between objects find, for example, selectors that match no device, claims that fit on no node, and pods whose claims are missing.
 Parameters for this driver are checked as at prepare. The exit status is 0 without errors, 1 with an error, and 2 if a file cannot be read."""
 _PUBLISH = _Offered(
-    command=functools.partial(publish.publish, family=families.OWN),
+    command=functools.partial(publish.publish, family=""),
     meaning="""Publish the driver's pools that belong to no node, for the whole cluster, until SIGTERM or Ctrl-C.
 
     If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import typer
 
+from drakit import entry_points
 from drakit.core import errors
 
 GROUP = "drakit.commands"
@@ -21,21 +22,19 @@ Command = Callable[..., None]
 @functools.cache
 def installed() -> Mapping[str, Command]:
     """Return the installed commands by name. One that cannot be loaded says so when it is run, so that the others work."""
-    points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
-    return {point.name: _loaded(point) for point in points}
+    return {point.name: _loaded(point) for point in entry_points.of(GROUP)}
 
 
 def find(name: str) -> Command | None:
     """Return one installed command without loading the others, None if it is not installed."""
-    return next((_loaded(point) for point in importlib.metadata.entry_points(group=GROUP, name=name)), None)
+    return next((_loaded(point) for point in entry_points.of(GROUP) if point.name == name), None)
 
 
 def _loaded(point: importlib.metadata.EntryPoint) -> Command:
     try:
-        loaded: Command = point.load()
-    except Exception as error:  # noqa: BLE001 - whatever the module of another distribution raises
-        origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
-        return _failing(errors.SettingsError(f"cannot load {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}"))
+        loaded: Command = entry_points.load(point)
+    except errors.SettingsError as error:
+        return _failing(error)
     return loaded
 
 

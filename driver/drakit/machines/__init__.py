@@ -23,7 +23,7 @@ import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping
 
-from drakit import tables
+from drakit import entry_points, tables
 from drakit.core import errors
 from drakit.inputs import file_locks, files
 
@@ -75,15 +75,13 @@ def names(family: str = "") -> tuple[str, ...]:
 @functools.cache
 def _others() -> Mapping[str, importlib.resources.abc.Traversable]:
     """Return the folders of other distributions' machines by the key of their family."""
-    import importlib.metadata  # noqa: PLC0415 - it would double the time of ``import drakit``
-
     found = {}
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in entry_points.of(GROUP):
         try:
             found[point.name] = importlib.resources.files(point.value)
         except Exception as error:
-            origin = f"{point.value} of {point.dist.name if point.dist else 'an unknown distribution'}"
-            raise errors.SettingsError(f"cannot read {origin}: {error!r}; repair or uninstall it", key=f"{GROUP}.{point.name}") from error
+            reason = f"cannot read {entry_points.origin(point)}: {error!r}; repair or uninstall it"
+            raise entry_points.unusable(point, reason) from error
     return found
 
 

@@ -61,7 +61,7 @@ def dashboard(
         else:
             from drakit_tools.dashboard import node_source
 
-            output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
+            output.note(composition.unserved_note(settings, families or ()))
             read = node_source.NodeSource(settings, only=families or ()).state
         stop = threading.Event()
         process.at_signals(stop)

@@ -41,6 +41,9 @@ class TpuFamily(drakit.Family[TpuOptions]):
     def driver_name(self, options: TpuOptions) -> str:
         return options.driver_name
 
+    def is_enabled(self, options: TpuOptions) -> bool:
+        return options.enabled
+
     def build(self, options: TpuOptions, site: drakit.Site) -> drakit.Driver[drakit.NoConfig]:
         found = _pool(options, site)
         if site.machine is None:

@@ -54,7 +54,7 @@ def show(
       drakit show --family nic -o json
     """
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
+    output.note(composition.unserved_note(settings, families or ()))
     documents, unread = [], []
     for family, seen in views.every(settings, only=families or ()):
         unread += [seen.error] if seen.error else []

@@ -54,7 +54,7 @@ def slices(
 
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
-    output.note("; ".join(composition.unserved(composition.narrowed(settings, families or ())).values()))
+    output.note(composition.unserved_note(settings, families or ()))
     slice_sets = [
         slices_of(family, offered, shape)
         for family, offered in inventories(composition.families(settings, only=families or ()))
