@@ -184,6 +184,9 @@ def _asked(folder: pathlib.Path, api: processes.Api, **environment: str) -> Iter
         served.register()
         with grpc.insecure_channel(f"unix:{served.socket}") as channel:
             caller = processes.Caller(channel, api.uids)
+            # A new journal is restored from the API server, so the driver holds every claim there.
+            for number in range(len(api.uids)):
+                caller.unprepare(number)
             caller.prepare(0)
             caller.unprepare(0)
             yield served, caller
