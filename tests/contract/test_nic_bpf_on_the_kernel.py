@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from drakit_nic import port
-from drakit_nic.shaping import bpf, classifiers, htb, maps, parts, tc_messages
+from drakit_nic.shaping import bpf, classifiers, htb, maps, parts, socket_namespace, tc_messages
 from fakes import netns
 
 pytestmark = pytest.mark.root
@@ -67,6 +67,7 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
 def test_the_kernel_loads_every_program_and_lists_its_maps(memory: maps.Maps) -> None:
     written = {
         "egress": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
+        "from_memory": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True, offsets=socket_namespace.read()),
         "by_address": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
         "ingress": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
         "everything": classifiers.everything(),
