@@ -133,7 +133,8 @@ def _rdma_devices() -> Sequence[rdma_requests.Device]:
 
 def _pci_function(bus_id: str, ifindex: int, devices: Sequence[rdma_requests.Device]) -> port.PciFunction:
     device = rdma_devices.of_interface(ifindex, bus_id, devices)
-    return dataclasses.replace(hardware.pci_function(bus_id), rdma_device="" if device is None else device.name)
+    name = "" if device is None or rdma_devices.is_software(device.name) else device.name
+    return dataclasses.replace(hardware.pci_function(bus_id), rdma_device=name)
 
 
 def _has_mark(link: link_requests.Link) -> bool:

@@ -5,7 +5,7 @@ RDMA traffic bypasses the kernel's queues, so an interface's device goes only to
 belongs to another interface.
 
 The device's index is its identity, because a pod with NET_ADMIN can rename the device. The kernel returns the device to the host when the namespace
-that has it ends. Functions raise OSError.
+that has it ends. It deletes a software device (rxe, siw) when the interface moves, so such an interface is not moved. Functions raise OSError.
 """
 
 import contextlib
@@ -32,13 +32,15 @@ _CHANGED = (
 class RdmaDevice:
     """The RDMA device of an interface, as it was on the host when the claim was planned.
 
-    ``nodes`` are the names of its character devices in /dev/infiniband. ``exclusive`` tells whether RDMA was in exclusive mode.
+    ``nodes`` are the names of its character devices in /dev/infiniband. ``exclusive`` is set where RDMA was in exclusive mode, ``software`` for a
+    device without hardware.
     """
 
     name: str
     index: int
     nodes: tuple[str, ...] = ()
     exclusive: bool = False
+    software: bool = False
 
 
 def of_interface(
@@ -53,6 +55,11 @@ def of_interface(
         if ports == {ifindex} or (ports <= {0} and (classes / "infiniband" / device.name / "device").resolve().name == bus_id):
             return device
     return None
+
+
+def is_software(name: str, classes: pathlib.Path = rdma_requests.CLASSES) -> bool:
+    """Return whether an RDMA device of the host has no hardware."""
+    return not (classes / "infiniband" / name / "device").exists()
 
 
 def nodes_of(name: str, classes: pathlib.Path = rdma_requests.CLASSES) -> tuple[str, ...]:
@@ -70,10 +77,12 @@ def read(namespace: str | int | None, ifindex: int, bus_id: str) -> RdmaDevice |
         return None
     with rdma_requests.Socket.open(namespace) as sock:
         device = of_interface(ifindex, bus_id, rdma_requests.devices(sock))
-        nodes = () if device is None else nodes_of(device.name)
-        if device is None or not nodes:
+        if device is None:
             return None
-        return RdmaDevice(name=device.name, index=device.index, nodes=nodes, exclusive=rdma_requests.is_exclusive(sock))
+        nodes, software = nodes_of(device.name), is_software(device.name)
+        exclusive = rdma_requests.is_exclusive(sock)
+    known = RdmaDevice(name=device.name, index=device.index, nodes=nodes, exclusive=exclusive, software=software)
+    return known if nodes or software else None
 
 
 def move_in(device: RdmaDevice, host: str | int | None, pod: int, after_effect: Callable[[], None]) -> None:

@@ -41,6 +41,10 @@ _RUNTIME_LEAVES_RDMA = (
     "this node's runtime moves interfaces (nic.net_devices), but not their RDMA devices, and RDMA is in exclusive mode, so the pod could not use "
     "{name}; turn nic.net_devices off, or run on the host while no pod is running: rdma system set netns shared"
 )
+_SOFTWARE_RDMA = (
+    "{name}, a software RDMA device, is on {interface}, and the kernel deletes it when the interface moves to a pod; "
+    "run on the host: rdma link delete {name}"
+)
 _log = logging.getLogger(__name__)
 
 Grant = drakit.Grant[Any]
@@ -107,8 +111,7 @@ class Whole:
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
-        if self._runtime_moves and host_state.rdma is not None and host_state.rdma.exclusive:
-            raise drakit.HardwareError("plan", _RUNTIME_LEAVES_RDMA.format(name=host_state.rdma.name))
+        self._check_rdma(host_state)
         function = self._function_of(interface)
         was = None if function is None else self._machine.function(function)
         planned = None
@@ -174,6 +177,14 @@ class Whole:
         )
         parent = next(parents, "")
         return sriov.Function(parent=parent, number=pci.function_number) if parent else None
+
+    def _check_rdma(self, host_state: pod_interfaces.HostState) -> None:
+        """Raise HardwareError for an RDMA device that cannot follow its interface."""
+        device = host_state.rdma
+        if device is not None and device.software:
+            raise drakit.HardwareError("plan", _SOFTWARE_RDMA.format(name=device.name, interface=host_state.name))
+        if device is not None and device.exclusive and self._runtime_moves:
+            raise drakit.HardwareError("plan", _RUNTIME_LEAVES_RDMA.format(name=device.name))
 
     def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
         """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""

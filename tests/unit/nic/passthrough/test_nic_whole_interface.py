@@ -240,9 +240,11 @@ def test_what_is_planned_is_found_again_from_the_journal(node: Node) -> None:
 class RdmaMachine(Machine):
     """A mock machine whose eth1 has an RDMA device."""
 
+    rdma = RDMA
+
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
         state = super().host_state(name)
-        return state if state is None or name != "eth1" else dataclasses.replace(state, rdma=RDMA)
+        return state if state is None or name != "eth1" else dataclasses.replace(state, rdma=self.rdma)
 
 
 @pytest.fixture
@@ -274,4 +276,11 @@ def test_a_share_of_the_interface_brings_no_device(rdma_machine: RdmaMachine) ->
 def test_a_runtime_that_moves_interfaces_cannot_have_exclusive_rdma(rdma_machine: RdmaMachine) -> None:
     node = Node(rdma_machine, net_devices=True)
     with pytest.raises(errors.HardwareError, match=r"mlx5_1.*rdma system set netns shared"):
+        node.planned(node.grant())
+
+
+def test_an_interface_with_a_software_rdma_device_stays_on_the_host(rdma_machine: RdmaMachine) -> None:
+    rdma_machine.rdma = rdma_devices.RdmaDevice(name="rxe0", index=1, nodes=("uverbs0", "rdma_cm"), software=True)
+    node = Node(rdma_machine)
+    with pytest.raises(errors.HardwareError, match=r"rxe0.* on eth1.*rdma link delete rxe0"):
         node.planned(node.grant())
