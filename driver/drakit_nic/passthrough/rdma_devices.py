@@ -43,6 +43,22 @@ class RdmaDevice:
     software: bool = False
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Subsystem:
+    """The RDMA subsystem of a namespace: its mode, and the names of its devices."""
+
+    exclusive: bool
+    names: tuple[str, ...]
+
+
+def subsystem(namespace: str | int | None) -> Subsystem | None:
+    """Return the RDMA subsystem of a namespace, None where no RDMA driver is loaded."""
+    if not rdma_requests.is_loaded():
+        return None
+    with rdma_requests.Socket.open(namespace) as sock:
+        return Subsystem(exclusive=rdma_requests.is_exclusive(sock), names=tuple(sorted(rdma_requests.names(sock).values())))
+
+
 def of_interface(
     ifindex: int, bus_id: str, devices: Iterable[rdma_requests.Device], classes: pathlib.Path = rdma_requests.CLASSES
 ) -> rdma_requests.Device | None:
