@@ -279,6 +279,17 @@ def test_an_interface_that_never_left_the_host_only_loses_its_mark(host: pod_int
     assert host.host_state("nic0") == former
 
 
+def test_a_name_that_udev_made_an_alternative_one_is_the_interface_s_again(bench: nic_pods.PodBench) -> None:
+    former = bench.pods.host_state("nic0")
+    assert former is not None
+    bench.pods.mark(former, MARK)
+    # As the kernel returns hardware from a namespace that ended: under the pod's name.
+    for words in (("set", "nic0", "down"), ("set", "nic0", "name", "uplink0"), ("property", "add", "dev", "uplink0", "altname", "nic0")):
+        bench.node.ip("link", *words)
+    assert bench.pods.return_to_host(whole_of(former))
+    assert bench.pods.host_state("nic0") == former
+
+
 def test_an_interface_of_the_host_s_is_configured_there(host: pod_interfaces.HostInterfaces) -> None:
     ref = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name="nic0")
     host.apply(ref, dataclasses.replace(WHOLE, name="nic0"))

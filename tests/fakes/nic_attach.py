@@ -178,7 +178,8 @@ class Running:
 
     def unprepare(self, ref: claims.ClaimRef) -> None:
         """Unprepare a claim as the kubelet does."""
-        assert self.local.engine.unprepare([ref], Waiting())[ref.uid] == ""
+        error = self.local.engine.unprepare([ref], Waiting())[ref.uid]
+        assert error == "", error
 
     def members(self) -> list[port.Member]:
         return list(self.machine.members())

@@ -389,6 +389,8 @@ def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces
     if was_away and link.alias != returning:
         link_requests.alter(sock, link.ifindex, alias=returning)
     if link.name != state.name:
+        if state.name in link.altnames:  # udev gives it to hardware that the kernel returned under the pod's name.
+            link_requests.delete_altnames(sock, link.ifindex, (state.name,))
         link_requests.alter(sock, link.ifindex, up=False)
         link_requests.alter(sock, link.ifindex, name=state.name)
     with properties.opened(sock, host.descriptor, link) as interface:
