@@ -378,6 +378,24 @@ def _move_without_altnames(sock: rtnetlink.Socket, ifindex: int, target: int, na
             return
 
 
+def _rename(sock: rtnetlink.Socket, ifindex: int, name: str) -> None:
+    """Rename an interface of the host.
+
+    To hardware that the kernel returned under the pod's name, udev gives its own name as an alternative one, at any time. That stops the rename.
+    """
+    for last in (False, False, True):
+        link = link_requests.at(sock, ifindex)
+        if link is not None and name in link.altnames:
+            link_requests.delete_altnames(sock, ifindex, (name,))
+        try:
+            link_requests.alter(sock, ifindex, name=name)
+        except FileExistsError:
+            if last:
+                raise
+        else:
+            return
+
+
 def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces.Passthrough, *, was_away: bool) -> Mapping[str, str]:
     """Restore the interface's state on the host, and return the errors of the properties that cannot be restored, by name.
 
@@ -389,10 +407,8 @@ def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces
     if was_away and link.alias != returning:
         link_requests.alter(sock, link.ifindex, alias=returning)
     if link.name != state.name:
-        if state.name in link.altnames:  # udev gives it to hardware that the kernel returned under the pod's name.
-            link_requests.delete_altnames(sock, link.ifindex, (state.name,))
         link_requests.alter(sock, link.ifindex, up=False)
-        link_requests.alter(sock, link.ifindex, name=state.name)
+        _rename(sock, link.ifindex, state.name)
     with properties.opened(sock, host.descriptor, link) as interface:
         failed = properties.restore(interface, pod_interfaces.properties_of(state, was_away=was_away))
     for name, reason in failed.items():
