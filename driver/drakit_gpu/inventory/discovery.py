@@ -26,7 +26,11 @@ _NO_MARKERS = markers.MarkerStore()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The settings that decide which devices are offered; see settings.GpuSettings."""
+    """The choices that decide which devices are offered.
+
+    ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
+    exclusive use only: CUDA sees no whole GPU while the mode is on, and a change of the mode needs a reset, which is up to the admin.
+    """
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED

@@ -66,7 +66,7 @@ class GpuMachine:
     """The GPUs of a machine, by UUID in the order of their minor numbers.
 
     ``latencies`` are seconds by method of the port; a method without one takes none.
-    ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.
+    ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see discovery.DiscoveryOptions.
     """
 
     name: str

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from drakit import machines
-from drakit.core import errors, ports
-from drakit_gpu import assembly, cdi, driver_root, host, nvml, port, programs, settings
+from drakit import families, machines
+from drakit.core import errors
+from drakit_gpu import assembly, cdi, driver_root, host, nvml, options, port, programs
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import properties
 from drakit_gpu.sharing.mps import processes
-from fakes import gpu_node, nvml_library
+from fakes import gpu_node, installed_drivers, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
 
@@ -264,7 +264,8 @@ def test_no_working_nvml_is_an_error_that_says_what_to_do(library: nvml_library.
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_text("not a library")
-    driver = assembly.assemble(settings.GpuSettings(library=path), name=None, machine=None, intents=ports.no_intents)
+    site = families.Site(node="node-1", driver_name="gpu.drakit.dev", home=tmp_path / "home", pods=installed_drivers.no_pods)
+    driver = assembly.assemble(options.GpuOptions(library=path), site)
     with pytest.raises(errors.RetryError, match=f"LIBRARY_NOT_FOUND .cannot load {path}: .*gpu.library"):
         driver.discover()
 
