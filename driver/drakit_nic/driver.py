@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import drakit
 from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, collector, service
@@ -25,7 +25,7 @@ NAME = "nic.drakit.dev"
 
 
 class NicDriver(drakit.Driver[config.NicConfig]):
-    """The driver that shares the interfaces of ``machine`` by ``settings``. ``node`` makes the addresses of shares distinct between nodes.
+    """The driver that shares the interfaces of ``machine`` by ``options``. ``node`` makes the addresses of shares distinct between nodes.
 
     ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
     get no interface, as on a mock machine.
@@ -45,7 +45,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         machine: port.Port,
         *,
         node: str,
-        settings: nic_settings.NicSettings | None = None,
+        options: nic_options.NicOptions | None = None,
         name: str = NAME,
         intents: Callable[[], Iterable[drakit.Record]] = tuple,
         attachment: service.Service | None = None,
@@ -53,7 +53,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self.name = name
         self._machine = machine
         self._node = node
-        self._settings = settings or nic_settings.NicSettings()
+        self._options = options or nic_options.NicOptions()
         self._intents = intents
         self._attachment = attachment
         self._link_monitor: link_monitor.LinkMonitor | None = None
@@ -65,13 +65,13 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._speed_by_device: Mapping[str, int] = {}
         self._withheld: Mapping[str, str] = {}
         home = None if attachment is None else attachment.home
-        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
+        self._whole = whole_interface.Whole(machine, node=node, options=self._options, home=home)
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
-        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
+        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._options, self._shaping())
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
@@ -176,7 +176,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             on_read=self._numbers.load,
         )
         self._link_monitor = link_monitor.LinkMonitor(
-            context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
+            context, survey=survey, carrier_loss=self._options.carrier_loss, health=health, reporter=reporter
         )
         links = background.Check(self._link_monitor.check, lambda: link_monitor.LINK_INTERVAL)
 
@@ -241,7 +241,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """Return the wanted shaping of a NIC with this speed in bits per second."""
-        rule = self._settings.rule_for(interface)
+        rule = self._options.rule_for(interface)
         return port.Uplink(
             interface=interface.name,
             ifindex=interface.ifindex,

@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Mapping
 
 import drakit
-from drakit_nic import reporting, settings
+from drakit_nic import options, reporting
 from drakit_nic.discovery import attributes, offers
 
 LINK_INTERVAL = 30.0
 TAINT = "nic.drakit.dev/no-carrier"
 SOURCE = "carrier"
-_EFFECTS: Mapping[settings.CarrierLoss, drakit.TaintEffect] = {
-    settings.CarrierLoss.TAINT: drakit.TaintEffect.NO_SCHEDULE,
-    settings.CarrierLoss.EVICT: drakit.TaintEffect.NO_EXECUTE,
+_EFFECTS: Mapping[options.CarrierLoss, drakit.TaintEffect] = {
+    "taint": drakit.TaintEffect.NO_SCHEDULE,
+    "evict": drakit.TaintEffect.NO_EXECUTE,
 }
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class LinkMonitor:
         context: drakit.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
-        carrier_loss: settings.CarrierLoss,
+        carrier_loss: options.CarrierLoss,
         health: reporting.DeviceHealth,
         reporter: reporting.StatusReporter,
     ) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import kernel_port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.discovery import offers
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.shaping import bpf
@@ -19,7 +19,7 @@ from fakes import netns, nic_attach
 
 pytestmark = pytest.mark.root
 
-SETTINGS = nic_attach.SETTINGS
+OPTIONS = nic_attach.OPTIONS
 PROGRAM_SCHED_CLS, PROGRAM_XDP = 3, 6
 XDP_PASS, TCX_NEXT = 2, -1
 MOV_R0, EXIT = 0xB7, 0x95
@@ -38,9 +38,9 @@ def node() -> Iterator[netns.Namespace]:
         yield made
 
 
-def why_withheld(node: netns.Namespace, settings: nic_settings.NicSettings = SETTINGS) -> str:
+def why_withheld(node: netns.Namespace, options: nic_options.NicOptions = OPTIONS) -> str:
     """The reason that nic0 is not offered, empty where it is."""
-    surveyed = offers.survey(kernel_port.KernelPort(node.name).interfaces(), settings)
+    surveyed = offers.survey(kernel_port.KernelPort(node.name).interfaces(), options)
     return next((withheld.reason for withheld in surveyed.withheld if withheld.name == "nic0"), "")
 
 

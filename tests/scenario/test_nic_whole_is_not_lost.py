@@ -32,7 +32,7 @@ def world() -> Iterator[nic_attach.World]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_attach.world() as made:
-        made.settings = dataclasses.replace(made.settings, whole=("nic0",), offer_addressed=True)
+        made.options = dataclasses.replace(made.options, whole=("nic0",), offer_addressed=True)
         made.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         made.node.ip("link", "set", "nic0", "alias", "of the admin")
         yield made
@@ -280,7 +280,7 @@ def test_an_interface_that_another_namespace_uses_is_not_moved_into_a_pod(world:
 def test_a_veth_with_a_peer_elsewhere_leaves_a_running_pod_only_if_recorded(
     world: nic_attach.World, pod: nic_attach.Pod, moved_by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.settings = dataclasses.replace(world.settings, net_devices=moved_by == "runtime")
+    world.options = dataclasses.replace(world.options, net_devices=moved_by == "runtime")
     with netns.namespace() as other, world.driver() as driver:
         world.node.ip("link", "set", "nic0-wire", "netns", other.name)
         ref = driver.prepare(WHOLE)

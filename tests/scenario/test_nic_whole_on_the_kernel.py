@@ -19,7 +19,7 @@ def world() -> Iterator[nic_attach.World]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_attach.world() as made:
-        made.settings = dataclasses.replace(made.settings, whole=("nic0",), offer_addressed=True)
+        made.options = dataclasses.replace(made.options, whole=("nic0",), offer_addressed=True)
         made.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         made.node.ip("link", "set", "nic0", "alias", "of the admin")
         give_routes(made.node)
@@ -263,7 +263,7 @@ def test_the_default_route_goes_only_where_an_admin_says_so_and_comes_back(world
     before = routes(world)
     with world.driver() as driver:
         assert driver.local.author.discover().devices == ()
-    world.settings = dataclasses.replace(world.settings, take_over=("nic0",), reserve=nic_attach.BITS("1G"))
+    world.options = dataclasses.replace(world.options, take_over=("nic0",), reserve=nic_attach.BITS("1G"))
     with world.driver() as driver:
         ref = driver.prepare(whole())
         assert world.call(ref, pod).code == 0

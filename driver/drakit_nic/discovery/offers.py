@@ -10,8 +10,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import drakit
+from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import attributes, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
@@ -136,9 +136,9 @@ class LastSpeeds:
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 
-def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
+def survey(interfaces: Sequence[port.Interface], options: nic_options.NicOptions, shaping: port.Shaping = NOT_SHAPED) -> Survey:
     """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
-    context = eligibility.NodeContext(interfaces, settings, shaping)
+    context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names(interfaces).items()):
@@ -147,9 +147,7 @@ def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSetti
             nics.append(nic_or_refusal)
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
-    return Survey(
-        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
-    )
+    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, options))
 
 
 def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
@@ -189,7 +187,7 @@ def _name_by_interface(name: str) -> str:
     return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
 
 
-def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
+def _interest(interfaces: Sequence[port.Interface], options: nic_options.NicOptions) -> port.Interest:
     """Return the interfaces besides hardware that can be offered: bonds, teams, and interfaces whose speed a rule sets.
 
     Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
@@ -198,13 +196,13 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
         ifindexes=frozenset(
             interface.ifindex
             for interface in interfaces
-            if interface.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(interface).speed is not None
+            if interface.kind in eligibility.AGGREGATE_KINDS or options.rule_for(interface).speed is not None
         ),
-        globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
+        globs=tuple(rule.match for rule in options.rules if rule.speed is not None),
     )
 
 
-def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> drakit.Capacity | None:
+def shareable(available: int, rates: nic_options.BandwidthPolicy) -> drakit.Capacity | None:
     """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None if the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
@@ -226,12 +224,12 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
     speed = eligibility.speed_of(interface, context)
     if isinstance(speed, eligibility.Refusal):
         return speed
-    rule = context.settings.rule_for(interface)
-    rates, reserve = rule.policy or context.settings.policy, rule.reserve or drakit.ZERO
+    rule = context.options.rule_for(interface)
+    rates, reserve = rule.policy, rule.reserve or drakit.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
         return eligibility.too_small(speed, reserve, rates)
-    whole = nic_settings.matches(interface, context.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
+    whole = nic_options.matches(interface, context.options.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
     return Nic(
         name=name,
         interface=interface,
@@ -239,14 +237,14 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
         bandwidth=bandwidth,
         classifier=context.shaping.classifier,
         whole=whole,
-        shares=context.settings.shares or _default_shares(bandwidth, rates),
+        shares=context.options.shares or _default_shares(bandwidth, rates),
         caution=eligibility.caution(interface, context),
     )
 
 
-def _default_shares(bandwidth: drakit.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+def _default_shares(bandwidth: drakit.Capacity, rates: nic_options.BandwidthPolicy) -> int:
     """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
-    return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
+    return nic_options.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_options.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> drakit.Capacity:

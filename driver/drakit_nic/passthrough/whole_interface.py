@@ -25,7 +25,7 @@ from typing import Annotated, Any
 import drakit
 from drakit import wire
 from drakit_nic import config, interface_identity, pod_interfaces, port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, sandboxes, server
@@ -87,9 +87,9 @@ def away(intents: Iterable[drakit.Record], present: Sequence[port.Interface]) ->
 class Whole:
     """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+    def __init__(self, machine: port.Port, *, node: str, options: nic_options.NicOptions, home: pathlib.Path | None = None) -> None:
         self._machine, self._node, self._home = machine, node, home
-        self._settings, self._runtime_moves = settings, settings.net_devices
+        self._options, self._runtime_moves = options, options.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
         """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
@@ -155,7 +155,7 @@ class Whole:
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
-        limit = self._settings.rule_for(interface).ceil
+        limit = self._options.rule_for(interface).ceil
         ceil = chosen.ceil.value if chosen.ceil else 0
         return ceil if limit is None else min(ceil, limit.value)
 

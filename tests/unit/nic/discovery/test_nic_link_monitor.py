@@ -11,7 +11,7 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, device, driver, names, quantity, records
 from drakit.core import context as contexts
 from drakit.testing import fake_context
-from drakit_nic import config, link_monitor, mock_port, port, reporting, settings
+from drakit_nic import config, link_monitor, mock_port, options, port, reporting
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records
@@ -42,13 +42,13 @@ class MonitorSetup:
     def __init__(
         self,
         folder: pathlib.Path,
-        carrier_loss: settings.CarrierLoss = settings.CarrierLoss.REPORT,
+        carrier_loss: options.CarrierLoss = "report",
         *,
         take_over: tuple[str, ...] = (),
     ) -> None:
         self.machine = Machine(machines.Choice(name="dgx-a100-40gb", directory=folder))
-        chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
-        self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
+        chosen = options.NicOptions(carrier_loss=carrier_loss, take_over=take_over)
+        self.driver = nic_driver.NicDriver(self.machine, node="node-1", options=chosen)
         self.context = fake_context.FakeContext(folder)
         self.health = reporting.DeviceHealth(self.context)
         self.reporter = reporting.StatusReporter(self.machine, self.context)
@@ -125,13 +125,13 @@ def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     "setting, effect",
     [
-        (settings.CarrierLoss.REPORT, None),
-        (settings.CarrierLoss.TAINT, device.TaintEffect.NO_SCHEDULE),
-        (settings.CarrierLoss.EVICT, device.TaintEffect.NO_EXECUTE),
+        ("report", None),
+        ("taint", device.TaintEffect.NO_SCHEDULE),
+        ("evict", device.TaintEffect.NO_EXECUTE),
     ],
 )
 def test_a_link_that_is_lost_is_reported_until_it_is_back(
-    tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
+    tmp_path: pathlib.Path, setting: options.CarrierLoss, effect: device.TaintEffect | None
 ) -> None:
     setup = MonitorSetup(tmp_path, setting)
     setup.monitor.check()
