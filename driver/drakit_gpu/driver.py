@@ -17,7 +17,6 @@ is back. Hardware of an earlier boot needs no call.
 
 import contextlib
 import dataclasses
-import logging
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ NAME = "gpu.drakit.dev"
 Grant = drakit.Grant[config.AnyConfig]
 
 _NO_DRIVER_SECONDS = 5.0
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -339,7 +338,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             return
         for event in usage_warnings.of_claim(self._intents(grant.claim.uid), grant.intent):
             keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
-            _log.warning("claim prepared with a warning", extra={**keys, "reason": event.reason, "warning": event.message})
+            _log.warning("claim prepared with a warning", **keys, reason=event.reason, warning=event.message)
             if self._context is not None:
                 self._context.record_event(grant.claim, event)
 

@@ -9,7 +9,6 @@ The monitor holds no lock, so a claim's own unprepare may delete an instance bet
 """
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 
 import drakit
@@ -21,7 +20,7 @@ from drakit_gpu.sharing import gpu_settings
 Grant = drakit.Grant[object]
 COMPUTE_MODE_CHANGED = "the compute mode was changed"
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,7 +73,7 @@ class ClaimedHardware:
                     raise
                 if self._is_unchanged(grant):
                     unchecked.add(anchor)
-                    _log.warning("GPU claim not checked", extra={"gpu": gpu.uuid, "device": grant.device.name, "error": str(error)})
+                    _log.warning("GPU claim not checked", gpu=gpu.uuid, device=grant.device.name, error=str(error))
                 continue
             if not text:
                 seen.append(key)

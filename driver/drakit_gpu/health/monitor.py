@@ -4,7 +4,6 @@
 set. So a call that failed is repeated at the next poll, and a restarted driver continues where the last one ended.
 """
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
@@ -18,7 +17,7 @@ from drakit_gpu.mig import partitioning
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _POLLS_BETWEEN_REFRESHES = 12
 # A busy GPU returns these, so they do not evict the programs that run on it.
 _TRANSIENT = frozenset(
@@ -182,7 +181,7 @@ class HealthMonitor:
                 minor: faults.Observation(lost=True, transient=True, error=str(unknown)) for minor, unknown in unclear.items()
             }
         for minor, unknown in unclear.items():
-            _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
+            _log.warning("GPU health unknown", gpu=self._gpus[minor].uuid, error=str(unknown))
         return observations
 
     def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
@@ -207,7 +206,7 @@ class HealthMonitor:
         except port.CallError as error:
             if error.code in port.FAILED_GPU:
                 raise
-            _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
+            _log.warning("GPU health incomplete", gpu=gpu.uuid, error=str(error))
             return None, False
 
     def _changes(self, gpu: port.Gpu) -> claims_hardware.Changes:
@@ -266,7 +265,7 @@ class HealthMonitor:
             return fault
         after = faults.updated(fault, observations[fault.minor], self._policy, now)
         if after is None:
-            _log.info("GPU fault cleared", extra=_keys(fault))
+            _log.info("GPU fault cleared", **_keys(fault))
         return after
 
     def _handle_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
@@ -310,7 +309,7 @@ class HealthMonitor:
         known = {fault.key: fault.text for fault in self._faults}
         for fault in fresh:
             if fault.key not in known or (fault.kind == faults.CHANGED and fault.text != known[fault.key]):
-                _log.warning("GPU fault", extra=_keys(fault))
+                _log.warning("GPU fault", **_keys(fault))
                 if fault.kind in {faults.LOST, faults.CHANGED}:
                     self._notify(fault.anchor, fault.text)
 

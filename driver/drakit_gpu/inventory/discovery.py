@@ -8,7 +8,6 @@ The intents are read before and after the hardware, so an instance that a claim 
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
@@ -20,7 +19,7 @@ from drakit_gpu.mig import instances, markers, partitioning
 Result = TypeVar("Result")
 
 _NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _NO_MARKERS = markers.MarkerStore()
 
 
@@ -126,7 +125,7 @@ def discover(
     ]
     for unavailable in stuck:
         if unavailable not in cache.unoffered:
-            _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
+            _log.warning("GPU not offered", gpu=unavailable.gpu, reason=unavailable.reason)
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
         raise drakit.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
@@ -160,7 +159,7 @@ def _read_or_none(
     except port.CallError as error:
         missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
         if missing not in before:
-            _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
+            _log.warning("GPU does not answer", gpu=gpu.uuid, error=str(error))
         failed.append(missing)
         return None
 

@@ -14,7 +14,6 @@ A call on an instance that a process still uses is retried a few times, because 
 
 import contextlib
 import functools
-import logging
 from collections.abc import Callable
 
 import drakit
@@ -26,7 +25,7 @@ Pause = Callable[[float], None]
 # Seconds before each retry of a call on an instance in use; afterwards the kubelet retries.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
 _LOST = _GONE | {port.Code.GPU_IS_LOST}
 
@@ -146,9 +145,7 @@ def remove(
         if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
             return
         if (recorded is not None or computes) and not marker.matches(instance):
-            _log.warning(
-                "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
-            )
+            _log.warning("MIG instance kept: another owner created it", gpu=slot.gpu, instance=instance.id, slot=describe(slot))
             return
         for compute in computes:
             with port.ignoring(_GONE):

@@ -8,20 +8,20 @@ value that NVML does not support is None. Errors are CallError under the name of
 
 import ctypes
 import functools
-import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar
 
 import pynvml
 
+import drakit
 from drakit_gpu import driver_root, host, port, programs
 from drakit_gpu.health import signals
 from drakit_gpu.nvml import events, instances, library, properties, session
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
 
 _ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED, port.Code.LIB_RM_VERSION_MISMATCH})
@@ -128,7 +128,7 @@ class NvmlGpus(port.GpuPort):
         silent = tuple(answer for answer in answers if isinstance(answer, port.SilentGpu))
         for silent_gpu in silent:
             if silent_gpu not in self._silent:
-                _log.warning("GPU does not answer", extra={"index": silent_gpu.index, "count": count, "error": silent_gpu.error})
+                _log.warning("GPU does not answer", index=silent_gpu.index, count=count, error=silent_gpu.error)
         self._silent = silent
         return port.Census(gpus=tuple(gpus), silent=silent)
 
@@ -147,7 +147,7 @@ class NvmlGpus(port.GpuPort):
             return self._gpus.get(uuid)
         except port.CallError as error:
             if error.code is not port.Code.NOT_FOUND:
-                _log.warning("GPU does not answer", extra={"gpu": uuid, "error": str(error)})
+                _log.warning("GPU does not answer", gpu=uuid, error=str(error))
             return None
 
     def known_gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:

@@ -4,18 +4,18 @@ NVML frees an event set together with its session. So a session does not end whi
 """
 
 import contextlib
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Self
 
 import pynvml
 
+import drakit
 from drakit_gpu import port
 from drakit_gpu.health import signals
 from drakit_gpu.nvml import session
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 _KINDS: Mapping[int, signals.EventKind] = {
     pynvml.nvmlEventTypeXidCriticalError: signals.EventKind.XID,
@@ -58,10 +58,10 @@ class NvmlEvents(signals.Events):
                 supported = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, supported, self._set)
         except port.CallError as error:
-            _log.warning("GPU sends no events: its health is polled only", extra={"gpu": uuid, "error": str(error)})
+            _log.warning("GPU sends no events: its health is polled only", gpu=uuid, error=str(error))
             return False
         if not supported & pynvml.nvmlEventTypeXidCriticalError:
-            _log.warning("GPU sends no Xids: its health is polled only", extra={"gpu": uuid})
+            _log.warning("GPU sends no Xids: its health is polled only", gpu=uuid)
         return bool(supported & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> signals.Event | None:
@@ -106,5 +106,5 @@ class NvmlEvents(signals.Events):
         try:
             return port.GpuUuid(pynvml.nvmlDeviceGetUUID(data.device))
         except pynvml.NVMLError as error:
-            _log.warning("event of an unknown GPU ignored", extra={"xid": xid, "error": str(error)})
+            _log.warning("event of an unknown GPU ignored", xid=xid, error=str(error))
             return None

@@ -5,18 +5,18 @@ A session does not end while a thread uses an event set of it (see ``events``).
 
 import contextlib
 import ctypes
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pynvml
 
+import drakit
 from drakit_gpu import port
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 # nvml.h: GPU_NOT_FOUND is the error of newer libraries for an unknown UUID.
 CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
@@ -83,7 +83,7 @@ def detail(read: Callable[[], Result]) -> Result | None:
         if code in _GRAVE:
             raise
         if code not in ABSENT:
-            _log.debug("GPU property unreadable", extra={"error": str(error)})
+            _log.debug("GPU property unreadable", error=str(error))
         return None
 
 

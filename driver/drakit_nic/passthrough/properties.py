@@ -8,7 +8,6 @@ return. The name is not in the table, because an interface that cannot get its n
 import contextlib
 import dataclasses
 import functools
-import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
@@ -22,7 +21,7 @@ _PROTO_DOWN, _GSO_SEGMENTS, _GSO_SIZE, _PROTO_DOWN_REASON = 39, 40, 41, 55
 _GRO_SIZE, _GSO_IPV4_SIZE, _GRO_IPV4_SIZE = 58, 63, 64
 _REASON_MASK, _REASON_VALUE = 1, 2
 _ALL_REASONS = 0xFFFFFFFF
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _NESTED = 0x8000
 
 
@@ -82,7 +81,7 @@ def _read_optional(row: Property, interface: Interface) -> drakit.Json:
 @functools.lru_cache(maxsize=1024)
 def _log_unreadable(interface: str, name: str, reason: str) -> None:
     """Log a property that cannot be read, once."""
-    _log.warning("interface property not read", extra={"interface": interface, "property": name, "error": reason})
+    _log.warning("interface property not read", interface=interface, property=name, error=reason)
 
 
 def restore(interface: Interface, recorded: drakit.Record) -> Mapping[str, str]:

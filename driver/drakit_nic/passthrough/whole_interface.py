@@ -17,7 +17,6 @@ An interface that is in a pod is still offered, from its intent, because a devic
 import contextlib
 import dataclasses
 import functools
-import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -37,7 +36,7 @@ _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
     (kind, field.name): wire.Field(name=field.name) for kind in (port.Interface, port.PciFunction) for field in dataclasses.fields(kind)
 }
 _FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[Any]
 
@@ -149,7 +148,7 @@ class Whole:
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
-            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
+            _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
@@ -237,7 +236,7 @@ class WholeAttacher:
                 if rollback_error:
                     raise server.RefusedError(f"{error}; {rollback_error}", server.reason_of(error)) from error
                 raise
-            _log.info("interface moved into pod", extra=_log_keys(call))
+            _log.info("interface moved into pod", **_log_keys(call))
 
     def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
@@ -305,19 +304,19 @@ class WholeAttacher:
         try:
             is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
         except drakit.DrakitError as error:
-            _log.error("interface not returned to host", extra=_log_keys(call, error=str(error)))
+            _log.error("interface not returned to host", **_log_keys(call, error=str(error)))
             return f"returning the interface to the host failed: {error}"
         if not is_back:
-            _log.error("interface gone", extra=_log_keys(call))
+            _log.error("interface gone", **_log_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(call.grant, call.sandbox_id)
             self._context.set_state(call.grant, _STATE_KEY, None)
-        _log.info("interface returned to host", extra=_log_keys(call))
+        _log.info("interface returned to host", **_log_keys(call))
         try:
             self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
         except drakit.HardwareError as error:
-            _log.warning("pod rules not removed", extra=_log_keys(call, error=str(error)))
+            _log.warning("pod rules not removed", **_log_keys(call, error=str(error)))
         return ""
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:

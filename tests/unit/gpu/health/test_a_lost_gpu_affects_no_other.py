@@ -1,6 +1,5 @@
 """A GPU that does not answer is not offered; all others are."""
 
-import logging
 import pathlib
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from drakit.core import errors
 from drakit_gpu import port
 from drakit_gpu.mock import fault_injection
-from fakes import gpu_node
+from fakes import gpu_node, log_lines
 
 CALLS = ["mig_mode", "gpu_instance_profiles", "possible_placements", "gpu_instances"]
 
@@ -27,13 +26,12 @@ def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_L
 
 @pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])
 @pytest.mark.parametrize("call", CALLS)
-def test_other_gpus_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_gpus_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, logged: log_lines.LogLines) -> None:
     fail(node, call, code)
-    with caplog.at_level(logging.WARNING):
-        names = {device.name for device in node.driver.discover().devices}
+    names = {device.name for device in node.driver.discover().devices}
     assert len(names) == 26
     assert all(name.startswith("gpu-1") for name in names)
-    result = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}
+    result = {(record.get("gpu"), str(record.get("error")).partition(" (")[0]) for record in logged.lines}
     assert (node.hardware.gpus()[0].uuid, f"{port.CALLS[call]}: {code.name}") in result
     assert len(node.driver.discover().devices) == 52
 

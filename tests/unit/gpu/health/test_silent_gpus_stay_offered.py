@@ -1,6 +1,5 @@
 """A GPU that answers with an error while the machine has it: tainted, offered and counted until it answers again or is taken out."""
 
-import logging
 import pathlib
 
 import pytest
@@ -14,7 +13,7 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, monitor
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library
+from fakes import gpu_node, log_lines, nvml_library
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
 TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
@@ -231,17 +230,16 @@ def test_a_gpu_missing_in_sysfs_and_in_the_library_is_gone(tmp_path: pathlib.Pat
     assert not watched.port.is_plugged(second)
 
 
-def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, logged: log_lines.LogLines) -> None:
     first, second = watched.hardware.gpus()
     watched.hardware.lose(first.uuid)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            census = watched.port.census()
+    for _ in range(3):
+        census = watched.port.census()
     assert [gpu.uuid for gpu in census.gpus] == [second.uuid]
     assert [(silent_gpu.index, silent_gpu.error) for silent_gpu in census.silent] == [
         (0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST (GPU is lost)")
     ]
-    assert len([record for record in caplog.records if "GPU does not answer" in record.message]) == 1, "said once, not at every look"
+    assert len([record for record in logged.lines if "GPU does not answer" in record["event"]]) == 1, "said once, not at every look"
 
 
 def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathlib.Path) -> None:
@@ -305,9 +303,8 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     assert not any(context.taints().values())
 
 
-def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, logged: log_lines.LogLines) -> None:
     watched.library.returns["nvmlDeviceGetMigMode"] = UNKNOWN
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            watched.driver.discover()
-    assert len([record for record in caplog.records if record.message == "GPU does not answer"]) == 2, "one line for each GPU"
+    for _ in range(3):
+        watched.driver.discover()
+    assert len([record for record in logged.lines if record["event"] == "GPU does not answer"]) == 2, "one line for each GPU"

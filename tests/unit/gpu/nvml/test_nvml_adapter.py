@@ -1,6 +1,5 @@
 """What the adapter makes of NVML's answers, through NVIDIA's own binding; what every port must do is in tests/contract/test_gpu_port.py."""
 
-import logging
 import pathlib
 import sys
 
@@ -13,7 +12,7 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import properties
 from drakit_gpu.sharing.mps import processes
-from fakes import gpu_node, installed_drivers, nvml_library
+from fakes import gpu_node, installed_drivers, log_lines, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
 
@@ -184,12 +183,11 @@ def test_an_older_library_reports_the_same_profiles(hardware: mock_gpus.MockGpus
 
 
 def test_a_gpu_that_does_not_answer_is_left_out_and_logged(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, logged: log_lines.LogLines
 ) -> None:
     library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
-    with caplog.at_level(logging.WARNING):
-        assert not gpus.gpus()
-    errors_of = {vars(record)["index"]: vars(record)["error"] for record in caplog.records}
+    assert not gpus.gpus()
+    errors_of = {record["index"]: record["error"] for record in logged.lines}
     assert errors_of[1].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 
@@ -204,17 +202,17 @@ def test_handles_are_cached_and_fetched_again_once_nvml_rejects_them(gpus: nvml.
     assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1
 
 
-def test_reading_one_gpu_queries_no_other(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture) -> None:
+def test_reading_one_gpu_queries_no_other(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, logged: log_lines.LogLines) -> None:
     first, second = gpus.gpus()
     library.calls.clear()
     assert gpus.gpu(second.uuid) == second
     assert library.calls == ["nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo"]
     assert gpus.gpu(port.GpuUuid("GPU-unknown")) is None
-    assert not caplog.text
+    assert not logged.text
     library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
     assert gpus.gpu(first.uuid) is None
-    (line,) = map(vars, caplog.records)
-    assert (line["msg"], line["gpu"]) == ("GPU does not answer", first.uuid)
+    (line,) = logged.lines
+    assert (line["event"], line["gpu"]) == ("GPU does not answer", first.uuid)
     assert line["error"].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 

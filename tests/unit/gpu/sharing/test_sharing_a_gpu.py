@@ -1,7 +1,6 @@
 """What parameters change of a GPU lasts as long as the claims that want it, is the same for all who share it, and never reaches strangers."""
 
 import dataclasses
-import logging
 import pathlib
 from collections.abc import Iterator
 from typing import Unpack, cast
@@ -14,7 +13,7 @@ from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import port, share_policy
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, mps_daemon, mps_pods
+from fakes import gpu_node, log_lines, mps_daemon, mps_pods
 
 TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
@@ -259,17 +258,16 @@ def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call
     ],
 )
 def test_what_one_container_cannot_use_together_is_warned_of_once(
-    node: gpu_node.GpuNode, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], wanted: gpu_config.GpuConfig | None, said: str
+    node: gpu_node.GpuNode, logged: log_lines.LogLines, names: tuple[str, ...], wanted: gpu_config.GpuConfig | None, said: str
 ) -> None:
     grants = [node.grant(name, uid="a", request=name[-1]) for name in names]
     grants = [dataclasses.replace(grant, config=wanted or grant.config) for grant in grants]
     planned = [dataclasses.replace(grant, intent=node.driver.plan(grant)) for grant in grants]
     node.journal = {grant.request: gpu_node.JournalEntry(grant=grant) for grant in planned}
-    with caplog.at_level(logging.WARNING):
-        for grant in planned:
-            node.driver.prepare(grant)
-    (line,) = map(vars, caplog.records)
-    assert line["msg"] == "claim prepared with a warning"
+    for grant in planned:
+        node.driver.prepare(grant)
+    (line,) = logged.lines
+    assert line["event"] == "claim prepared with a warning"
     assert said in line["warning"]
     assert (line["claim"], line["claim_uid"]) == (str(grants[0].claim), "a")
     node.recover()

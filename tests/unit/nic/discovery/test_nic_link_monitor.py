@@ -16,7 +16,7 @@ from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import offers
-from fakes import waits, watched_driver
+from fakes import log_lines, waits, watched_driver
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -83,31 +83,31 @@ class MonitorSetup:
         self.context.set_state(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 
 
-def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path, take_over=("eth0",))
     for _ in range(2):
         setup.monitor.check()
-    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
-    assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
+    (line,) = (record for record in logged.lines if record["level"] == "warning")
+    assert (line["event"], line["interface"]) == ("interface not offered", "eth0")
     assert line["reason"].startswith("matches nic.take_over and has no reserve:")
     assert "eth0" not in [nic.interface.name for nic in setup.driver.survey().nics]
 
 
-def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path)
     setup.monitor.check()
     assert [withheld.name for withheld in setup.driver.survey().withheld] == ["eth0"]
-    assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
+    assert [record["event"] for record in logged.lines if record["level"] == "warning"] == []
 
 
-def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path)
     setup.monitor.check()
     setup.machine.use("eth1", "has tc filters of another program")
     for _ in range(2):
         setup.monitor.check()
-    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
-    assert (line["msg"], line["interface"]) == ("interface no longer offered", "eth1")
+    (line,) = (record for record in logged.lines if record["level"] == "warning")
+    assert (line["event"], line["interface"]) == ("interface no longer offered", "eth1")
     assert line["reason"] == "has tc filters of another program"
     assert setup.context.rediscoveries == 1
 
