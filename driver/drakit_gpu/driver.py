@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import drakit
-from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, reclaiming
+from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery
 from drakit_gpu.mig import instances, markers
@@ -304,10 +304,10 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
             marker.remove()
 
-    def _missing_driver(self) -> port.CallError | None:
+    def _missing_driver(self) -> nvml_errors.CallError | None:
         """Return the error of a machine without a working NVIDIA driver; None if calls are answered or fail for another reason."""
         error = self._hardware.session_error()
-        return error if error is not None and error.code in port.NO_DRIVER else None
+        return error if error is not None and error.code in nvml_errors.NO_DRIVER else None
 
     def _unreachable(self, gpu: port.GpuUuid, detail: str = "") -> drakit.DrakitError:
         """Return the error for a GPU that does not answer: only where there is a working NVIDIA driver is the GPU gone."""
@@ -381,7 +381,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         """Raise DeviceGoneError for a call that fails because the GPU no longer answers, RetryError while there is no NVIDIA driver."""
         try:
             yield
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             if self._hardware.gpu(gpu) is None:
                 raise self._unreachable(gpu, f": {error}") from error
             raise
@@ -448,7 +448,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return made
 
 
-def _no_driver(error: port.CallError) -> str:
+def _no_driver(error: nvml_errors.CallError) -> str:
     return f"no working NVIDIA driver: {error}"
 
 

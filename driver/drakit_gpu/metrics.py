@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import gpu_devices
 from drakit_gpu.mig import partitioning
@@ -89,7 +89,7 @@ def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port
         return None
     try:
         return hardware.gpu_instances(view.gpu.uuid)
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         _log.debug("counting GPU instances failed", gpu=view.gpu.uuid, error=str(error))
         return None
 

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings
@@ -68,8 +68,8 @@ class ClaimedHardware:
             anchor = faults.anchor_of(grant.device.name)
             try:
                 text = self._change(grant, gpu, mode)
-            except port.CallError as error:
-                if error.code in port.FAILED_GPU:
+            except nvml_errors.CallError as error:
+                if error.code in nvml_errors.FAILED_GPU:
                     raise
                 if self._is_unchanged(grant):
                     unchecked.add(anchor)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import drakit
-from drakit_gpu import identity, port, share_policy
+from drakit_gpu import identity, nvml_errors, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
 
@@ -128,7 +128,7 @@ def discover(
             _log.warning("GPU not offered", gpu=unavailable.gpu, reason=unavailable.reason)
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
-        raise drakit.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
+        raise drakit.HardwareError(nvml_errors.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 
@@ -156,7 +156,7 @@ def _read_or_none(
     """Return the result of ``read``. If it fails, add the GPU to ``failed`` and return None; log the error unless ``before`` has it."""
     try:
         return read()
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
         if missing not in before:
             _log.warning("GPU does not answer", gpu=gpu.uuid, error=str(error))

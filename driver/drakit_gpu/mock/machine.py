@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import drakit
 from drakit import machines, tables
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
@@ -178,7 +178,7 @@ def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Pla
 
 def _latencies(row: tables.Table) -> Mapping[str, float]:
     """Return the latencies in seconds, by method of the port; the file has milliseconds."""
-    seconds = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
+    seconds = {call: row.integer(call) / 1000 for call in nvml_errors.CALLS if call in row}
     row.close()
     return seconds
 

@@ -11,7 +11,7 @@ from drakit import machines
 from drakit.core import claim, config, errors, names, quantity, records
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, share_policy
+from drakit_gpu import nvml_errors, port, share_policy
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, log_lines, mps_daemon, mps_pods
 
@@ -141,7 +141,7 @@ def test_a_crashed_prepare_of_a_share_takes_nothing_from_the_next(node: gpu_node
     fault_injection.Faults(node.choice.directory).arm(
         fault, dataclasses.replace(fault, call="destroy_compute_instance", moment=fault_injection.Moment.BEFORE)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare(name, uid="a", **share(1))
     node.prepare(name, uid="b", **share(2))
     node.recover()
@@ -159,7 +159,7 @@ def test_a_failed_share_does_not_affect_other_shares(node: gpu_node.GpuNode, cal
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare(name, uid="b", **share(2))
     assert node.mig_devices() == made
     node.recover()
@@ -243,7 +243,7 @@ def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call=call, moment=fault_injection.Moment.AFTER, action=fault_injection.Action.FAIL)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare("gpu-1", config=LONG)
     node.restart()
     node.recover()
