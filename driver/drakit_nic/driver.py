@@ -17,7 +17,7 @@ from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, collector, service
-from drakit_nic.discovery import attributes, offers
+from drakit_nic.discovery import attributes, device_names, offers
 from drakit_nic.passthrough import whole_interface
 from drakit_nic.shaping import htb
 
@@ -106,7 +106,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
         self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
@@ -116,7 +116,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._claim_conflicts.clear()
         if grant.admin_access:
             return drakit.Prepared()
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._prepare_whole(grant)
         missing = self._shaping().missing
         if missing:
@@ -147,7 +147,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
     def unprepare(self, grant: drakit.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
             return
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             if self._attachment is not None:
                 self._attachment.end_whole(grant)
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
@@ -282,7 +282,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _wanted(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
         identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        default_name = interface.name if offers.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
+        default_name = interface.name if device_names.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
         return shares.Wanted(
             key=f"{grant.request} {identity}",
             request=grant.request,
@@ -301,10 +301,10 @@ class NicDriver(drakit.Driver[config.NicConfig]):
     def _interface(self, device: drakit.Device) -> port.Interface:
         """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""
         interface = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
-        name = offers.base_name(device)
-        if interface is not None and name in offers.device_names([interface]):
+        name = device_names.base_name(device)
+        if interface is not None and name in device_names.by_name([interface]):
             return interface
-        present = offers.device_names(self._machine.interfaces())
+        present = device_names.by_name(self._machine.interfaces())
         if name not in present:
             raise drakit.DeviceGoneError(f"{device.name}: the interface is no longer there")
         return present[name]

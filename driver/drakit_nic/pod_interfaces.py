@@ -20,6 +20,7 @@ from drakit_nic.passthrough import host_routes
 _FORMAT = wire.Format(ignore_unknown=True)
 PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
 HOST = ""
+OnFailed = Callable[[Mapping[str, str]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,9 +107,6 @@ class Passthrough:
         """Return the identity that was last read on the host."""
         placement = self.placement
         return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
-
-
-OnFailed = Callable[[Mapping[str, str]], None]
 
 
 def ignore(failed: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import drakit
 from drakit_nic import config
 from drakit_nic.addresses import ip_pools
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names
 
 LOCK = f"{'z' * 16}-nic-addresses"
 """Locks are taken in the order of their names. This one sorts after every interface's, so a call that waits for its NIC does not hold it."""
@@ -246,14 +246,14 @@ class AddressLeases:
 
         Only one pod at a time has a whole interface, and it is no member of a share. So its lease ends when another sandbox gets the interface.
         """
-        is_same_pod = offers.is_whole(lease.grant.device) or (bool(sandbox_id.pod) and lease.sandbox_id.pod == sandbox_id.pod)
+        is_same_pod = device_names.is_whole(lease.grant.device) or (bool(sandbox_id.pod) and lease.sandbox_id.pod == sandbox_id.pod)
         return is_same_pod and lease.sandbox_id.cookie != sandbox_id.cookie and _is_same_grant(lease.grant, grant)
 
     def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
         """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod."""
         if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id):
             return True
-        return not offers.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
+        return not device_names.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
 
     def _ended_holders(
         self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]

@@ -12,7 +12,7 @@ from drakit_nic import interface_identity, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, hook_program, sandboxes, server
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names
 from drakit_nic.passthrough import whole_interface
 
 SOCKET = "attach.sock"
@@ -114,7 +114,7 @@ class Service:
         pod = request.pod or request.sandbox
         try:
             grant = started.context.grant(request.claim, request.device, request.share_id)
-            if grant is not None and offers.is_whole(grant.device):
+            if grant is not None and device_names.is_whole(grant.device):
                 started.whole_attacher.attach(request, grant, descriptor, is_waited_for)
             else:
                 started.share_attacher.attach(request, descriptor, is_waited_for, just_read=grant)

@@ -5,19 +5,16 @@ excludes it, when another program configured its queueing, when the kernel canno
 be allocated as bandwidth.
 """
 
-import base64
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import drakit
 from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic.discovery import attributes, eligibility
+from drakit_nic.discovery import attributes, device_names, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
-WHOLE_SUFFIX = "-whole"
-_PCI = "pci-"
-_ENCODED = "net-"
+NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +53,7 @@ class Nic:
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
-            name=f"{self.name}{WHOLE_SUFFIX}",
+            name=f"{self.name}{device_names.WHOLE_SUFFIX}",
             attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
@@ -103,11 +100,11 @@ class Survey:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
         reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
         not_whole = {
-            f"{nic.name}{WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
+            f"{nic.name}{device_names.WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
             for nic in self.nics
             if not nic.whole
         }
-        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+        return {**reasons, **{f"{name}{device_names.WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
 
 
 class LastSpeeds:
@@ -133,58 +130,18 @@ class LastSpeeds:
         return interface
 
 
-NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
-
-
 def survey(interfaces: Sequence[port.Interface], options: nic_options.NicOptions, shaping: port.Shaping = NOT_SHAPED) -> Survey:
     """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
     context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
-    for name, interface in sorted(device_names(interfaces).items()):
+    for name, interface in sorted(device_names.by_name(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
             nics.append(nic_or_refusal)
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
     return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, options))
-
-
-def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
-    """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
-
-    An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
-    or a rename, and a claim must keep the same hardware. Where several interfaces share one function, the one with the lowest index has that
-    name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
-    """
-    by_name: dict[str, port.Interface] = {}
-    for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
-        name = _name_by_pci(interface)
-        by_name[_name_by_interface(interface.name) if not name or name in by_name else name] = interface
-    return by_name
-
-
-def is_whole(device: drakit.Device) -> bool:
-    """Return whether a device is the exclusive form of an interface."""
-    return device.attributes.get(attributes.FORM) == attributes.WHOLE
-
-
-def base_name(device: drakit.Device) -> str:
-    """Return the device name of the interface, which is that of the shared form."""
-    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
-
-
-def _name_by_pci(interface: port.Interface) -> str:
-    if interface.is_virtual or interface.pci is None:
-        return ""
-    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
-    return name if drakit.is_label(name) else ""
-
-
-def _name_by_interface(name: str) -> str:
-    if drakit.is_label(name) and not name.startswith((_PCI, _ENCODED)):
-        return name
-    return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
 
 
 def _interest(interfaces: Sequence[port.Interface], options: nic_options.NicOptions) -> port.Interest:

@@ -15,6 +15,10 @@ import drakit
 from drakit_nic.netlink import ethtool, interface_sysctls, link_requests, rtnetlink
 from drakit_nic.passthrough import programs
 
+MAC, MTU, UP, ADDRESSES = "mac", "mtu", "up", "addresses"
+OF_STATE = (MAC, MTU, UP, ADDRESSES)
+"""The properties that are fields of ``HostState``, and that are restored also where the interface never left the host."""
+
 _PROMISCUOUS, _ALL_MULTICAST, _MULTICAST, _NO_ARP = 0x100, 0x200, 0x1000, 0x80
 _BROADCAST, _QUEUE_LENGTH, _LINK_MODE, _GROUP = 2, 13, 17, 27
 _PROTO_DOWN, _GSO_SEGMENTS, _GSO_SIZE, _PROTO_DOWN_REASON = 39, 40, 41, 55
@@ -231,9 +235,6 @@ def _texts(value: drakit.Json) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-MAC, MTU, UP, ADDRESSES = "mac", "mtu", "up", "addresses"
-OF_STATE = (MAC, MTU, UP, ADDRESSES)
-"""The properties that are fields of ``HostState``, and that are restored also where the interface never left the host."""
 TABLE: tuple[Property, ...] = (
     Property(name="altnames", read=lambda interface: tuple(sorted(interface.link.altnames)), write=_write_altnames),
     _programs("xdpPrograms", programs.Kind.XDP),
