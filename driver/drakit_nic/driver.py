@@ -152,11 +152,11 @@ class NicDriver(drakit.Driver[config.NicConfig]):
                 self._attachment.end_whole(grant)
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
-            self._attachment.detach(grant, identity)
-        self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
-        self._numbers.release(identity)
+            self._attachment.detach(grant, id_on_node)
+        self._machine.remove(id_on_node, shares.from_record(grant.record) or shares.from_record(grant.intent))
+        self._numbers.release(id_on_node)
 
     def start(self, context: drakit.DriverContext) -> None:
         """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
@@ -237,7 +237,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _own(self) -> Sequence[port.Interface]:
         """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""
-        return [interface for interface in self._machine.interfaces() if not interface.other_owner and interface.kind != "ifb"]
+        return [interface for interface in self._machine.interfaces() if not interface.other_driver and interface.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """Return the wanted shaping of a NIC with this speed in bits per second."""
@@ -262,17 +262,17 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _share(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
         shares.check_id(grant.device, grant.share_id)
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
         bandwidth = shares.bandwidth(grant.device, grant.consumed_capacity, self.name)
         planned = grant.intent.get("mac")
         return port.Share(
-            id=identity,
+            id=id_on_node,
             interface=interface.name,
             ifindex=interface.ifindex,
-            mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
+            mac=planned if isinstance(planned, str) else shares.mac_address(self._node, id_on_node),
             bandwidth=bandwidth,
             ceil=grant.config.ceil.value if grant.config.ceil else 0,
-            minor=self._minor(identity, grant.intent, interface),
+            minor=self._minor(id_on_node, grant.intent, interface),
         )
 
     def _speed_of(self, device: drakit.Device, share: port.Share) -> int:
@@ -281,22 +281,24 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
     def _wanted(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        default_name = interface.name if device_names.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
+        default_name = (
+            interface.name if device_names.is_whole(grant.device) else attachment_records.interface_name(grant.config, id_on_node)
+        )
         return shares.Wanted(
-            key=f"{grant.request} {identity}",
+            key=f"{grant.request} {id_on_node}",
             request=grant.request,
             name=grant.config.interface_name or default_name,
             hosts=address_leases.hosts_of(grant.config),
         )
 
-    def _minor(self, identity: str, intent: drakit.Record, interface: port.Interface) -> int:
+    def _minor(self, id_on_node: str, intent: drakit.Record, interface: port.Interface) -> int:
         """Return the share's class number: the planned one, else the installed one, else a free one."""
         planned = intent.get("minor")
         if isinstance(planned, int):
             return planned
         at = functools.partial(self._machine.share, interface.ifindex)
-        return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
+        return self._numbers.choose(id_on_node, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
     def _interface(self, device: drakit.Device) -> port.Interface:
         """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""

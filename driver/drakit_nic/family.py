@@ -27,7 +27,7 @@ class NicFamily(drakit.Family[NicOptions]):
 
         name = site.driver_name
         hardware: port.Port = (
-            kernel_port.KernelPort(options.netns, owner=name) if site.machine is None else mock_port.MockPort(site.machine)
+            kernel_port.KernelPort(options.netns, driver=name) if site.machine is None else mock_port.MockPort(site.machine)
         )
         kernel = sandboxes.KernelSandboxes(options.netns)
         return driver.NicDriver(

@@ -61,7 +61,7 @@ class Unclaimed:
         own = {
             interface.ifindex: interface
             for interface in self._machine.interfaces()
-            if not interface.other_owner and interface.kind != "ifb"
+            if not interface.other_driver and interface.kind != "ifb"
         }
         locks = {interface.ifindex: (name,) for name, interface in device_names.by_name(own.values()).items()} | offered
         installed = [share for share in self._machine.shares() if share.ifindex in own]

@@ -126,7 +126,7 @@ class StatusReporter:
         if device_names.is_whole(grant.device):
             return self._of_whole(grant)
         attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
-        share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
+        share_traffic = traffic.get(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
         if not self._attaches:

@@ -125,7 +125,7 @@ class World:
     ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
-        machine = kernel_port.KernelPort(self.namespace, owner=self.name, after_effect=step)
+        machine = kernel_port.KernelPort(self.namespace, driver=self.name, after_effect=step)
 
         def build(intents: local_node.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)

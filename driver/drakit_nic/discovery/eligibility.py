@@ -209,11 +209,11 @@ def _check_virtual_function(interface: port.Interface, context: NodeContext) -> 
 
 def _check_enforceable(interface: port.Interface, context: NodeContext) -> Refusal | None:
     """Return a refusal if the rate of a share could not be enforced on the interface."""
-    if interface.other_owner:
+    if interface.other_driver:
         change = (
             f"release that driver's shares and exclude it there (if that driver is gone for good: ip link delete drb{interface.ifindex})"
         )
-        return Refusal(reason=f"is shared out by the driver {interface.other_owner}", change=change)
+        return Refusal(reason=f"is shared out by the driver {interface.other_driver}", change=change)
     if interface.queueing:
         reason = f"has a root qdisc of another program ({interface.queueing})"
         return Refusal(reason=reason, change=f"stop that program and remove the qdisc: tc qdisc delete dev {interface.name} root")

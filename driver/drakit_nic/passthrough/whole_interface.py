@@ -95,7 +95,7 @@ class Whole:
         chosen = config.of(grant)
         config.check(chosen, node=self._node)
         self._check_config(chosen, interface)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
             raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
@@ -145,7 +145,7 @@ class Whole:
         """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
@@ -402,7 +402,7 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
     }
     if planned.function_is is not None:
         values |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
-    return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
+    return shares.variables(grant.request, shares.id_on_node(grant.claim, grant.device, grant.share_id), values)
 
 
 def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:
