@@ -15,7 +15,7 @@ import drakit
 from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
 from drakit_nic import options as nic_options
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import ip_pools
 from drakit_nic.attach import attachment_records, collector, service
 from drakit_nic.discovery import attributes, device_names, offers
 from drakit_nic.passthrough import whole_interface
@@ -289,7 +289,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             key=f"{grant.request} {id_on_node}",
             request=grant.request,
             name=grant.config.interface_name or default_name,
-            hosts=address_leases.hosts_of(grant.config),
+            hosts=ip_pools.hosts(grant.config.addresses),
         )
 
     def _minor(self, id_on_node: str, intent: drakit.Record, interface: port.Interface) -> int:

@@ -159,11 +159,6 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
     )
 
 
-def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
-    """Return the addresses of a configuration without their prefixes."""
-    return frozenset(address.partition("/")[0] for address in wanted.addresses)
-
-
 def announced_versions(wanted: InterfaceConfig) -> frozenset[int]:
     """Return the IP versions whose addresses are announced: those for which the DeviceClass does not turn off the kernel's announcements."""
     return frozenset(version for version, name in sysctl_table.ANNOUNCING.items() if wanted.sysctls.get(name, 1))

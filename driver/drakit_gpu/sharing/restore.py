@@ -113,13 +113,12 @@ class Restorer:
 class RestoreWorker:
     """The worker thread, from ``start`` to ``stop``; it sleeps until a GPU is queued. A failure is retried after ``pause`` seconds, then later.
 
-    After every ``patrol`` seconds without work it starts MPS daemons that do not run; every tenth time it also removes the remains of others.
+    After every minute without work it starts MPS daemons that do not run; every tenth time it also removes the remains of others.
     """
 
-    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE, patrol: float = _PATROL_SECONDS) -> None:
+    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE) -> None:
         self._restorer = restorer
         self._pause = pause
-        self._patrol = patrol
         self._patrols = 0
         self._condition = threading.Condition()
         self._queue: frozenset[port.GpuUuid] = frozenset()
@@ -146,7 +145,7 @@ class RestoreWorker:
     def _run(self) -> None:
         pauses = drakit.Backoff(self._pause, _LONGEST_PAUSE)
         failed: frozenset[port.GpuUuid] = frozenset()
-        seconds = self._patrol
+        seconds = _PATROL_SECONDS
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
@@ -156,7 +155,7 @@ class RestoreWorker:
             failed = self._attempt(gpus)
             if not failed:
                 pauses.reset()
-            seconds = pauses.next() if failed else self._patrol
+            seconds = pauses.next() if failed else _PATROL_SECONDS
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
         """Restore the claims of these GPUs, or patrol where there are none; return the GPUs where that failed."""

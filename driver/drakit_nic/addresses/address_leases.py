@@ -125,7 +125,7 @@ class Lease:
     @property
     def hosts(self) -> frozenset[str]:
         """Return the addresses without their prefixes."""
-        return frozenset(text.partition("/")[0] for text in self.addresses)
+        return ip_pools.hosts(self.addresses)
 
 
 IsAlive = Callable[[Lease], bool]
@@ -260,7 +260,7 @@ class AddressLeases:
     ) -> Iterator[Lease]:
         """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
-        for address in sorted(hosts_of(chosen)):
+        for address in sorted(ip_pools.hosts(chosen.addresses)):
             for lease in self._holders(address):
                 if lease in ended:
                     continue
@@ -287,11 +287,6 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
 
 def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, LeaseLocation]]:
     return ((host, lease.location) for lease in leases for host in lease.hosts)
-
-
-def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
-    """Return the configured addresses without their prefixes."""
-    return frozenset(text.partition("/")[0] for text in chosen.addresses)
 
 
 def _in_use_message(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:

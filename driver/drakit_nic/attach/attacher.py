@@ -13,7 +13,7 @@ from collections.abc import Callable
 import drakit
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attachment_records, sandboxes, server
 from drakit_nic.netlink import link_requests
 
@@ -190,7 +190,7 @@ class Attacher:
             ifindex=link.ifindex,
             name=wanted.name,
             mac=attachment.mac,
-            hosts=pod_interfaces.hosts_of(wanted),
+            hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
             is_router=config.of(call.grant).forwarding,

@@ -26,7 +26,7 @@ from drakit import wire
 from drakit_nic import config, interface_identity, pod_interfaces, port
 from drakit_nic import options as nic_options
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
 from drakit_nic.discovery import attributes, hardware
 from drakit_nic.passthrough import differences, host_routes, sriov
@@ -288,7 +288,7 @@ class WholeAttacher:
             ifindex=link.ifindex,
             name=link.name,
             mac=link.mac,
-            hosts=pod_interfaces.hosts_of(wanted),
+            hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             is_router=config.of(call.grant).forwarding,
         )

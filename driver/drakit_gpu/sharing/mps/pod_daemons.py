@@ -25,6 +25,8 @@ NAME_PREFIX = "drakit-mps-"
 _COMPONENT = "mps-daemon"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.1, 0.3
 _POD_CHECK_SECONDS = 1.0
+_END_SECONDS = 30.0
+"""How long a pod that does not answer may take to end."""
 
 _log = drakit.get_logger(__name__)
 
@@ -36,7 +38,7 @@ class PodDaemons:
     Without ``pods`` (no ``gpu.mps_template``) no daemon is started; the folders of grants that an earlier driver prepared are still removed. ``home``
     holds the folders; without one there are no daemons.
 
-    ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer. ``own_shm`` and ``stop_seconds`` are as in
+    ``start_seconds`` is how long a pod may take to start. ``own_shm`` and ``stop_seconds`` are as in
     ``control_daemon.ControlDaemon``. The kubelet gives up a prepare after 45 s and retries; the retry finds what the first call finished.
     """
 
@@ -46,7 +48,6 @@ class PodDaemons:
     own_shm: bool = True
     start_seconds: float = 60.0
     stop_seconds: float = 5.0
-    end_seconds: float = 30.0
     pause: Callable[[float], None] = time.sleep
 
     def require_pods(self) -> drakit.PodStore:
@@ -213,10 +214,10 @@ class PodDaemons:
             )
 
     def _wait_for_end(self, pods: drakit.PodStore, name: str) -> None:
-        end = time.monotonic() + self.end_seconds
+        end = time.monotonic() + _END_SECONDS
         while pods.state(name) is not None:
             if time.monotonic() > end:
-                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {_END_SECONDS:g} s")
             self.pause(_END_POLL_SECONDS)
 
 
