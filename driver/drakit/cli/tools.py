@@ -25,6 +25,11 @@ def installed() -> Mapping[str, Command]:
     return {point.name: _loaded(point) for point in entry_points.of(GROUP)}
 
 
+def is_installed(name: str) -> bool:
+    """Return whether a command is installed, without loading it."""
+    return any(point.name == name for point in entry_points.of(GROUP))
+
+
 def find(name: str) -> Command | None:
     """Return one installed command without loading the others, None if it is not installed."""
     return next((_loaded(point) for point in entry_points.of(GROUP) if point.name == name), None)
