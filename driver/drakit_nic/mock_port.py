@@ -21,6 +21,7 @@ _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
 _BITS_PER_MEGABIT = 10**6
+_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,6 @@ class _State:
 
     def without_member(self, member: port.Member) -> "_State":
         return dataclasses.replace(self, members=tuple(other for other in self.members if other != member))
-
-
-_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
 class _SilentWatch:

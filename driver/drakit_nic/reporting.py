@@ -14,7 +14,7 @@ from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, service
-from drakit_nic.discovery import attributes, offers
+from drakit_nic.discovery import attributes, device_names
 from drakit_nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
@@ -123,10 +123,10 @@ class StatusReporter:
         self._context.set_status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> drakit.DeviceStatus | None:
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._of_whole(grant)
         attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
-        share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
+        share_traffic = traffic.get(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
         if not self._attaches:

@@ -5,19 +5,16 @@ excludes it, when another program configured its queueing, when the kernel canno
 be allocated as bandwidth.
 """
 
-import base64
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 import drakit
+from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic import settings as nic_settings
-from drakit_nic.discovery import attributes, eligibility
+from drakit_nic.discovery import attributes, device_names, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
-WHOLE_SUFFIX = "-whole"
-_PCI = "pci-"
-_ENCODED = "net-"
+NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,7 +53,7 @@ class Nic:
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
-            name=f"{self.name}{WHOLE_SUFFIX}",
+            name=f"{self.name}{device_names.WHOLE_SUFFIX}",
             attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
@@ -103,11 +100,11 @@ class Survey:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
         reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
         not_whole = {
-            f"{nic.name}{WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
+            f"{nic.name}{device_names.WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
             for nic in self.nics
             if not nic.whole
         }
-        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+        return {**reasons, **{f"{name}{device_names.WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
 
 
 class LastSpeeds:
@@ -133,63 +130,21 @@ class LastSpeeds:
         return interface
 
 
-NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
-
-
-def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
+def survey(interfaces: Sequence[port.Interface], options: nic_options.NicOptions, shaping: port.Shaping = NOT_SHAPED) -> Survey:
     """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
-    context = eligibility.NodeContext(interfaces, settings, shaping)
+    context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
-    for name, interface in sorted(device_names(interfaces).items()):
+    for name, interface in sorted(device_names.by_name(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
             nics.append(nic_or_refusal)
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
-    return Survey(
-        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
-    )
+    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, options))
 
 
-def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
-    """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
-
-    An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
-    or a rename, and a claim must keep the same hardware. Where several interfaces share one function, the one with the lowest index has that
-    name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
-    """
-    by_name: dict[str, port.Interface] = {}
-    for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
-        name = _name_by_pci(interface)
-        by_name[_name_by_interface(interface.name) if not name or name in by_name else name] = interface
-    return by_name
-
-
-def is_whole(device: drakit.Device) -> bool:
-    """Return whether a device is the exclusive form of an interface."""
-    return device.attributes.get(attributes.FORM) == attributes.WHOLE
-
-
-def base_name(device: drakit.Device) -> str:
-    """Return the device name of the interface, which is that of the shared form."""
-    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
-
-
-def _name_by_pci(interface: port.Interface) -> str:
-    if interface.is_virtual or interface.pci is None:
-        return ""
-    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
-    return name if drakit.is_label(name) else ""
-
-
-def _name_by_interface(name: str) -> str:
-    if drakit.is_label(name) and not name.startswith((_PCI, _ENCODED)):
-        return name
-    return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
-
-
-def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
+def _interest(interfaces: Sequence[port.Interface], options: nic_options.NicOptions) -> port.Interest:
     """Return the interfaces besides hardware that can be offered: bonds, teams, and interfaces whose speed a rule sets.
 
     Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
@@ -198,13 +153,13 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
         ifindexes=frozenset(
             interface.ifindex
             for interface in interfaces
-            if interface.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(interface).speed is not None
+            if interface.kind in eligibility.AGGREGATE_KINDS or options.rule_for(interface).speed is not None
         ),
-        globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
+        globs=tuple(rule.match for rule in options.rules if rule.speed is not None),
     )
 
 
-def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> drakit.Capacity | None:
+def shareable(available: int, rates: nic_options.BandwidthPolicy) -> drakit.Capacity | None:
     """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None if the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
@@ -226,12 +181,12 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
     speed = eligibility.speed_of(interface, context)
     if isinstance(speed, eligibility.Refusal):
         return speed
-    rule = context.settings.rule_for(interface)
-    rates, reserve = rule.policy or context.settings.policy, rule.reserve or drakit.ZERO
+    rule = context.options.rule_for(interface)
+    rates, reserve = rule.policy, rule.reserve or drakit.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
         return eligibility.too_small(speed, reserve, rates)
-    whole = nic_settings.matches(interface, context.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
+    whole = nic_options.matches(interface, context.options.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
     return Nic(
         name=name,
         interface=interface,
@@ -239,14 +194,14 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
         bandwidth=bandwidth,
         classifier=context.shaping.classifier,
         whole=whole,
-        shares=context.settings.shares or _default_shares(bandwidth, rates),
+        shares=context.options.shares or _default_shares(bandwidth, rates),
         caution=eligibility.caution(interface, context),
     )
 
 
-def _default_shares(bandwidth: drakit.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+def _default_shares(bandwidth: drakit.Capacity, rates: nic_options.BandwidthPolicy) -> int:
     """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
-    return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
+    return nic_options.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_options.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> drakit.Capacity:

@@ -8,7 +8,6 @@ there may be nothing to return.
 import contextlib
 import dataclasses
 import errno
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ _CANNOT_ENTER = (
 _RETURNING = "the hardware is in no network namespace that can be seen; it returns to the host when the namespace that has it ends"
 _ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 """The longest wait for a namespace that may be ending: the kernel takes some milliseconds after its last process."""
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 class _OutOfReachError(OSError):
@@ -305,7 +304,7 @@ def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> N
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
-        _log.warning("kernel settings not written", extra={"interface": wanted.name, "error": error.strerror or str(error)})
+        _log.warning("kernel settings not written", interface=wanted.name, error=error.strerror or str(error))
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
@@ -381,9 +380,9 @@ def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces
     with properties.opened(sock, host.descriptor, link) as interface:
         failed = properties.restore(interface, pod_interfaces.properties_of(state, was_away=was_away))
     for name, reason in failed.items():
-        _log.warning("interface property not restored", extra={"interface": state.name, "property": name, "error": reason})
+        _log.warning("interface property not restored", interface=state.name, property=name, error=reason)
     for route, error in host_routes.restore(sock, link.ifindex, state.name, state.routes) if was_away else ():
-        _log.warning("route restore failed", extra={"interface": state.name, "route": str(route), "error": str(error)})
+        _log.warning("route restore failed", interface=state.name, route=str(route), error=str(error))
     link_requests.set_alias(sock, link.ifindex, state.alias)
     return failed
 

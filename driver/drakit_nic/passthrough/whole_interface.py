@@ -17,7 +17,6 @@ An interface that is in a pod is still offered, from its intent, because a devic
 import contextlib
 import dataclasses
 import functools
-import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -25,9 +24,9 @@ from typing import Annotated, Any
 import drakit
 from drakit import wire
 from drakit_nic import config, interface_identity, pod_interfaces, port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
 from drakit_nic.discovery import attributes, hardware
 from drakit_nic.passthrough import differences, host_routes, sriov
@@ -37,7 +36,7 @@ _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
     (kind, field.name): wire.Field(name=field.name) for kind in (port.Interface, port.PciFunction) for field in dataclasses.fields(kind)
 }
 _FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[Any]
 
@@ -87,16 +86,16 @@ def away(intents: Iterable[drakit.Record], present: Sequence[port.Interface]) ->
 class Whole:
     """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+    def __init__(self, machine: port.Port, *, node: str, options: nic_options.NicOptions, home: pathlib.Path | None = None) -> None:
         self._machine, self._node, self._home = machine, node, home
-        self._settings, self._runtime_moves = settings, settings.net_devices
+        self._options, self._runtime_moves = options, options.net_devices
 
     def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
         """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         chosen = config.of(grant)
         config.check(chosen, node=self._node)
         self._check_config(chosen, interface)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
             raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
@@ -146,16 +145,16 @@ class Whole:
         """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
-            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
+            _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
         if planned and planned.function is not None and planned.function_was is not None:
             self._machine.set_function(planned.function, planned.function_was)
 
     def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
         """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
-        limit = self._settings.rule_for(interface).ceil
+        limit = self._options.rule_for(interface).ceil
         ceil = chosen.ceil.value if chosen.ceil else 0
         return ceil if limit is None else min(ceil, limit.value)
 
@@ -237,7 +236,7 @@ class WholeAttacher:
                 if rollback_error:
                     raise server.RefusedError(f"{error}; {rollback_error}", server.reason_of(error)) from error
                 raise
-            _log.info("interface moved into pod", extra=_log_keys(call))
+            _log.info("interface moved into pod", **_log_keys(call))
 
     def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
@@ -289,7 +288,7 @@ class WholeAttacher:
             ifindex=link.ifindex,
             name=link.name,
             mac=link.mac,
-            hosts=pod_interfaces.hosts_of(wanted),
+            hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             is_router=config.of(call.grant).forwarding,
         )
@@ -305,19 +304,19 @@ class WholeAttacher:
         try:
             is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
         except drakit.DrakitError as error:
-            _log.error("interface not returned to host", extra=_log_keys(call, error=str(error)))
+            _log.error("interface not returned to host", **_log_keys(call, error=str(error)))
             return f"returning the interface to the host failed: {error}"
         if not is_back:
-            _log.error("interface gone", extra=_log_keys(call))
+            _log.error("interface gone", **_log_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(call.grant, call.sandbox_id)
             self._context.set_state(call.grant, _STATE_KEY, None)
-        _log.info("interface returned to host", extra=_log_keys(call))
+        _log.info("interface returned to host", **_log_keys(call))
         try:
             self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
         except drakit.HardwareError as error:
-            _log.warning("pod rules not removed", extra=_log_keys(call, error=str(error)))
+            _log.warning("pod rules not removed", **_log_keys(call, error=str(error)))
         return ""
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
@@ -403,7 +402,7 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
     }
     if planned.function_is is not None:
         values |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
-    return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
+    return shares.variables(grant.request, shares.id_on_node(grant.claim, grant.device, grant.share_id), values)
 
 
 def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:

@@ -7,8 +7,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
+from drakit import settings
 from drakit.core import edits, errors
-from drakit_nic import port, settings
+from drakit_nic import options, port
 from drakit_nic.discovery import hardware
 from drakit_nic.netlink import rtnetlink
 from drakit_nic.passthrough import sriov
@@ -98,17 +99,17 @@ INTERFACE = port.Interface(ifindex=3, name="eth1", mtu=1500, driver="mlx5_core",
 
 @pytest.mark.parametrize("glob", ["eth?", "pci:0000:8a:*", "pci:0000:8A:00.0", "driver:mlx5_*", "vendor:15b3", "vendor:15B3"])
 def test_an_interface_is_matched_by_name_place_driver_or_vendor(glob: str) -> None:
-    assert settings.matches(INTERFACE, (glob,))
-    assert settings.NicSettings(interfaces=(settings.InterfaceRule(match=glob),)).rule_for(INTERFACE).match == glob
+    assert options.matches(INTERFACE, (glob,))
+    assert options.NicOptions(rules=(options.NicRule(match=glob),)).rule_for(INTERFACE).match == glob
 
 
 @pytest.mark.parametrize("glob", ["ens*", "pci:0000:8b:*", "driver:e1000*", "vendor:8086", "driver:eth1"])
 def test_what_does_not_match_is_left(glob: str) -> None:
-    assert not settings.matches(INTERFACE, (glob,))
-    assert not settings.matches("eth1", (glob,))
+    assert not options.matches(INTERFACE, (glob,))
+    assert not options.matches("eth1", (glob,))
 
 
 @pytest.mark.parametrize("key", ["include", "exclude", "take_over", "whole"])
 def test_a_prefix_nobody_knows_is_refused(key: str) -> None:
     with pytest.raises(errors.SettingsError, match=r"'mac:02:\*' begins with none of pci:, driver:, vendor:"):
-        settings.NicSettings(**{key: ("mac:02:*",)})  # type: ignore[arg-type]
+        settings.load({f"nic.{key}": ["mac:02:*"]}, environ={})

@@ -11,7 +11,7 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver, edits, errors, names, quantity, records
-from drakit_nic import config, interface_identity, mock_port, pod_interfaces, port, settings
+from drakit_nic import config, interface_identity, mock_port, options, pod_interfaces, port
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import ip_pools
 from drakit_nic.discovery import attributes, offers
@@ -58,11 +58,11 @@ class Node:
     """A driver with a journal of intents, as the engine keeps it."""
 
     def __init__(self, machine: Machine, **changes: object) -> None:
-        base = settings.NicSettings(whole=("eth1*",), interfaces=(settings.InterfaceRule(match="eth1v*", speed=BYTES("50G")),))
+        base = options.NicOptions(whole=("eth1*",), rules=(options.NicRule(match="eth1v*", speed=BYTES("50G")),))
         self.machine = machine
-        self.settings = dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+        self.options = dataclasses.replace(base, **changes)  # type: ignore[arg-type]
         self.intents: list[records.Record] = []
-        self.driver = nic_driver.NicDriver(machine, node="node-1", settings=self.settings, intents=lambda: tuple(self.intents))
+        self.driver = nic_driver.NicDriver(machine, node="node-1", options=self.options, intents=lambda: tuple(self.intents))
 
     def grant(
         self, device: str = WHOLE, chosen: config.NicConfig | None = None, claim: claims.ClaimRef = CLAIM, **changes: object
@@ -98,7 +98,7 @@ def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
 def test_bonds_are_shared_only() -> None:
     bond = port.Interface(ifindex=5, name="bond0", mac="02:00:00:00:00:05", mtu=1500, kind="bond", speed=10**10)
     slaves = tuple(port.Interface(ifindex=n, name=f"p{n}", mac=f"02:00:00:00:00:1{n}", mtu=1500, speed=10**10, master=5) for n in (1, 2))
-    survey = offers.survey((bond, *slaves), settings.NicSettings(whole=("*",)))
+    survey = offers.survey((bond, *slaves), options.NicOptions(whole=("*",)))
     assert [(nic.name, nic.whole) for nic in survey.nics] == [("bond0", False)]
     assert {withheld.reason for withheld in survey.withheld} == {"is enslaved to bond0"}
 
