@@ -1,7 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
 # Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-fast coverage e2e check fmt protos bench crash soak fuzz setup clean dist docs image image-check help
+.PHONY: demo test test-fast coverage e2e vm check fmt protos bench crash soak fuzz setup clean dist docs image image-check help
 
 VENV := .venv/bin
 
@@ -32,6 +32,9 @@ e2e: setup  ## the checks of tests/e2e on the cluster of KUBECONFIG: make e2e IM
 	@.ci/kubectl
 	PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/pytest tests/e2e $(if $(IMAGE),--image $(IMAGE)) $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) \
 	    $(if $(JUNIT),--junitxml $(abspath $(JUNIT))) $(if $(TABLE),--table $(abspath $(TABLE))) $(ARGS)
+
+vm: setup  ## the tests of tests/vm on real drivers, in an emulated machine: make vm VM_ARGS="--kernel 6.1 -k sriov" (docs/howto/test-on-real-drivers.md)
+	PYTHONPATH=tests $(VENV)/python -m vm $(VM_ARGS)
 
 protos: setup  ## regenerate driver/drakit/_proto
 	$(VENV)/python protos/generate.py

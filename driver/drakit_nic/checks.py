@@ -16,10 +16,10 @@ from drakit_nic.passthrough import differences
 
 KERNEL, HOOK, RETURNED = "kernel", "attach hook", "returned interface"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
-_CLASSIFIERS = {
-    port.Classifier.NETNS: "can enforce shares; identifies a sender by its network namespace",
-    port.Classifier.MAC: "can enforce shares; identifies a sender by its MAC address only, which a pod with NET_RAW can forge",
-}
+_FORGEABLE = (
+    "can enforce shares, but identifies a sender by its MAC address only, which a pod with NET_RAW can forge: this kernel has no "
+    "bpf_get_netns_cookie for traffic control, and no readable /sys/kernel/btf/vmlinux with net.net_cookie"
+)
 
 
 def of_node(home: pathlib.Path, netns: str | None) -> Iterator[drakit.Finding]:
@@ -39,7 +39,11 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
     if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
         return drakit.Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
-    return drakit.Finding.ok(KERNEL, "traffic control", _CLASSIFIERS[shaping.classifier])
+    if shaping.classifier is not port.Classifier.NETNS:
+        fix = "use Linux 5.12 or later with BTF and without the lockdown mode confidentiality, or let no pod have NET_RAW"
+        return drakit.Finding.warning(KERNEL, "traffic control", _FORGEABLE, fix)
+    way = ", which it reads from the kernel's memory" if shaping.reads_memory else ""
+    return drakit.Finding.ok(KERNEL, "traffic control", f"can enforce shares; identifies a sender by its network namespace{way}")
 
 
 def of_program(bring: Callable[[], bytes]) -> drakit.Finding:

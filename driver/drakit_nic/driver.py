@@ -201,7 +201,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
     def metrics(self) -> Sequence[drakit.Metric]:
         """Return the metrics of all shares and attachments. Raises HardwareError."""
         attachments = () if self._attachment is None else self._attachment.readings()
-        return (*self._counters.readings(self._machine), *attachments)
+        return (reporting.shaping_metric(self._machine.shaping()), *self._counters.readings(self._machine), *attachments)
 
     def stop(self) -> None:
         """Stop the server and the checks. Installed shares and attached interfaces stay."""

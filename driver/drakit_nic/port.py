@@ -89,12 +89,14 @@ class Classifier(enum.Enum):
 class Shaping:
     """The machine's ability to enforce rates. ``missing`` says what is missing where it cannot.
 
-    ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth.
+    ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth, ``reads_memory`` where the sender's namespace is read from
+    the kernel's memory, because the kernel has no helper for it.
     """
 
     classifier: Classifier
     missing: str = ""
     fair_queues: bool = False
+    reads_memory: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -214,6 +214,12 @@ class ShareCounters:
         return of_former + now
 
 
+def shaping_metric(shaping: port.Shaping) -> drakit.Metric:
+    """Return the metric of how the senders of frames are recognized, as the attribute ``shaping`` has it."""
+    documentation = "How the driver recognizes the sender of a frame: netns, or mac where a pod can forge it."
+    return drakit.Metric(name="nic_shaping", documentation=documentation, value=1.0, labels={"by": shaping.classifier.value})
+
+
 def _readings(traffic: port.Traffic, nic: str) -> Iterator[drakit.Metric]:
     for direction, counters in (("egress", traffic.egress), ("ingress", traffic.ingress)):
         labels = {"nic": nic, "share": traffic.share_id, "direction": direction}

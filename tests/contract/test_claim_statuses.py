@@ -3,14 +3,14 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
-from drakit.kube import client, status, status_patch
+from drakit.kube import client, status, status_patch, transport
 from drakit_cluster.access import roles, users
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
@@ -160,6 +160,30 @@ def world(request: pytest.FixtureRequest) -> World:
     if request.param == "patch":
         refusing(real)
     return real
+
+
+class Listening:
+    """A connection that records the method of each request."""
+
+    def __init__(self, api: transport.Transport) -> None:
+        self._api = api
+        self.methods: list[str] = []
+
+    def request(self, method: str, path: str, **more: Any) -> transport.Object:
+        self.methods.append(method)
+        return self._api.request(method, path, **more)
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
+        return self._api.stream(path, query=query, timeout=timeout)
+
+
+@pytest.fixture
+def listening(real: RealWorld) -> Listening:
+    """The world's connection; its claim was just read."""
+    api = Listening(real.store._api)
+    real.store = status.ApiStatuses(api, status.Writer(driver=DRIVER, node=NODE, pool=NODE), real_clock.RealClock())
+    real.store.seen(real.ref, real.stored())
+    return api
 
 
 def said(device: str, *conditions: claim_status.Condition, share: names.ShareId | None = None, **values: Any) -> claim_status.StatusChange:
@@ -419,3 +443,34 @@ def test_a_managers_name_fits_whatever_the_node_is_called() -> None:
     long = [status.Writer(driver=DRIVER, node=f"{'n' * 200}{end}", pool="p").field_owner for end in "ab"]
     assert all(len(name) <= 128 for name in long)
     assert long[0] != long[1]
+
+
+def test_a_claim_that_was_just_read_or_written_is_not_read_again(real: RealWorld, listening: Listening) -> None:
+    real.store.write(real.ref, said("gpu-0", LINK, temperature=40))
+    real.store.write(real.ref, claim_status.StatusChange(ready=READY))
+    assert listening.methods == ["PATCH", "PATCH"]
+    assert real.standing()["gpu-0"] == ({LINK.type: (True, "Carrier"), "Ready": (True, "Prepared")}, {"temperature": 40})
+
+
+def test_a_claim_that_changed_since_it_was_read_is_read_again(real: RealWorld, connect: Connect, listening: Listening) -> None:
+    connect().write(real.ref, said("gpu-0", LINK, temperature=40))  # another process of the same driver
+    real.store.write(real.ref, claim_status.StatusChange(ready=READY))
+    assert listening.methods == ["PATCH", "GET", "PATCH"]
+    assert real.standing()["gpu-0"] == ({LINK.type: (True, "Carrier"), "Ready": (True, "Prepared")}, {"temperature": 40})
+
+
+def test_a_status_that_somebody_removed_is_written_again(real: RealWorld, listening: Listening) -> None:
+    real.store.write(real.ref, said("gpu-0", LINK))
+    found = real.stored()
+    json_types.mapping(found, "status").pop("devices")
+    real.memory.update(resources.CLAIM, found, subresource="status")
+    real.store.write(real.ref, said("gpu-0", LINK))
+    assert real.standing() == {"gpu-0": ({LINK.type: (True, "Carrier")}, {})}
+
+
+def test_a_claim_that_was_replaced_since_it_was_read_gets_no_status(real: RealWorld, listening: Listening) -> None:
+    real.replace()
+    with pytest.raises(errors.ClaimError):
+        real.store.write(real.ref, said("gpu-0", LINK))
+    assert listening.methods == ["PATCH", "GET"]
+    assert real.standing() == {}

@@ -10,7 +10,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_nic import kernel_port, port
-from drakit_nic.shaping import bpf
+from drakit_nic.shaping import bpf, kernel_shares
 from fakes import netns
 from fakes.nic_samples import MAC, index, share, uplink
 
@@ -157,7 +157,7 @@ def test_preparing_again_restores_the_other_shares_of_the_nic(own: netns.Namespa
 
 
 def test_the_programs_of_another_revision_or_mode_are_replaced_and_members_stay(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
-    older = kernel_port.KernelPort(own.name, classifier=port.Classifier.MAC)
+    older = kernel_port.KernelPort(own.name, candidates=lambda: [kernel_shares.ADDRESS])
     older.install(uplink(own), share(own))
     older.admit(share(own), cookie=7001, mac="02:aa:00:00:00:01")
     older.close()

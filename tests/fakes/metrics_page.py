@@ -58,7 +58,8 @@ class Shown:
                 gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
             )
         )
-        return (*nics, *gpus, *call_metrics.Calls().readings())
+        shaping = reporting.shaping_metric(port.Shaping(classifier=port.Classifier.NONE))
+        return (shaping, *nics, *gpus, *call_metrics.Calls().readings())
 
 
 def every_family(name: str = "gpu.drakit.dev") -> str:

@@ -23,7 +23,8 @@ from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port, port, reporting, tc_reconciler
 from drakit_nic import options as nic_options
 from drakit_nic.attach import sandboxes, service
-from fakes import claim_source, netns, waits, watched_driver
+from drakit_nic.shaping import kernel_shares
+from fakes import claim_source, netns, nic_network, waits, watched_driver
 
 NODE = "node-1"
 NIC_MAC = "02:00:00:00:00:20"
@@ -116,6 +117,7 @@ class World:
         self.home, self.cdi = folder / name, cdi or folder / "cdi"
         self.source = claim_source.FakeClaimSource()
         self.boot_id = "boot-1"
+        self.candidates: nic_network.Candidates = kernel_shares.enforcements
         self.namespace: str | None = node.name
         """Where the driver works; None: in the namespace of the thread that starts it, as on a real node."""
 
@@ -125,7 +127,7 @@ class World:
     ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
-        machine = kernel_port.KernelPort(self.namespace, driver=self.name, after_effect=step)
+        machine = kernel_port.KernelPort(self.namespace, driver=self.name, candidates=self.candidates, after_effect=step)
 
         def build(intents: local_node.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)

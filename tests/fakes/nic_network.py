@@ -16,12 +16,13 @@ import pathlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from drakit_nic import kernel_port, port
 from drakit_nic.attach import sandboxes
 from drakit_nic.netlink import rtnetlink
+from drakit_nic.shaping import kernel_shares
 from fakes import netns, waits
 
 NIC_MAC = "02:00:00:00:00:20"
@@ -33,6 +34,9 @@ _SURE_SECONDS, _LOOKS = 0.005, 20
 Answer = TypeVar("Answer")
 _CONGESTION = "cubic"
 _ALGORITHMS = pathlib.Path("/proc/sys/net/ipv4")
+Candidates = Callable[[], Iterable[kernel_shares.Enforcement]]
+BY_NAMESPACE: Mapping[str, Candidates] = {"best": kernel_shares.enforcements, "memory": lambda: [kernel_shares.from_memory()]}
+"""The ways to know the sender's namespace: the best one of this kernel, and the one of kernels without the helper."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,10 +72,14 @@ class NicNetwork:
     """The node, its port, the network, and pods; made by ``network``."""
 
     def __init__(
-        self, node: netns.Namespace, network: netns.Namespace, stack: contextlib.ExitStack, classifier: port.Classifier | None = None
+        self,
+        node: netns.Namespace,
+        network: netns.Namespace,
+        stack: contextlib.ExitStack,
+        candidates: Candidates = kernel_shares.enforcements,
     ) -> None:
         self.node, self.network, self._stack = node, network, stack
-        self.port = kernel_port.KernelPort(node.name, classifier=classifier)
+        self.port = kernel_port.KernelPort(node.name, candidates=candidates)
         stack.callback(self.port.close)
         nic = self.port.interface("nic0")
         assert nic is not None
@@ -202,7 +210,7 @@ def cookie_of(space: netns.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def network(classifier: port.Classifier | None = None) -> Iterator[NicNetwork]:
+def network(candidates: Candidates = kernel_shares.enforcements) -> Iterator[NicNetwork]:
     with contextlib.ExitStack() as stack:
         node, network = stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace())
         node.ip("link", "set", "lo", "up")
@@ -211,7 +219,7 @@ def network(classifier: port.Classifier | None = None) -> Iterator[NicNetwork]:
         network.ip("link", "set", "wire", "up")
         node.ip("address", "add", f"{HOST}/16", "dev", "nic0")
         node.ip("link", "set", "nic0", "up")
-        yield NicNetwork(node, network, stack, classifier)
+        yield NicNetwork(node, network, stack, candidates)
 
 
 @functools.cache

@@ -69,8 +69,8 @@ class Stage:
         raise AssertionError(f"{seen}: the flood or the sibling never had what it is to have")
 
 
-@pytest.fixture
-def stage() -> Iterator[Stage]:
+@pytest.fixture(params=nic_network.BY_NAMESPACE)
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     for why_not in (nic_network.why_not(), runc.why_not(), "" if pathlib.Path(PYTHON).exists() else f"{PYTHON} is not there"):
         if why_not:
             pytest.skip(why_not)
@@ -80,6 +80,7 @@ def stage() -> Iterator[Stage]:
         network, runtime = stack.enter_context(nic_network.network()), stack.enter_context(runc.runtime())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp"))
         world = nic_attach.World(network.node, pathlib.Path(folder), options)
+        world.candidates = nic_network.BY_NAMESPACE[request.param]
         driver = stack.enter_context(world.driver())
         spaces = (stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace()))
         containers = []

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from drakit_nic import port
-from drakit_nic.shaping import htb
+from drakit_nic.shaping import htb, kernel_shares
 from fakes import frame_flood, netns, nic_network, nic_rates, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -34,6 +33,15 @@ def network() -> Iterator[nic_network.NicNetwork]:
     if nic_network.why_not():
         pytest.skip(nic_network.why_not())
     with nic_network.network() as made:
+        yield made
+
+
+@pytest.fixture(params=nic_network.BY_NAMESPACE)
+def hostile(request: pytest.FixtureRequest) -> Iterator[nic_network.NicNetwork]:
+    """A network whose pods are up to no good, by each way to know a sender."""
+    if nic_network.why_not():
+        pytest.skip(nic_network.why_not())
+    with nic_network.network(nic_network.BY_NAMESPACE[request.param]) as made:
         yield made
 
 
@@ -211,18 +219,18 @@ def arriving(network: nic_network.NicNetwork) -> float:
     return network.arriving()
 
 
-def test_frames_with_a_sibling_s_address_count_as_the_sender_s(network: nic_network.NicNetwork) -> None:
-    attacker, sibling = network.sharing(network.share(1, 100 * MEGA), network.share(2, 100 * MEGA))
+def test_frames_with_a_sibling_s_address_count_as_the_sender_s(hostile: nic_network.NicNetwork) -> None:
+    attacker, sibling = hostile.sharing(hostile.share(1, 100 * MEGA), hostile.share(2, 100 * MEGA))
     with flooding(attacker.space, "frames", "net1", sibling.mac):
-        holds_rates(network, [nic_network.Flow(sibling.space)], {(nic_rates.OUT, FIRST): 100, (nic_rates.OUT, SECOND): 100})
-        holds(lambda: [arriving(network)], [(80.0, 102.0)])
+        holds_rates(hostile, [nic_network.Flow(sibling.space)], {(nic_rates.OUT, FIRST): 100, (nic_rates.OUT, SECOND): 100})
+        holds(lambda: [arriving(hostile)], [(80.0, 102.0)])
 
 
 @pytest.mark.parametrize(
     "forged", ["sibling", *(pytest.param(other, marks=pytest.mark.full) for other in ("own", nic_network.NIC_MAC, "02:00:00:00:00:99"))]
 )
-def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(network: nic_network.NicNetwork, forged: str) -> None:
-    attacker, sibling = network.sharing(network.share(1, 100 * MEGA), network.share(2, 100 * MEGA))
+def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(hostile: nic_network.NicNetwork, forged: str) -> None:
+    attacker, sibling = hostile.sharing(hostile.share(1, 100 * MEGA), hostile.share(2, 100 * MEGA))
     with netns.namespace() as nested:
         attacker.space.ip("link", "add", "in0", "type", "veth", "peer", "name", "out0", "netns", nested.name)
         attacker.space.ip("link", "set", "in0", "up")
@@ -231,14 +239,14 @@ def test_frames_forwarded_from_a_nested_namespace_are_nobody_s(network: nic_netw
         redirect = ("match", "u32", "0", "0", "action", "mirred", "egress", "redirect", "dev", "net1")
         attacker.space.run("tc", "filter", "add", "dev", "in0", "ingress", "protocol", "all", "u32", *redirect)
         with flooding(nested, "frames", "out0", {"sibling": sibling.mac, "own": attacker.mac}.get(forged, forged)):
-            holds(lambda: [arriving(network)], [(0.1, 1.5)])
-            holds_rates(network, [nic_network.Flow(sibling.space)], {(nic_rates.OUT, SECOND): 100})
+            holds(lambda: [arriving(hostile)], [(0.1, 1.5)])
+            holds_rates(hostile, [nic_network.Flow(sibling.space)], {(nic_rates.OUT, SECOND): 100})
 
 
-def test_a_nested_namespace_with_a_child_of_its_own_is_nobody_s(network: nic_network.NicNetwork) -> None:
-    network.sharing(network.share(1, 100 * MEGA))
-    stranger = network.pod(9)
-    holds(lambda: [sent_as(network, stranger, "0")], [(0.1, 1.5)])
+def test_a_nested_namespace_with_a_child_of_its_own_is_nobody_s(hostile: nic_network.NicNetwork) -> None:
+    hostile.sharing(hostile.share(1, 100 * MEGA))
+    stranger = hostile.pod(9)
+    holds(lambda: [sent_as(hostile, stranger, "0")], [(0.1, 1.5)])
 
 
 def sent_as(network: nic_network.NicNetwork, pod: nic_network.Pod, priority: str) -> float:
@@ -249,19 +257,19 @@ def sent_as(network: nic_network.NicNetwork, pod: nic_network.Pod, priority: str
 @pytest.mark.parametrize(
     "priority", ["0xda0002", *(pytest.param(other, marks=pytest.mark.full) for other in ("0xda0000", "0xda8001", "0xffffffff"))]
 )
-def test_a_socket_s_priority_chooses_no_class(network: nic_network.NicNetwork, priority: str) -> None:
-    attacker, sibling = network.sharing(network.share(1, 50 * MEGA), network.share(2, 100 * MEGA), reserve=500 * MEGA)
-    before = network.port.traffic()[1].egress.packets
-    holds(lambda: [sent_as(network, attacker, priority)], [(40.0, 51.0)])
-    assert network.port.traffic()[1].egress.packets - before < 100, "nothing of it counts as the sibling's"
+def test_a_socket_s_priority_chooses_no_class(hostile: nic_network.NicNetwork, priority: str) -> None:
+    attacker, sibling = hostile.sharing(hostile.share(1, 50 * MEGA), hostile.share(2, 100 * MEGA), reserve=500 * MEGA)
+    before = hostile.port.traffic()[1].egress.packets
+    holds(lambda: [sent_as(hostile, attacker, priority)], [(40.0, 51.0)])
+    assert hostile.port.traffic()[1].egress.packets - before < 100, "nothing of it counts as the sibling's"
     assert sibling.cookie != attacker.cookie
 
 
-def test_another_address_changes_nothing(network: nic_network.NicNetwork) -> None:
-    attacker, _ = network.sharing(network.share(1, 100 * MEGA), network.share(2, 100 * MEGA))
+def test_another_address_changes_nothing(hostile: nic_network.NicNetwork) -> None:
+    attacker, _ = hostile.sharing(hostile.share(1, 100 * MEGA), hostile.share(2, 100 * MEGA))
     attacker.space.ip("link", "set", "net1", "address", "02:de:ad:00:00:01")
-    attacker.space.ip("neighbour", "replace", nic_network.SERVER, "lladdr", wire_mac(network), "dev", "net1")
-    holds(lambda: [sent_as(network, attacker, "0")], [(80.0, 102.0)])
+    attacker.space.ip("neighbour", "replace", nic_network.SERVER, "lladdr", wire_mac(hostile), "dev", "net1")
+    holds(lambda: [sent_as(hostile, attacker, "0")], [(80.0, 102.0)])
 
 
 def wire_mac(network: nic_network.NicNetwork) -> str:
@@ -290,7 +298,7 @@ def test_by_address_alone_shares_hold_their_rates_but_a_forger_spends_its_siblin
     """What holds on kernels that cannot tell namespaces apart, as the attribute ``shaping: mac`` says."""
     if nic_network.why_not():
         pytest.skip(nic_network.why_not())
-    with nic_network.network(port.Classifier.MAC) as network:
+    with nic_network.network(lambda: [kernel_shares.ADDRESS]) as network:
         shares = [network.share(1, 100 * MEGA), network.share(2, 100 * MEGA)]
         attacker, sibling = network.sharing(*shares)
         assert network.port.check(network.uplink(), shares) == ()

@@ -157,3 +157,14 @@ def demand(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Q
     if any(amount.nanos < 0 or violates(amount, capacities[name].policy) for name, amount in amounts.items()):
         return None
     return amounts
+
+
+def fits(requests: Amounts, capacities: Mapping[str, Capacity], *taken: Amounts) -> bool:
+    """Return whether the requests fit a device of which ``taken`` is consumed already."""
+    amounts = demand(requests, capacities)
+    if amounts is None:
+        return False
+    return all(
+        amount.nanos + sum(amounts_taken[name].nanos for amounts_taken in taken if name in amounts_taken) <= capacities[name].value.nanos
+        for name, amount in amounts.items()
+    )

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from drakit import texts
 from drakit.core import claim as claims
 from drakit.core import context, errors, records
-from drakit.kube import api_objects, claim_codec, stored_claim, transport
+from drakit.kube import api_objects, claim_codec, recent_claims, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 MERGE_TYPE = "application/merge-patch+json"
@@ -38,12 +38,16 @@ class _Subject:
 
 
 class ApiEvents:
-    """The ``core.ports.Events`` of one driver on one node: ``component`` is the driver's name, ``host`` the node's. Thread-safe."""
+    """The ``core.ports.Events`` of one driver on one node: ``component`` is the driver's name, ``host`` the node's. Thread-safe.
 
-    def __init__(self, api: transport.Transport, *, component: str, host: str) -> None:
+    ``recent`` has the claims that need no second read to know their pods.
+    """
+
+    def __init__(self, api: transport.Transport, *, component: str, host: str, recent: recent_claims.RecentClaims | None = None) -> None:
         self._api = api
         self._component = component
         self._host = host
+        self._recent = recent
         self._lock = threading.Lock()
         self._counts: collections.OrderedDict[str, int] = collections.OrderedDict()
 
@@ -53,8 +57,9 @@ class ApiEvents:
             self._record(subject, event, times, since)
 
     def _subjects(self, ref: claims.ClaimRef) -> list[_Subject]:
+        stored = self._recent.get(ref.uid) if self._recent is not None else None
         try:
-            stored = self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT)
+            stored = stored or self._api.request("GET", kube_claims.path(ref), timeout=kube_claims.TIMEOUT)
         except errors.ApiError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, "the claim no longer exists") from error

@@ -1,10 +1,10 @@
 """Write device statuses of claims by server-side apply: a driver on a node changes only its own entries.
 
-Each write reads the claim first: its UID, its allocation, and the fields of its status that this driver owns by ``metadata.managedFields``. So
-entries of other devices stay, unchanged conditions keep their times, an unchanged status is not sent, and a restarted driver continues from the
-stored status. Several nodes may report devices of cluster pools; those entries are merged (see ``multi_node_status``). If the API server rejects
-server-side apply because of how the claim is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON
-patch.
+Each write starts from the claim as it is stored: its UID, its allocation, and the fields of its status that this driver owns by
+``metadata.managedFields``. So entries of other devices stay, unchanged conditions keep their times, an unchanged status is not sent, and a restarted
+driver continues from the stored status. A claim that was read a moment ago is not read again; the write then succeeds only if it is still stored so.
+Several nodes may report devices of cluster pools; those entries are merged (see ``multi_node_status``). If the API server rejects server-side apply
+because of how the claim is stored, a JSON patch follows (see ``status_patch``), and every later write of that claim is a JSON patch.
 
 Since Kubernetes 1.36 two rights are needed: patch on ``resourceclaims/status`` (without it the answer is 403), and ``associated-node:patch`` on
 ``resourceclaims/driver`` (without it the answer is 422, as for many other reasons, so the message is checked too).
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names, ports, records
-from drakit.kube import claim_codec, multi_node_status, status_patch, stored_claim, transport
+from drakit.kube import claim_codec, multi_node_status, recent_claims, status_patch, stored_claim, transport
 from drakit.kube import claims as kube_claims
 
 APPLY_TYPE = "application/apply-patch+yaml"
@@ -32,6 +32,8 @@ _DRIVER_RIGHT = "resourceclaims/driver"
 _VALUE_FIELDS = ("data", "networkData")
 _ALL_NODES = "/all-nodes"
 _ATTEMPTS = 20
+_OUTDATED = (http.HTTPStatus.CONFLICT, http.HTTPStatus.UNPROCESSABLE_ENTITY)
+"""The answers to a write that is based on a claim that changed since, or that was replaced by another of its name."""
 _ALLOCATION = "status.allocation: "
 _WHITE_SPACE = (
     "the claim's opaque parameters were stored with white space or an unescaped <, > or &, so the API server refuses every status write; "
@@ -68,11 +70,13 @@ class ApiStatuses:
         self._api = api
         self._writer = writer
         self._clock = clock
+        self.recent = recent_claims.RecentClaims(clock)
         self._lock = threading.Lock()
         self._blank: collections.OrderedDict[str, None] = collections.OrderedDict()
 
     def seen(self, ref: claims.ClaimRef, claim: transport.Object) -> None:
-        """Record whether a claim that was just read has a status of this driver."""
+        """Keep a claim that was just read, and whether it has a status of this driver."""
+        self.recent.put(ref.uid, claim)
         status = claim.get("status")
         devices = status.get("devices") if isinstance(status, Mapping) else None
         entries = devices if isinstance(devices, list | tuple) else ()
@@ -93,15 +97,32 @@ class ApiStatuses:
 
     def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
         """Write the status of devices in the node's pools, and return whether the claim has devices of cluster pools too."""
-        claim = self._read(ref)
+        kept = self.recent.get(ref.uid)
+        if kept is not None:
+            try:
+                elsewhere = self._write_on(ref, stored_claim.read(kept), change, is_kept=True)
+            except errors.ApiError as error:
+                if error.status not in _OUTDATED:
+                    raise
+                elsewhere = None
+            if elsewhere is not None:
+                return elsewhere
+        return bool(self._write_on(ref, self._read(ref), change, is_kept=False))
+
+    def _write_on(
+        self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, change: claim_status.StatusChange, *, is_kept: bool
+    ) -> bool | None:
+        """Write the status to this claim, and return whether it has devices of cluster pools too; None where a kept claim may be outdated."""
         allocated = frozenset(self._allocated(claim))
         change = claim_status.with_pools(change, allocated, self._writer.pool)
         ours = _owned(claim, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, claim, ours.get(key), change))}
+        if wanted == ours and is_kept:
+            return None
         elsewhere = any(multi_node_status.keys(claim, self._writer.driver, self._writer.pool))
         self._set_blank(ref.uid, blank=not (wanted or elsewhere))
         if wanted != ours:
-            self._send(ref, claim, self._writer.field_owner, wanted)
+            self._send(ref, claim, self._writer.field_owner, wanted, version=claim.resource_version if is_kept else "")
         return elsewhere
 
     def _write_merged(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
@@ -180,6 +201,7 @@ class ApiStatuses:
 
     def _send(self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, manager: str, entries: Entries, *, version: str = "") -> None:
         """Apply the entries as this manager, with a ``version`` only to that version of the claim, or patch the claim where apply cannot work."""
+        self.recent.drop(ref.uid)
         try:
             if not _is_patched(claim, manager):
                 try:
@@ -201,7 +223,8 @@ class ApiStatuses:
             "status": {"devices": [*entries]},
         }
         query = {"fieldManager": manager, "force": "true"}
-        self._api.request("PATCH", _status_path(ref), query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
+        written = self._api.request("PATCH", _status_path(ref), query=query, body=records.freeze_record(body), content_type=APPLY_TYPE)
+        self.recent.put(ref.uid, written)
 
     def _patch(self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, manager: str, entries: Entries) -> None:
         ours = _owned(claim, self._writer.driver, manager)

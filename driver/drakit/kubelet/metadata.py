@@ -5,7 +5,8 @@ metadata in each version of the format, newest first.
 
 Invariants:
 
-- A file is complete and on disk when ``add`` returns; a repeated call writes nothing.
+- A file appears complete; a repeated call writes nothing. Files are not synced: a power cut starts another boot, in which every claim is prepared
+  again, and a damaged file is written again.
 - ``update`` writes into the existing file, because running containers have it mounted and would never see a new file.
 - No host path contains a claim's name; its request is checked to be a DNS label.
 """
@@ -37,14 +38,11 @@ class MetadataFiles:
     """The ``ports.DeviceMetadata`` of one driver on one node: its files, in a folder of their own.
 
     Thread-safe; calls for one claim must not overlap between processes.
-
-    ``synced=False`` writes without fsync: for volatile drivers, whose claims are prepared again after a power cut.
     """
 
-    def __init__(self, folder: pathlib.Path, driver: str, *, synced: bool = True) -> None:
+    def __init__(self, folder: pathlib.Path, driver: str) -> None:
         self._folder = folder
         self._driver = driver
-        self._synced = synced
         self._lock = threading.Lock()
 
     def add(
@@ -67,7 +65,7 @@ class MetadataFiles:
             before = entries.get(_key(entry), {})
             entries[_key(entry)] = {**entry, **{key: value for key, value in before.items() if key == "networkData"}}
             request["devices"] = list(entries.values())
-            _replace(path, _encode(document), synced=self._synced)
+            _replace(path, _encode(document))
         kind, name = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", ref.name)
         container_path = CONTAINER_FOLDER / kind / name / base_request / f"{self._driver}-metadata.json"
         return edits.Mount(host_path=str(path), container_path=str(container_path), options=("ro", "bind"))
@@ -88,8 +86,6 @@ class MetadataFiles:
         folder = self._claim_folder(uid)
         with self._lock, _as_cdi_errors(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
-            if self._synced:
-                _sync(self._folder)
 
     def _update(self, path: pathlib.Path, device: str, network: records.Json) -> bool:
         document = self._read(path) or {}
@@ -163,7 +159,7 @@ def _object(value: records.Json) -> _Json:
     return value if isinstance(value, dict) else {}
 
 
-def _replace(path: pathlib.Path, content: bytes, *, synced: bool) -> None:
+def _replace(path: pathlib.Path, content: bytes) -> None:
     """Replace a file atomically; a file with equal content is kept, because containers may have it mounted."""
     with contextlib.suppress(FileNotFoundError):
         if path.read_bytes() == content:
@@ -175,30 +171,16 @@ def _replace(path: pathlib.Path, content: bytes, *, synced: bool) -> None:
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), _FILE_MODE)
-            if synced:
-                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    for folder in (path.parent, path.parent.parent, path.parent.parent.parent) if synced else ():
-        _sync(folder)
 
 
 def _overwrite(path: pathlib.Path, content: bytes) -> None:
     with path.open("r+b") as file:
         file.write(content)
         file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: pathlib.Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

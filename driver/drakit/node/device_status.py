@@ -20,6 +20,8 @@ from drakit.telemetry import logs, repeats
 _log = logs.get_logger(__name__)
 
 EVENT_INTERVAL_SECONDS = 600.0
+DELAY_SECONDS = 0.2
+"""The wait before a write: a call reports several changes of a claim, and its answer does not share the processor with them."""
 NOT_WRITTEN = "DeviceStatusNotWritten"
 """The reason of the Event for a claim whose status the API server always rejects."""
 MESSAGE_MAX = 1024
@@ -58,9 +60,11 @@ class StatusReporter:
         self._sent_events: repeats.Repeats[EventKey] = repeats.Repeats(EVENT_INTERVAL_SECONDS, clock.monotonic)
         self._written: set[names.ClaimUid] = set()
         self._status_queue: retry_queue.RetryQueue[claims.ClaimRef, claim_status.StatusChange] = retry_queue.RetryQueue(
-            "status", self._write_status, claim_status.StatusChange.then, clock
+            "status", self._write_status, claim_status.StatusChange.then, clock, delay=DELAY_SECONDS
         )
-        self._event_queue: retry_queue.RetryQueue[EventKey, int] = retry_queue.RetryQueue("event", self._send_event, int.__add__, clock)
+        self._event_queue: retry_queue.RetryQueue[EventKey, int] = retry_queue.RetryQueue(
+            "event", self._send_event, int.__add__, clock, delay=DELAY_SECONDS
+        )
 
     def loops(self) -> tuple[tuple[str, Callable[[threading.Event], None]], ...]:
         """Return the loops to run, by name; each ends when its stop event is set and ``wake`` is called."""

@@ -88,7 +88,7 @@ class LocalNode:
             self.journal.relax()
         self.metadata: metadata.MetadataFiles | None = None
         if author.device_metadata:
-            self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name, synced=not author.volatile)
+            self.metadata = metadata.MetadataFiles(folders.home / METADATA_FOLDER, author.name)
         self.offered = inventory_cache.InventoryCache(author, self._held)
         device_locks = locks.FileLocks(folders.home, meter=meter)
         self.engine = engine.Engine(

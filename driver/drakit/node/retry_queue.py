@@ -67,12 +67,14 @@ class RetryQueue(Generic[Key, Value]):
         clock: ports.Clock,
         *,
         limit: int = KEYS_MAX,
+        delay: float = 0.0,
     ) -> None:
         self._name = name
         self._send = send
         self._merge = merge
         self._clock = clock
         self._limit = limit
+        self._delay = delay
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._waiting: collections.OrderedDict[Key, _Pending[Value]] = collections.OrderedDict()
@@ -89,7 +91,7 @@ class RetryQueue(Generic[Key, Value]):
             merged = value if before is None else self._merge(before.value, value)
             # A key in back-off stays in it: a new value does not change a refusal.
             self._waiting[key] = _Pending(
-                merged, before.due if before else self._clock.monotonic(), before.pause if before else FIRST_PAUSE
+                merged, before.due if before else self._clock.monotonic() + self._delay, before.pause if before else FIRST_PAUSE
             )
             dropped = self._waiting.popitem(last=False)[0] if len(self._waiting) > self._limit else None
         if dropped is not None:

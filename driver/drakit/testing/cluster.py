@@ -239,7 +239,7 @@ class Cluster:
             rescan_seconds=self._rescan,
             api=background.ApiPorts(
                 statuses=statuses,
-                events=events.ApiEvents(api, component=made.name, host=name),
+                events=events.ApiEvents(api, component=made.name, host=name, recent=statuses.recent),
                 claim_list=api_claims.ApiClaimList(api),
                 bindings=claims.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
             ),

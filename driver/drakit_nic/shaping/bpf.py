@@ -26,7 +26,8 @@ _NO_PREALLOC = 1
 _SCHED_CLS = 3
 _MAPS_MAX = 8
 _LOG_BYTES = 1 << 16
-_LICENSE = b"Apache-2.0\0"
+_LICENSE = b"Dual MIT/GPL\0"
+"""The license of the programs (see ``classifiers``), by which the kernel decides which helpers they may call."""
 _NAME_BYTES = 15
 _PROGRAM_BYTES, _NR_MAPS_AT, _MAPS_AT = 80, 52, 56
 _MAP_BYTES, _MAP_NAME_AT = 40, 24

@@ -6,6 +6,10 @@ frame. A frame without a socket that this host's kernel created goes by its sour
 goes by its source address to the class registered for frames without a known owner, or else to the HTB's default class. Where the kernel cannot
 report a namespace, the program does only the last lookup.
 
+The namespace of a socket comes from a helper (since Linux 6.15), or is read from the kernel's memory at the offsets of ``socket_namespace``. The
+kernel offers that to programs under GPL-compatible licenses only. So the programs that this module makes, not the module, may also be used under the
+MIT License or the GPL, version 2.
+
 ``ingress`` runs on the ifb and classifies by destination address; all group addresses go to the host's class. ``everything`` matches every frame, for
 the redirection to the ifb. ``guard`` clears a class that a sender wrote into the socket's priority, which HTB would use before any filter.
 
@@ -15,15 +19,15 @@ Instructions: struct bpf_insn; context: struct __sk_buff (linux/bpf.h). Both cla
 import dataclasses
 import struct
 
-from drakit_nic.shaping import htb
+from drakit_nic.shaping import htb, socket_namespace
 
 REVISION = 1
 """The revision in the filters' names, so that a newer driver replaces an older one's programs. Raise it with every change of a program."""
 
 _MAC_AT_DESTINATION, _MAC_AT_SOURCE, _MAC_BYTES = 0, 6, 6
 _PRIORITY, _INGRESS_IFINDEX, _SOCKET = 32, 36, 168
-_LOOK_UP, _LOAD_BYTES, _NETNS_COOKIE = 1, 26, 122
-_KEY, _ADDRESS, _FRAME = -16, -8, 10
+_LOOK_UP, _LOAD_BYTES, _READ_MEMORY, _NETNS_COOKIE = 1, 26, 113, 122
+_SOCKET_ADDRESS, _MEMORY, _KEY, _ADDRESS, _FRAME = -32, -24, -16, -8, 10
 _R0, _R1, _R2, _R3, _R4, _R6, _R7 = 0, 1, 2, 3, 4, 6, 7
 
 
@@ -95,6 +99,13 @@ class _Code:
         self.call(_LOAD_BYTES)
         self.go_unless(_R0, 0, "none")
 
+    def read_memory(self, to: int) -> None:
+        """Copy eight bytes of the kernel's memory at the address in r3 to the stack. Unreadable memory is read as 0."""
+        self.move(_R1, _FRAME)
+        self.add(0x07, to=_R1, value=to)
+        self.set(_R2, 8)
+        self.call(_READ_MEMORY)
+
     def answer(self) -> None:
         """Add the two exits of a classifier: no class, or the class of a lookup."""
         self.here("none")
@@ -110,14 +121,17 @@ class _Code:
         )
 
 
-def egress(*, owners: int, ledger: int, by_namespace: bool) -> bytes:
-    """Return the classifier of the NIC's egress. ``owners`` and ``ledger`` are descriptors of maps."""
+def egress(*, owners: int, ledger: int, by_namespace: bool, offsets: socket_namespace.Offsets | None = None) -> bytes:
+    """Return the classifier of the NIC's egress. ``owners`` and ``ledger`` are descriptors of maps.
+
+    The namespace is read at ``offsets``, or by the helper without them.
+    """
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)
     code.read_address(_MAC_AT_SOURCE)
     if by_namespace:
-        _add_namespace_lookups(code, owners)
+        _add_namespace_lookups(code, owners, offsets)
     code.here("nobody")
     code.store_value(_KEY, htb.ANY_NAMESPACE)
     code.look_up(owners, _KEY)
@@ -125,13 +139,16 @@ def egress(*, owners: int, ledger: int, by_namespace: bool) -> bytes:
     return code.assembled()
 
 
-def _add_namespace_lookups(code: _Code, owners: int) -> None:
+def _add_namespace_lookups(code: _Code, owners: int, offsets: socket_namespace.Offsets | None) -> None:
     code.load(_R7, _FRAME, _ADDRESS, size=8)
     code.load(_R1, _R6, _SOCKET, size=8)
     code.go_if(_R1, 0, "no socket")
-    code.move(_R1, _R6)
-    code.call(_NETNS_COOKIE)
-    code.store(_KEY, _R0)
+    if offsets is None:
+        code.move(_R1, _R6)
+        code.call(_NETNS_COOKIE)
+        code.store(_KEY, _R0)
+    else:
+        _add_cookie_read(code, offsets)
     code.look_up(owners, _KEY)
     code.store_value(_ADDRESS, 0)
     code.look_up(owners, _KEY)
@@ -142,6 +159,22 @@ def _add_namespace_lookups(code: _Code, owners: int) -> None:
     code.go_unless(_R1, 0, "nobody")
     code.store_value(_KEY, htb.KERNEL_MADE)
     code.look_up(owners, _KEY)
+
+
+def _add_cookie_read(code: _Code, offsets: socket_namespace.Offsets) -> None:
+    """Store the cookie of the socket in r1 as the key's namespace.
+
+    The verifier allows no arithmetic on the socket's address. So the address is stored on the stack and read from there as memory, which makes it a
+    number.
+    """
+    code.store(_SOCKET_ADDRESS, _R1)
+    code.move(_R3, _FRAME)
+    code.add(0x07, to=_R3, value=_SOCKET_ADDRESS)
+    code.read_memory(_MEMORY)
+    for offset, to in ((offsets.namespace, _MEMORY), (offsets.cookie, _KEY)):
+        code.load(_R3, _FRAME, _MEMORY, size=8)
+        code.add(0x07, to=_R3, value=offset)
+        code.read_memory(to)
 
 
 def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:

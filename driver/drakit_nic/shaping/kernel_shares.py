@@ -7,22 +7,47 @@ the qdiscs and filters that use them. A process that starts later finds the maps
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_events, link_requests, rtnetlink
-from drakit_nic.shaping import htb, ifb_links, maps, parts, shared_nic, tc_messages
+from drakit_nic.shaping import htb, ifb_links, maps, parts, shared_nic, socket_namespace, tc_messages
 
 _TRIAL_SHARE = port.Share(id="trial", interface="", ifindex=0, mac="02:00:00:00:00:02", bandwidth=10**7, minor=htb.SHARES[0])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Enforcement:
+    """How a kernel enforces shares. ``offsets`` is set where programs read a socket's namespace from memory, because the kernel has no helper."""
+
+    shaping: port.Shaping
+    offsets: socket_namespace.Offsets | None = None
+
+
+HELPER = Enforcement(shaping=port.Shaping(classifier=port.Classifier.NETNS))
+ADDRESS = Enforcement(shaping=port.Shaping(classifier=port.Classifier.MAC))
+
+
+def enforcements() -> Iterator[Enforcement]:
+    """Yield the ways to know the sender of a frame, best first."""
+    yield HELPER
+    with contextlib.suppress(OSError):
+        yield from_memory()
+    yield ADDRESS
+
+
+def from_memory() -> Enforcement:
+    """Return the way that reads a socket's namespace from the kernel's memory. Raise OSError where the kernel does not describe its types."""
+    return Enforcement(shaping=dataclasses.replace(HELPER.shaping, reads_memory=True), offsets=socket_namespace.read())
 
 
 class KernelShares:
     """Shares in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
 
     ``driver`` is its name. NICs that another driver shares are read and never changed; without a name, the driver changes all NICs.
-    ``classifier`` replaces the best one that this kernel supports. ``after_effect`` is called after every request that changes the kernel, before
-    its answer is read.
+    ``candidates`` are the ways to enforce shares to choose from, best first. ``after_effect`` is called after every request that changes the kernel,
+    before its answer is read.
     """
 
     def __init__(
@@ -30,7 +55,7 @@ class KernelShares:
         namespace: str | int | None = None,
         *,
         driver: str = "",
-        classifier: port.Classifier | None = None,
+        candidates: Callable[[], Iterable[Enforcement]] = enforcements,
         after_effect: Callable[[], None] = lambda: None,
     ) -> None:
         self._namespace = namespace
@@ -38,8 +63,8 @@ class KernelShares:
         self._after_effect = after_effect
         self._lock = threading.RLock()
         self._held: dict[int, maps.Maps] = {}
-        self._classifier = classifier
-        self._shaping: port.Shaping | None = None
+        self._candidates = candidates
+        self._enforcement: Enforcement | None = None
 
     def close(self) -> None:
         """Close all descriptors. Installed shares stay in the kernel."""
@@ -48,11 +73,13 @@ class KernelShares:
                 self._held.popitem()[1].close()
 
     def shaping(self) -> port.Shaping:
+        return self._enforced().shaping
+
+    def _enforced(self) -> Enforcement:
         with self._lock:
-            if self._shaping is None:
-                shaping = _detect_shaping() if self._classifier is None else port.Shaping(classifier=self._classifier)
-                self._shaping = dataclasses.replace(shaping, fair_queues=not shaping.missing and _has_fair_queues())
-            return self._shaping
+            if self._enforcement is None:
+                self._enforcement = _first_supported(self._candidates())
+            return self._enforcement
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if share.minor not in htb.SHARES:
@@ -172,14 +199,15 @@ class KernelShares:
     @contextlib.contextmanager
     def _nic(self, sock: rtnetlink.Socket, ifindex: int, name: str = "") -> Iterator[shared_nic.Nic]:
         """Yield one NIC, and keep its maps open afterwards where they have shares."""
-        shaping = self.shaping()
+        enforced = self._enforced()
         context = parts.NicContext(
             sock=sock,
             nic=ifindex,
             name=name or link_requests.name_of(sock, ifindex),
-            classifier=shaping.classifier,
+            classifier=enforced.shaping.classifier,
             driver=self._driver,
-            fair=shaping.fair_queues,
+            fair=enforced.shaping.fair_queues,
+            offsets=enforced.offsets,
         )
         held = self._held.get(ifindex)
         nic = shared_nic.Nic(context, held)
@@ -252,17 +280,17 @@ def _failing_as(call: str) -> Iterator[None]:
         raise drakit.HardwareError(call, str(error)) from error
 
 
-def _detect_shaping() -> port.Shaping:
-    """Return what this kernel can enforce, after installing a share in a temporary namespace."""
+def _first_supported(candidates: Iterable[Enforcement]) -> Enforcement:
+    """Return the first way that this kernel supports, after installing a share by it in a temporary namespace."""
     missing = ""
-    for classifier in (port.Classifier.NETNS, port.Classifier.MAC):
+    for candidate in candidates:
         try:
-            _try_classifier(classifier)
+            _try(candidate)
         except OSError as error:
             missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root privileges"
         else:
-            return port.Shaping(classifier=classifier)
-    return port.Shaping(classifier=port.Classifier.NONE, missing=missing)
+            return dataclasses.replace(candidate, shaping=dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues()))
+    return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
 
 
 def _has_fair_queues() -> bool:
@@ -274,9 +302,12 @@ def _has_fair_queues() -> bool:
             return False
 
 
-def _try_classifier(classifier: port.Classifier) -> None:
+def _try(candidate: Enforcement) -> None:
     with _scratch_ifb() as (sock, ifb):
-        nic = shared_nic.Nic(parts.NicContext(sock=sock, nic=ifb.ifindex, name=ifb.name, classifier=classifier))
+        context = parts.NicContext(
+            sock=sock, nic=ifb.ifindex, name=ifb.name, classifier=candidate.shaping.classifier, offsets=candidate.offsets
+        )
+        nic = shared_nic.Nic(context)
         try:
             uplink = port.Uplink(interface=ifb.name, ifindex=ifb.ifindex, mac="02:00:00:00:00:01", speed=10**9)
             nic.install(uplink, _TRIAL_SHARE)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import drakit
 from drakit_nic import port
 from drakit_nic.netlink import link_requests, rtnetlink
-from drakit_nic.shaping import bpf, classifiers, htb, ifb_links, maps, tc_messages
+from drakit_nic.shaping import bpf, classifiers, htb, ifb_links, maps, socket_namespace, tc_messages
 
 _OWN_SUFFIX = "_own"
 _CLAIM_TRIES = 5
@@ -64,7 +64,7 @@ class NicParts:
 class NicContext:
     """The NIC that parts belong to: a socket of its namespace, its index and name, its classifier, and whether queues are fair.
 
-    ``driver`` is the name of the calling driver, empty where it has none.
+    ``driver`` is the name of the calling driver, empty where it has none. ``offsets`` is for kernels whose programs have no helper for namespaces.
     """
 
     sock: rtnetlink.Socket
@@ -73,6 +73,7 @@ class NicContext:
     classifier: port.Classifier
     driver: str = ""
     fair: bool = False
+    offsets: socket_namespace.Offsets | None = None
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> NicParts:
@@ -211,7 +212,7 @@ def create(part: Part, context: NicContext, bpf_maps: maps.Maps) -> None:
             tc_messages.add_root(sock, nic)
         case Part.EGRESS:
             by_namespace = context.classifier is port.Classifier.NETNS
-            program = classifiers.egress(owners=bpf_maps.owners, ledger=bpf_maps.ledger, by_namespace=by_namespace)
+            program = classifiers.egress(owners=bpf_maps.owners, ledger=bpf_maps.ledger, by_namespace=by_namespace, offsets=context.offsets)
             _attach_filter(context, nic, tc_messages.OURS, _filter_name(context, part), program)
         case Part.HOOK:
             tc_messages.add_hooks(sock, nic)

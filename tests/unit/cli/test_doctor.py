@@ -258,6 +258,10 @@ def test_rights_are_checked_for_the_drivers_own_name(ask: Ask, cluster: clusters
 def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
     able = nic_checks.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS))
     assert (able.verdict, able.fix) == (Verdict.OK, "")
+    older = nic_checks.of_kernel(lambda: port.Shaping(classifier=port.Classifier.NETNS, reads_memory=True))
+    assert (older.verdict, older.message) == (Verdict.OK, f"{able.message}, which it reads from the kernel's memory")
+    forgeable = nic_checks.of_kernel(lambda: port.Shaping(classifier=port.Classifier.MAC))
+    assert (forgeable.verdict, "NET_RAW" in forgeable.fix) == (Verdict.WARNING, True)
     unable = nic_checks.of_kernel(
         lambda: port.Shaping(classifier=port.Classifier.NONE, missing="this kernel cannot enforce shares (no htb)")
     )

@@ -46,6 +46,16 @@ def test_a_policy_forbids_what_is_beyond_it(amount: str, policy: Object | None, 
     assert capacity.violates(quantity.parse(amount), capacity.decode_policy(policy)) is violates
 
 
+def test_shares_fit_until_their_sum_is_the_value() -> None:
+    published = capacity.decode_capacities({"bandwidth": {"value": "10G"}, "slots": {"value": "2", "requestPolicy": {"default": "1"}}})
+    half = capacity.decode_amounts({"bandwidth": "5G"})
+    once = capacity.decode_amounts({"bandwidth": "5G", "slots": "1"})
+    assert capacity.fits(half, published)
+    assert capacity.fits(half, published, once)
+    assert not capacity.fits(half, published, once, once)
+    assert not capacity.fits(capacity.decode_amounts({"bandwith": "1"}), published), "a capacity the device lacks"
+
+
 @pytest.mark.parametrize(
     "requested, policy",
     [
@@ -60,6 +70,7 @@ def test_no_device_serves_less_than_nothing(requested: str | None, policy: Objec
     published = capacity.decode_capacities({"bandwidth": {"value": "10G", "requestPolicy": policy}})
     asked = {} if requested is None else capacity.decode_amounts({"bandwidth": requested})
     expected = capacity.consumed(asked.get("bandwidth"), published["bandwidth"]).nanos < 0
+    assert capacity.fits(asked, published) is not expected
     assert (capacity.demand(asked, published) is None) is expected
 
 

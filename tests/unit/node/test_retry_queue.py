@@ -194,3 +194,12 @@ def test_an_entry_that_can_never_be_sent_is_dropped_without_a_traceback(capsys: 
     assert [key for _, key, _ in post.run()] == ["a", "b"]
     (line,) = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert (line["level"], line["error"], "exception" in line) == ("error", "status.reservedFor: must be a list, not 7", False)
+
+
+def test_a_new_key_waits_for_more_values_and_is_sent_once() -> None:
+    post = Post()
+    post.box = retry_queue.RetryQueue("test", post.take, lambda old, new: old + new, post.clock, delay=0.2)
+    post.box.put("a", "1")
+    post.clock.moment = 0.1
+    post.box.put("a", "2")
+    assert [(round(moment, 3), load) for moment, _, load in post.run()] == [(0.2, "12")]

@@ -167,7 +167,7 @@ def _node(
         failed=failed,
         api=background.ApiPorts(
             statuses=statuses,
-            events=events.ApiEvents(api, component=driver, host=name),
+            events=events.ApiEvents(api, component=driver, host=name, recent=statuses.recent),
             claim_list=claims.ApiClaimList(api),
             bindings=claims.ApiBindings(api, driver=driver, pool=family.spec.identity.pool, clock=ticking),
             conditions=device_status.Conditions(settings.report.conditions),
