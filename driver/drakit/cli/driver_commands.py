@@ -1,28 +1,32 @@
-"""The commands that every author's program has, with help that fits any driver."""
+"""The commands that every author's program has, with help that fits any driver. A process loads only the command that it runs."""
 
 import dataclasses
 import functools
+import pkgutil
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from drakit.cli import tools
-from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
-from drakit.cli.doctor import command as doctor
 
 _UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Offered:
-    """A command of an author's program, with a help text that fits any driver, and an example."""
+    """A command of an author's program, with a help text that fits any driver, and an example. ``load`` imports it."""
 
-    command: Callable[..., None]
+    load: Callable[[], Any]
     meaning: str
     example: str
 
 
+def _import(name: str) -> Callable[[], Any]:
+    return functools.partial(pkgutil.resolve_name, name)
+
+
 ALWAYS: Mapping[str, Offered] = {
     "run": Offered(
-        command=run.run,
+        load=_import("drakit.cli.commands.run:run"),
         meaning="""Serve this node's devices to the kubelet and publish them, until SIGTERM or Ctrl-C.
 
         Flags override DRAKIT_ variables, which override the file of --config, which overrides the defaults. Slices stay published when the driver
@@ -32,14 +36,14 @@ ALWAYS: Mapping[str, Offered] = {
         example="run --node $(hostname)",
     ),
     "slices": Offered(
-        command=slices.slices,
+        load=_import("drakit.cli.commands.slices:slices"),
         meaning="""Show the ResourceSlices that this node would publish, without publishing them.
 
         The table compares the two forms. With -o yaml or json the command prints the objects, in the form flat unless --form is given.""",
         example="slices -o yaml",
     ),
     "show": Offered(
-        command=show.show,
+        load=_import("drakit.cli.commands.show:show"),
         meaning="""Show devices and prepared claims.
 
         Reads the hardware and the driver's journal, changes nothing, and needs no API server. If the driver is running, it also shows device
@@ -47,7 +51,7 @@ ALWAYS: Mapping[str, Offered] = {
         example="show -o json",
     ),
     "prepare": Offered(
-        command=prepare.prepare,
+        load=_import("drakit.cli.commands.prepare:prepare"),
         meaning="""Prepare the devices of an allocated claim, without Kubernetes.
 
         A file has one or more ResourceClaims as the API server returns them, with status.allocation. The CDI files of the devices are written to
@@ -55,19 +59,19 @@ ALWAYS: Mapping[str, Offered] = {
         example="prepare claim.yaml --node $(hostname)",
     ),
     "unprepare": Offered(
-        command=prepare.unprepare,
+        load=_import("drakit.cli.commands.prepare:unprepare"),
         meaning="Release the devices of claims. A claim that is not prepared is not an error.",
         example=f"unprepare {_UID} --node $(hostname)",
     ),
     "doctor": Offered(
-        command=doctor.doctor,
+        load=_import("drakit.cli.doctor.command:doctor"),
         meaning="""Check everything that the driver needs on this node and in this cluster, and print a fix for each problem.
 
         Changes nothing. The exit status is 1 if a check failed, else 0, also with warnings.""",
         example="doctor --node $(hostname)",
     ),
     "uninstall-node": Offered(
-        command=uninstall.uninstall_node,
+        load=_import("drakit.cli.commands.uninstall:uninstall_node"),
         meaning="""List what the driver left on this node, and with --yes remove it.
 
         Stop the driver first. The command removes devices that were made for claims, CDI files, sockets, the journal, and this node's ResourceSlices.
@@ -75,7 +79,7 @@ ALWAYS: Mapping[str, Offered] = {
         example="uninstall-node --node $(hostname) --yes",
     ),
     "webhook": Offered(
-        command=webhook.webhook,
+        load=_import("drakit.cli.commands.webhook:webhook"),
         meaning="""Serve the admission webhook for the driver's opaque parameters, until SIGTERM or Ctrl-C.
 
         The API server calls it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. The webhook rejects
@@ -85,7 +89,7 @@ ALWAYS: Mapping[str, Offered] = {
     ),
 }
 PUBLISH = Offered(
-    command=functools.partial(publish.publish, family=""),
+    load=lambda: functools.partial(pkgutil.resolve_name("drakit.cli.commands.publish:publish"), family=""),
     meaning="""Publish the driver's pools that belong to no node, for the whole cluster, until SIGTERM or Ctrl-C.
 
     If a driver has several publishers, only the holder of a Lease writes (settings election.*). It releases the Lease when it stops; if it is
@@ -98,7 +102,7 @@ JOURNAL_MEANING = """Inspect the journal, in which this driver records its prepa
 Every command reads a copy. The journal itself is not locked, migrated or changed, and the driver may be running."""
 JOURNAL: Mapping[str, Offered] = {
     "show": Offered(
-        command=journal.show,
+        load=_import("drakit.cli.commands.journal:show"),
         meaning="""List the claims in the journal, or show one claim in full.
 
         The list has each claim's state, its devices, and whether it was prepared since the last boot. The states are preparing, prepared and
@@ -109,7 +113,7 @@ JOURNAL: Mapping[str, Offered] = {
         example=f"journal show {_UID}",
     ),
     "verify": Offered(
-        command=journal.verify,
+        load=_import("drakit.cli.commands.journal:verify"),
         meaning="""Check that the journal is intact, that every row can be read, and that the CDI files match the journal.
 
         Exits with status 1 if there is a problem, and prints the fix. While the driver runs, the CDI files of claims in
@@ -126,6 +130,6 @@ Parameters for this driver are checked as at prepare. The exit status is 0 witho
 def of_driver(*, has_cluster_pools: bool) -> Mapping[str, Offered]:
     """Return the commands of a driver by name. ``lint`` is one of them where drakit-tools is installed."""
     commands = {**ALWAYS, "publish": PUBLISH} if has_cluster_pools else dict(ALWAYS)
-    if lint := tools.find("lint"):
-        commands["lint"] = Offered(command=lint, meaning=_LINT_MEANING, example="lint deploy/ claims.yaml")
+    if tools.is_installed("lint"):
+        commands["lint"] = Offered(load=lambda: tools.find("lint"), meaning=_LINT_MEANING, example="lint deploy/ claims.yaml")
     return commands

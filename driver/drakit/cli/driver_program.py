@@ -62,7 +62,9 @@ def _serve(make: Make, program: str, arguments: Sequence[str] | None, extras: Ex
     _follow_loggers(kind)
     token = schema.CURRENT.set(schema.of_driver(family, publishes=issubclass(kind, advanced.ClusterPools)))
     try:
-        _app(kind, name, program, extras, family)(args=None if arguments is None else list(arguments), prog_name=program)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        app = _app(kind, name, program, extras, family, word=given[0] if given else "")
+        app(args=given, prog_name=program)
     finally:
         schema.CURRENT.reset(token)
 
@@ -73,14 +75,19 @@ def _follow_loggers(author: object) -> None:
     logs.follow(*(package for module in modules if (package := module.partition(".")[0])))
 
 
-def _app(kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extras, family: families.DriverFamily) -> typer.Typer:
+def _app(
+    kind: type[drivers.Driver[Any]], name: str, program: str, extras: Extras, family: families.DriverFamily, *, word: str
+) -> typer.Typer:
+    """Return the program with the command ``word``, or with all commands if it has no such command."""
     commands = driver_commands.of_driver(has_cluster_pools=issubclass(kind, advanced.ClusterPools))
-    app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", commands, program)
-    app.add_typer(_group(driver_commands.JOURNAL_MEANING, driver_commands.JOURNAL, program), name="journal")
-    for word, command in extras.commands.items():
-        if word in commands or word == "journal":
-            raise TypeError(f"commands has {word!r}, which every driver's program has; choose another name")
-        app.command(word)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
+    chosen = {word: commands[word]} if word in commands else commands
+    app = _group(f"{name}, a Kubernetes DRA driver written on drakit.", chosen, program)
+    if word not in commands:
+        app.add_typer(_group(driver_commands.JOURNAL_MEANING, driver_commands.JOURNAL, program), name="journal")
+    for own, command in extras.commands.items():
+        if own in commands or own == "journal":
+            raise TypeError(f"commands has {own!r}, which every driver's program has; choose another name")
+        app.command(own)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
     return app
 
 
@@ -103,9 +110,10 @@ def _group(meaning: str, commands: Mapping[str, driver_commands.Offered], progra
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    app.callback()(lambda: None)  # Without a callback, typer makes no group of a single command.
     for name, command in commands.items():
         help_text = f"{terminal.flowed(inspect.cleandoc(command.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {command.example}"
-        app.command(name, help=help_text)(_for_any_driver(command.command))
+        app.command(name, help=help_text)(_for_any_driver(command.load()))
     return app
 
 

@@ -23,13 +23,12 @@ class Refusal:
     """The reason that an interface is not offered.
 
     ``reason`` is read after the interface's name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``expected`` reason is
-    normal or follows the admin's settings, so no warning is logged. ``is_of_speed`` is true if only the speed is missing, which an admin can set.
+    normal or follows the admin's settings, so no warning is logged.
     """
 
     reason: str
     change: str = ""
     expected: bool = False
-    is_of_speed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -203,7 +202,7 @@ def _check_virtual_function(interface: port.Interface, context: NodeContext) -> 
     parent = interface.pci.physical_function if interface.pci else ""
     if parent and context.options.rule_for(interface).speed is None:
         reason = f"is a virtual function of {parent}, whose bandwidth it shares"
-        return Refusal(reason=reason, change=_SET_SPEED, expected=True, is_of_speed=True)
+        return Refusal(reason=reason, change=_SET_SPEED, expected=True)
     return None
 
 
@@ -227,7 +226,7 @@ def _unknown_speed(interface: port.Interface, context: NodeContext) -> Refusal:
         reason, expected = f"is virtual ({interface.kind}), so its reported speed is ignored", True
     else:
         reason, expected = f"reports no speed{'' if interface.carrier else ' (no carrier)'}", not interface.carrier
-    return Refusal(reason=reason, change=_SET_SPEED, expected=expected, is_of_speed=True)
+    return Refusal(reason=reason, change=_SET_SPEED, expected=expected)
 
 
 _CHECKS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (

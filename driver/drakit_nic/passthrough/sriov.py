@@ -69,11 +69,6 @@ def to_record(settings: Settings) -> drakit.Record:
     return _FORMAT.encode(settings)
 
 
-def from_record(record: object) -> Settings | None:
-    """Return the settings in a record, None for another record."""
-    return _FORMAT.decode_or_none(Settings, record)
-
-
 class KernelFunctions:
     """The physical functions of a namespace, given as in ``kernel_pods.KernelPods``."""
 
