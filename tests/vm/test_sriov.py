@@ -50,7 +50,7 @@ def refused(driver: nic_attach.Running, wanted: claims.Claim) -> str:
     return driver.local.engine.prepare([wanted.ref], nic_attach.Waiting())[wanted.ref.uid].error
 
 
-def test_parent_and_functions_are_offered_and_the_slice_says_that_there_is_no_minimum(
+def test_functions_are_offered_and_the_slice_says_that_there_is_no_minimum(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     before = parent.functions()
@@ -131,15 +131,15 @@ def test_a_pod_gets_the_function_with_its_address_and_cannot_change_it(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_after_a_pod_s_death_the_host_can_use_the_function_again(
+def test_after_a_pod_s_death_the_next_driver_restores_the_function_for_the_host(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     own = virtual_functions.link_of(vf)["address"]
-    with world.driver() as driver:
+    with nic_attach.pod() as pod, world.driver() as driver:
         ref = driver.prepare(virtual_functions.claim(virtual_functions.device_of(world, vf), {"mac": MAC}))
-        with nic_attach.pod() as pod:
-            assert world.call(ref, pod) == nic_attach.Said(0, "")
-        driver.unprepare(ref)
+        assert world.call(ref, pod) == nic_attach.Said(0, "")
+    with world.driver() as later:
+        later.unprepare(ref)
     virtual_functions.until(lambda: vf in parent.interfaces(), "the function did not come back")
     virtual_functions.ip("link", "set", vf, "address", "02:ee:00:00:00:03")
     assert parent.functions()[0]["address"] == "02:ee:00:00:00:03"
