@@ -64,6 +64,8 @@ def test_functions_are_offered_and_the_slice_says_that_there_is_no_minimum(
         assert offered.capacity["bandwidth"].value == virtual_functions.BITS("100M")
         (shared,) = (device for device in devices.values() if device.attributes["ifName"] == parent.name)
         assert shared.attributes["dra.net/sriovVfs"] == 7
+        drawn = {part.counter_set: part.counters.get("bandwidth") for device in (shared, offered) for part in device.consumes}
+        assert drawn[shared.name] == virtual_functions.BITS("100M"), "the link of 1 Gbit/s is one account for the parent and its functions"
     assert parent.functions() == before, "the trial of a minimum rate left something"
 
 

@@ -82,8 +82,9 @@ def node(machine: Machine) -> Node:
     return Node(machine)
 
 
-def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
-    offered = node.driver.discover()
+def test_both_forms_draw_the_one_use_of_the_interface(tmp_path: pathlib.Path) -> None:
+    machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+    offered = nic_driver.NicDriver(machine, node="node-1", settings=settings.NicSettings(whole=("eth1*",))).discover()
     draw = (devices.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
     names_in_order = [device.name for device in offered.devices]
     assert names_in_order.index(NIC) + 1 == names_in_order.index(WHOLE), "the scheduler takes the first that fits: the shared form"
@@ -220,6 +221,37 @@ def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> Non
     for _ in range(2):
         node.driver.unprepare(asked)
         assert node.machine.function(PLACE) == sriov.Settings(mac="02:d9:a1:00:10:00")
+
+
+def drawn(device: devices.Device, counter_set: str) -> dict[str, quantity.Quantity]:
+    return {name: amount for part in device.consumes if part.counter_set == counter_set for name, amount in part.counters.items()}
+
+
+def test_functions_and_the_parent_s_own_shares_draw_on_one_link(machine: Machine) -> None:
+    half = settings.InterfaceRule(match="eth1", speed=BYTES("50G"), reserve=BYTES("10G"))
+    offered = Node(machine, interfaces=(half, settings.InterfaceRule(match="eth1v*", speed=BYTES("30G")))).driver.discover()
+    link = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}[NIC]
+    assert link == {"uses": quantity.ONE, "bandwidth": BYTES("90G")}, "the reported 100G without the reserve of the host"
+    by_name = offered.by_name()
+    assert drawn(by_name[NIC], NIC) == {"uses": quantity.ONE, "bandwidth": BYTES("40G")}
+    assert drawn(by_name[WHOLE], NIC)["bandwidth"] == BYTES("90G"), "nothing limits the parent in a pod"
+    assert drawn(by_name[FUNCTION_WHOLE], NIC) == drawn(by_name["pci-0000-0c-00-2"], NIC) == {"bandwidth": BYTES("30G")}
+    assert drawn(by_name[FUNCTION_WHOLE], "pci-0000-0c-00-2") == {"uses": quantity.ONE}
+    assert "bandwidth" not in drawn(by_name["pci-0000-4b-00-0"], "pci-0000-4b-00-0"), "eth2 has no virtual functions"
+
+
+def test_a_parent_that_the_host_uses_still_has_one_account(machine: Machine) -> None:
+    excluded = Node(machine, exclude=("eth1",)).driver.discover()
+    assert NIC not in excluded.by_name()
+    assert [(each.name, each.counters) for each in excluded.counter_sets if "bandwidth" in each.counters] == [
+        (NIC, {"bandwidth": BYTES("100G")})
+    ]
+    assert drawn(excluded.by_name()[FUNCTION_WHOLE], NIC) == {"bandwidth": BYTES("50G")}
+
+
+def test_without_offered_functions_a_link_needs_no_account(machine: Machine) -> None:
+    alone = Node(machine, exclude=("eth1v*",)).driver.discover()
+    assert not any("bandwidth" in counter_set.counters for counter_set in alone.counter_sets)
 
 
 class WithoutMinimum(Machine):
