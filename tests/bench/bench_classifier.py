@@ -4,6 +4,7 @@
 """
 
 import ctypes
+import functools
 import os
 import statistics
 import struct
@@ -20,11 +21,11 @@ FRAME = bytes.fromhex("0200000000990299000000010800") + bytes(100)
 
 def programs(memory: maps.Maps) -> Iterator[tuple[str, bytes]]:
     """Each program by the name of its way."""
-    owners = {"owners": memory.owners, "ledger": memory.ledger}
+    egress = functools.partial(classifiers.egress, owners=memory.owners, ledger=memory.ledger)
     yield "floor: a program that only returns", classifiers.everything()
-    yield "by address", classifiers.egress(**owners, by_namespace=False)
-    yield "by namespace, helper", classifiers.egress(**owners, by_namespace=True)
-    yield "by namespace, kernel's memory", classifiers.egress(**owners, by_namespace=True, offsets=socket_namespace.read())
+    yield "by address", egress(by_namespace=False)
+    yield "by namespace, helper", egress(by_namespace=True)
+    yield "by namespace, kernel's memory", egress(by_namespace=True, offsets=socket_namespace.read())
 
 
 def nanoseconds(program: int) -> float:
@@ -45,10 +46,10 @@ def measured(memory: maps.Maps) -> Mapping[str, float]:
             table.line(name, f"not on this kernel: {error}")
     taken: dict[str, list[float]] = {name: [] for name in loaded}
     for _ in range(RUNS):
-        for name, program in loaded.items():
-            taken[name].append(nanoseconds(program))
-    for program in loaded.values():
-        os.close(program)
+        for name, descriptor in loaded.items():
+            taken[name].append(nanoseconds(descriptor))
+    for descriptor in loaded.values():
+        os.close(descriptor)
     return {name: statistics.median(each) for name, each in taken.items()}
 
 
