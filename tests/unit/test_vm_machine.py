@@ -101,8 +101,10 @@ def test_a_machine_that_ends_before_its_job_is_an_error_with_its_console(tmp_pat
 
 
 def test_a_job_that_hangs_ends_with_the_time_limit(tmp_path: pathlib.Path) -> None:
-    with running(tmp_path, lambda share: None) as machine, pytest.raises(machines.MachineError, match="not finish in time") as hung:
-        machine.run("pytest\n", checkout=checkout(tmp_path), keep=True, timeout_s=0.2)
+    with running(tmp_path, lambda share: None) as machine:
+        with pytest.raises(machines.MachineError, match="not finish in time") as hung:
+            machine.run("pytest\n", checkout=checkout(tmp_path), keep=True, timeout_s=0.2)
+        assert machine.pid is None
     assert hung.value.status == machines.TIMED_OUT
 
 

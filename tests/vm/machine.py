@@ -148,7 +148,9 @@ class Machine:
             if not running:
                 raise MachineError(f"the machine ended before its job; the end of {self._console()}", DIED)
             if time.monotonic() > deadline:
-                raise MachineError(f"the machine did not finish in time; the end of {self._console()}", TIMED_OUT)
+                # A job that still runs would run beside the next one.
+                self.stop(grace_s=0)
+                raise MachineError(f"the machine did not finish in time and was turned off; the end of {self._console()}", TIMED_OUT)
             time.sleep(_POLL_SECONDS)
 
     def _console(self) -> str:
