@@ -69,7 +69,7 @@ class Stage:
         raise AssertionError(f"{seen}: the flood or the sibling never had what it is to have")
 
 
-@pytest.fixture(params=nic_network.BY_NAMESPACE)
+@pytest.fixture(params=["best", pytest.param("memory", marks=pytest.mark.full)])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     for why_not in (nic_network.why_not(), runc.why_not(), "" if pathlib.Path(PYTHON).exists() else f"{PYTHON} is not there"):
         if why_not:

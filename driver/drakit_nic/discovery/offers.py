@@ -6,7 +6,7 @@ be allocated as bandwidth.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import drakit
 from drakit_nic import options as nic_options
@@ -15,13 +15,23 @@ from drakit_nic.discovery import attributes, device_names, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
+_USES = "uses"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """The link of a physical function: its device name, and the bandwidth that its own shares and its virtual functions draw on."""
+
+    name: str
+    bandwidth: drakit.Quantity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` is set where the interface is also offered whole. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``whole`` is set where the interface is also offered whole. ``min_rate`` is set for a virtual function whose parent guarantees the bandwidth of a
+    claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -31,6 +41,8 @@ class Nic:
     bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
+    min_rate: bool = False
+    link: Link | None = None
     shares: int = 0
     caution: eligibility.Caution | None = None
 
@@ -40,7 +52,7 @@ class Nic:
             name=self.name,
             attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
             capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
         )
 
@@ -54,15 +66,23 @@ class Nic:
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
             name=f"{self.name}{device_names.WHOLE_SUFFIX}",
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
+            attributes=attributes.of(
+                self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE, min_rate=self.min_rate
+            ),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(bandwidth.value if is_function else None),
             allow_multiple_allocations=is_function,
         )
 
-    def _consumes(self) -> tuple[drakit.CounterConsumption, ...]:
-        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
-        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+    def _consumes(self, bandwidth: drakit.Quantity | None) -> tuple[drakit.CounterConsumption, ...]:
+        """Return one use of the interface, and the bandwidth from the link of its physical function, None for all of it.
+
+        All shares together consume them once. So an interface has either shares or one claim for the whole, and a link is never promised twice.
+        """
+        drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.whole else {}
+        if self.link is not None:
+            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = min(bandwidth or self.link.bandwidth, self.link.bandwidth)
+        return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,13 +108,17 @@ class Survey:
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
+    links: tuple[Link, ...] = ()
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> drakit.Inventory:
         """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
-        return drakit.Inventory(devices=tuple(devices), counter_sets=sets)
+        sets: dict[str, dict[str, drakit.Quantity]] = {nic.name: {_USES: drakit.ONE} for nic in self.nics if nic.whole}
+        for link in self.links:
+            sets.setdefault(link.name, {})[attributes.BANDWIDTH] = link.bandwidth
+        counter_sets = tuple(drakit.CounterSet(name=name, counters=counters) for name, counters in sets.items())
+        return drakit.Inventory(devices=tuple(devices), counter_sets=counter_sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
@@ -130,18 +154,54 @@ class LastSpeeds:
         return interface
 
 
-def survey(interfaces: Sequence[port.Interface], options: nic_options.NicOptions, shaping: port.Shaping = NOT_SHAPED) -> Survey:
-    """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
+def survey(
+    interfaces: Sequence[port.Interface],
+    options: nic_options.NicOptions,
+    shaping: port.Shaping = NOT_SHAPED,
+    guaranteeing: Collection[str] = (),
+) -> Survey:
+    """Return the offered and withheld interfaces by the settings and by the machine's shaping.
+
+    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate.
+    """
     context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names.by_name(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
-            nics.append(nic_or_refusal)
+            is_guaranteed = bool(interface.pci and interface.pci.physical_function in guaranteeing)
+            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
-    return Survey(nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, options))
+    links = _links(interfaces, nics, options)
+    return Survey(
+        nics=tuple(dataclasses.replace(nic, link=links.get(_link_address(nic.interface))) for nic in nics),
+        withheld=tuple(sorted(withheld, key=lambda entry: entry.name)),
+        links=tuple(links.values()),
+        interest=_interest(interfaces, options),
+    )
+
+
+def _links(interfaces: Sequence[port.Interface], nics: Sequence[Nic], options: nic_options.NicOptions) -> Mapping[str, Link]:
+    """Return the links of physical functions with offered virtual functions, by bus id, as far as their speed is known.
+
+    The speed is the reported one, because a rule may give shares only a part of it. The host's reserve is not available.
+    """
+    parents = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
+    links: dict[str, Link] = {}
+    for name, interface in device_names.by_name(interfaces).items():
+        rule = options.rule_for(interface)
+        speed = interface.speed if interface.speed is not None else rule.speed and rule.speed.value
+        if speed and interface.pci and not interface.pci.physical_function and interface.pci.bus_id in parents:
+            available = max(speed - (rule.reserve or drakit.ZERO).value, 0)
+            links[interface.pci.bus_id] = Link(name=name, bandwidth=drakit.Quantity.of(available))
+    return links
+
+
+def _link_address(interface: port.Interface) -> str:
+    """Return the bus id of the physical function whose link an interface uses, empty where it is unknown."""
+    return (interface.pci.physical_function or interface.pci.bus_id) if interface.pci else ""
 
 
 def _interest(interfaces: Sequence[port.Interface], options: nic_options.NicOptions) -> port.Interest:
