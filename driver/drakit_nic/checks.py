@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import drakit
 from drakit_nic import port
 from drakit_nic.attach import hook_program
-from drakit_nic.passthrough import differences
+from drakit_nic.passthrough import differences, rdma_devices
 
-KERNEL, HOOK, RETURNED, FUNCTIONS = "kernel", "attach hook", "returned interface", "SR-IOV"
+KERNEL, HOOK, RDMA, RETURNED, FUNCTIONS = "kernel", "attach hook", "RDMA", "returned interface", "SR-IOV"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
 _FORGEABLE = (
     "can enforce shares, but identifies a sender by its MAC address only, which a pod with NET_RAW can forge: this kernel has no "
@@ -28,6 +28,7 @@ def of_node(home: pathlib.Path, netns: str | None) -> Iterator[drakit.Finding]:
     yield of_program(hook_program.program)
     yield from of_folder(home / hook_program.FOLDER)
     yield from of_functions(_machine(netns))
+    yield from of_rdma(functools.partial(rdma_devices.subsystem, netns))
     yield from of_returned(home, functools.partial(differences.present, netns))
 
 
@@ -100,6 +101,27 @@ def of_folder(
     )
     message = f"is enforcing, and {existing} has the label {_label(existing)}; the container runtime needs permission to execute files of that type"
     yield drakit.Finding.warning(HOOK, "SELinux", message, fix)
+
+
+def of_rdma(read: Callable[[], rdma_devices.Subsystem | None]) -> Iterator[drakit.Finding]:
+    """Report the mode of the RDMA subsystem, where it has devices."""
+    try:
+        subsystem = read()
+    except OSError as error:
+        yield drakit.Finding.unknown(RDMA, "mode", error.strerror or str(error), "run as root in the host's network namespace")
+        return
+    if subsystem is None or not subsystem.names:
+        return
+    devices = ", ".join(subsystem.names)
+    if subsystem.exclusive:
+        yield drakit.Finding.ok(RDMA, "mode", f"is exclusive: a device moves to the pod of its whole interface; the host has {devices}")
+    else:
+        yield drakit.Finding.ok(
+            RDMA,
+            "mode",
+            f"is shared: every container that can open a device's nodes can use it ({devices}), beside the limits of shares; "
+            "drakit gives the nodes to the pod of the whole interface only",
+        )
 
 
 def of_returned(home: pathlib.Path, differing: Callable[[str, drakit.Record], tuple[str, ...]]) -> Iterator[drakit.Finding]:

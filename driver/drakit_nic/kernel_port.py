@@ -4,16 +4,17 @@ Every plan and prepare reads one interface by its name, which is O(1) in the num
 (NETLINK_GET_STRICT_CHK; an older kernel returns all, and the others are skipped). Constants: linux/if_link.h.
 """
 
+import dataclasses
 import functools
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from drakit_nic import interface_identity, port
 from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import hardware, host_use
-from drakit_nic.netlink import link_requests, namespaces, rtnetlink
-from drakit_nic.passthrough import kernel_pods, locator, sriov
+from drakit_nic.netlink import link_requests, namespaces, rdma_requests, rtnetlink
+from drakit_nic.passthrough import kernel_pods, locator, rdma_devices, sriov
 from drakit_nic.shaping import ifb_links, kernel_shares, parts, tc_messages
 
 Answer = TypeVar("Answer")
@@ -52,13 +53,14 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
 
 class _Tables(NamedTuple):
-    """The addresses, default routes, root qdiscs, ifbs and other uses of interfaces, by index."""
+    """The addresses, default routes, root qdiscs, ifbs and other uses of interfaces, by index, and all RDMA devices."""
 
     addressed: Collection[int]
     uplinks: Collection[int]
     roots: Mapping[int, tc_messages.Qdisc | None]
     ifbs: Mapping[int, link_requests.Link | None]
     uses: Mapping[int, str]
+    rdma_devices: Sequence[rdma_requests.Device]
 
 
 def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, driver: str) -> port.Interface | None:
@@ -69,7 +71,9 @@ def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, 
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if driver else {}
-    tables = _Tables(link_requests.addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={})
+    tables = _Tables(
+        link_requests.addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={}, rdma_devices=_rdma_devices()
+    )
     return _interface(link, ethtool_socket, tables, driver)
 
 
@@ -89,6 +93,7 @@ def _read_all(
         roots=tc_messages.roots(route),
         ifbs=ifb_links.ours(route) if driver else {},
         uses=host_use.read(host, links, is_own=_has_mark, own_namespaces=own_namespaces),
+        rdma_devices=_rdma_devices(),
     )
     return tuple(_interface(link, ethtool_socket, tables, driver) for link in links)
 
@@ -107,7 +112,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         carrier=link.carrier,
         state=link.state,
         driver=report.driver,
-        pci=hardware.pci_function(report.bus_id) if report.bus_id else None,
+        pci=_pci_function(report.bus_id, link.ifindex, tables.rdma_devices) if report.bus_id else None,
         master=link.master,
         lower=None if link.kind in interface_identity.PAIRS or link.other_nsid is not None else link.lower or None,
         default_route=link.ifindex in tables.uplinks,
@@ -116,6 +121,20 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
         other_driver=parts.other_driver(tables.ifbs.get(link.ifindex), driver),
     )
+
+
+def _rdma_devices() -> Sequence[rdma_requests.Device]:
+    """Return the RDMA devices of the calling thread's namespace."""
+    if not rdma_requests.is_loaded():
+        return ()
+    with rdma_requests.Socket.open() as sock:
+        return rdma_requests.devices(sock)
+
+
+def _pci_function(bus_id: str, ifindex: int, devices: Sequence[rdma_requests.Device]) -> port.PciFunction:
+    device = rdma_devices.of_interface(ifindex, bus_id, devices)
+    name = "" if device is None or rdma_devices.is_software(device.name) else device.name
+    return dataclasses.replace(hardware.pci_function(bus_id), rdma_device=name)
 
 
 def _has_mark(link: link_requests.Link) -> bool:

@@ -15,7 +15,7 @@ import drakit
 from drakit import wire
 from drakit_nic import config, interface_identity
 from drakit_nic import sysctls as sysctl_table
-from drakit_nic.passthrough import host_routes
+from drakit_nic.passthrough import host_routes, rdma_devices
 
 _FORMAT = wire.Format(ignore_unknown=True)
 PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
@@ -67,6 +67,7 @@ class HostState:
     ``identity`` distinguishes it from every other interface. ``routes`` are the host's routes by it, at most ``host_routes.MOST``, without those of
     the kernel and of routing daemons. ``routes_left_out`` is the number of further ones. It is not recorded, because such an interface is not moved.
     ``properties`` are the others in ``passthrough.properties.TABLE`` that the interface has, by name. A record of an earlier version has none.
+    ``rdma`` is the RDMA device that moves with the interface, None where it has none that containers can use.
     """
 
     name: str
@@ -79,6 +80,7 @@ class HostState:
     routes: Annotated[tuple[host_routes.HostRoute, ...], host_routes.LISTED] = ()
     routes_left_out: int = 0
     properties: Annotated[Mapping[str, object], PROPERTIES] = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
+    rdma: rdma_devices.RdmaDevice | None = None
 
 
 class Location(enum.Enum):

@@ -31,6 +31,7 @@ def of(
 ) -> Mapping[str, drakit.AttributeValue]:
     """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
     pci = interface.pci or _NO_FUNCTION
+    rdma_device = pci.rdma_device if form == WHOLE else ""  # A share never gets it.
     common: Mapping[str, drakit.AttributeValue] = {
         IF_NAME: drakit.truncate_text(text(interface.name)),
         "mac": drakit.truncate_text(interface.mac),
@@ -58,8 +59,8 @@ def of(
         "sriov": pci.virtual_functions > 0,
         "sriovVfs": pci.virtual_functions,
         "isSriovVf": bool(pci.physical_function),
-        "rdma": bool(pci.rdma_device),
-        "rdmaDevice": drakit.truncate_text(pci.rdma_device),
+        "rdma": bool(rdma_device),
+        "rdmaDevice": drakit.truncate_text(rdma_device),
     }
     standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
     return {

@@ -1,8 +1,7 @@
-"""The hardware behind an interface: its PCI function, its RDMA device, and what its kernel driver reports by ethtool.
+"""The hardware behind an interface: its PCI function, and what its kernel driver reports by ethtool.
 
 PCI facts come from /sys/bus/pci. This tree is the same in every network namespace, unlike /sys/class/net, which shows the interfaces of the namespace
-in which sysfs was mounted. RDMA devices come from /sys/class/infiniband/<device>/device and
-/sys/class/infiniband_verbs/uverbs<N>/ibdev. RDMA traffic bypasses the kernel's queueing, so only a whole interface includes its RDMA device.
+in which sysfs was mounted. ``passthrough.rdma_devices`` finds the function's RDMA device.
 
 The driver's name and bus address come from the ethtool ioctl, because ethtool netlink does not have them. Reading needs no privilege. Structures:
 ``ethtool_drvinfo`` and ``ethtool_link_settings`` of linux/ethtool.h.
@@ -16,14 +15,10 @@ import pathlib
 import re
 import socket
 import struct
-from collections.abc import Iterator
 
-import drakit
 from drakit_nic import port
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
-CLASSES = pathlib.Path("/sys/class")
-NODES = "/dev/infiniband"
 _SIOCETHTOOL = 0x8946
 _GDRVINFO = 0x00000003
 _GLINKSETTINGS = 0x0000004C
@@ -38,8 +33,8 @@ _NOT_REPORTED = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.E
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 
-def pci_function(bus_id: str, devices: pathlib.Path = DEVICES, classes: pathlib.Path = CLASSES) -> port.PciFunction:
-    """Return the PCI function at ``dddd:bb:dd.f``. Facts that sysfs does not have stay unknown."""
+def pci_function(bus_id: str, devices: pathlib.Path = DEVICES) -> port.PciFunction:
+    """Return the PCI function at ``dddd:bb:dd.f``, without its RDMA device. Facts that sysfs does not have stay unknown."""
     folder = devices / bus_id
     node = _read_number(folder / "numa_node")
     parent = folder / "physfn"
@@ -51,7 +46,6 @@ def pci_function(bus_id: str, devices: pathlib.Path = DEVICES, classes: pathlib.
         virtual_functions=_read_number(folder / "sriov_totalvfs") or 0,
         function_number=_function_number(parent, bus_id),
         vendor=_read_text(folder / "vendor").removeprefix("0x"),
-        rdma_device=rdma_device_of(bus_id, classes),
     )
 
 
@@ -74,25 +68,6 @@ def _read_number(file: pathlib.Path) -> int | None:
         return int(file.read_text("ascii"))
     except (OSError, ValueError):
         return None
-
-
-def rdma_device_of(bus_id: str, classes: pathlib.Path = CLASSES) -> str:
-    """Return the name of the RDMA device of a PCI function (``mlx5_0``), empty where it has none."""
-    names = (entry.name for entry in _entries(classes / "infiniband") if (entry / "device").resolve().name == bus_id)
-    return next(names, "")
-
-
-def rdma_nodes_of(device: str, classes: pathlib.Path = CLASSES) -> tuple[drakit.DeviceNode, ...]:
-    """Return the device nodes of an RDMA device: its uverbs, and the connection manager that all RDMA devices share."""
-    if not device:
-        return ()
-    verbs = sorted(entry.name for entry in _entries(classes / "infiniband_verbs") if _read_text(entry / "ibdev") == device)
-    return tuple(drakit.DeviceNode(path=f"{NODES}/{name}", permissions="rw") for name in (*verbs, "rdma_cm")) if verbs else ()
-
-
-def _entries(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    if folder.is_dir():
-        yield from sorted(folder.iterdir())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -94,7 +94,7 @@ class Socket:
     def ask(self, kind: int, body: bytes, flags: int = 0) -> tuple[bytes, ...]:
         """Send one request, wait for its acknowledgement, and return the bodies of the answers before it. Raises OSError."""
         answers = tuple(body for _, body in self._exchange(kind, body, flags | ACK))
-        if kind % _VERBS != _GET:
+        if not self._is_read(kind):
             self._after_effect()
         return answers
 
@@ -106,8 +106,11 @@ class Socket:
                 return tuple(answer for _, answer in answers)
         raise OSError(errno.EAGAIN, f"the table changed during each of {_DUMP_TRIES} reads")
 
+    def _is_read(self, kind: int) -> bool:
+        return kind % _VERBS == _GET
+
     def _exchange(self, kind: int, body: bytes, flags: int) -> Iterator[tuple[int, bytes]]:
-        self._sequence = (self._sequence + 1) & ~READING_MASK | (READING if kind % _VERBS == _GET else 0)
+        self._sequence = (self._sequence + 1) & ~READING_MASK | (READING if self._is_read(kind) else 0)
         header = _HEADER.pack(_HEADER.size + len(body), kind, REQUEST | flags, self._sequence, 0)
         self._socket.sendall(header + body)
         while True:
@@ -122,9 +125,9 @@ class Socket:
                 yield marks, content
 
 
-def listen(groups: int, namespace: str | int | None = None) -> socket.socket:
+def listen(groups: int, namespace: str | int | None = None, protocol: int = socket.NETLINK_ROUTE) -> socket.socket:
     """Return a plain socket in a namespace, given as to ``namespaces.run_in``, that receives events of these multicast groups. Raises OSError."""
-    return namespaces.run_in(namespace, functools.partial(_open, groups))
+    return namespaces.run_in(namespace, functools.partial(_open, groups, protocol))
 
 
 def cookie_of(sock: socket.socket) -> int:
@@ -219,9 +222,9 @@ def _raise_error_message(content: bytes, flags: int) -> None:
     raise OSError(code, f"{os.strerror(code)}{': ' if message else ''}{message}")
 
 
-def _open(groups: int = 0) -> socket.socket:
+def _open(groups: int = 0, protocol: int = socket.NETLINK_ROUTE) -> socket.socket:
     # For netlink, SOCK_DGRAM is the same as SOCK_RAW (netlink(7)). pyroute2 requires the first.
-    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, 0)
+    sock = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, protocol)
     try:
         sock.settimeout(ANSWER_SECONDS)
         for option in (_EXT_ACK, _STRICT):

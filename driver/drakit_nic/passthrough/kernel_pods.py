@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 import drakit
 from drakit_nic import interface_identity, pod_interfaces, sysctls
 from drakit_nic.netlink import interface_sysctls, link_requests, namespace_numbers, namespaces, route_requests, rtnetlink
-from drakit_nic.passthrough import host_routes, locator, properties, refusals
+from drakit_nic.passthrough import host_routes, locator, properties, rdma_devices, refusals
 
 _PROC = pathlib.Path("/proc")
 _CANNOT_ENTER = (
@@ -78,6 +78,7 @@ class KernelPods:
                 routes=routes,
                 routes_left_out=left_out,
                 properties=others,
+                rdma=rdma_devices.read(self._namespace, link.ifindex, link.place.partition(" ")[0]) if link.place else None,
             )
 
     def alias(self, name: str) -> str:
@@ -124,7 +125,7 @@ class KernelPods:
     ) -> None:
         """Move the interface from the host into the pod under the wanted name, and configure it. If the pod has it already, only configure it.
 
-        Raises HardwareError when the host does not have it, or the pod has another interface of that name.
+        Its RDMA device follows. Raises HardwareError when the host does not have it, or the pod has another interface of that name.
         """
         with rtnetlink.failing_as("move_in"), self._host() as host, namespaces.opened(child.namespace) as target:
             in_pod = locator.find(host, whole, namespace_numbers.assign_nsid(host.sock, target)) or self._moved_by_earlier_version(
@@ -134,6 +135,8 @@ class KernelPods:
                 self._move(host, whole, target, wanted.name)
             name = wanted.name if in_pod is None else in_pod.name
             self.apply(pod_interfaces.InterfaceRef(namespace=target, name=name), dataclasses.replace(wanted, name=name))
+            if whole.host_state.rdma is not None:
+                rdma_devices.move_in(whole.host_state.rdma, self._namespace, target, self._after_effect)
 
     def _moved_by_earlier_version(
         self, whole: pod_interfaces.Passthrough, target: int, wanted: pod_interfaces.InterfaceConfig
@@ -180,6 +183,7 @@ class KernelPods:
         sandbox: pod_interfaces.InterfaceRef | None,
         on_failed: pod_interfaces.OnFailed,
     ) -> bool:
+        self._return_rdma_device(host, whole.host_state.rdma, sandbox)
         on_host = locator.find_on_host(host, whole)
         link = on_host or self._fetch(host, whole, sandbox)
         if link is None:
@@ -207,6 +211,15 @@ class KernelPods:
                 link_requests.move(host.sock, arrived.ifindex, descriptor)
                 raise OSError(errno.ENODEV, "the pod put another interface in its place, which was sent back")
             return arrived
+
+    def _return_rdma_device(
+        self, host: locator.Host, device: rdma_devices.RdmaDevice | None, sandbox: pod_interfaces.InterfaceRef | None
+    ) -> None:
+        def pods() -> Iterator[str | int]:
+            yield from (*([sandbox.namespace] if sandbox is not None else []), *_all_namespaces())
+
+        if device is not None and not rdma_devices.return_to_host(device, self._namespace, host.descriptor, pods, self._after_effect):
+            raise _OutOfReachError(errno.EAGAIN, f"the RDMA device {device.name}: {_RETURNING}")
 
     @contextlib.contextmanager
     def _entered(

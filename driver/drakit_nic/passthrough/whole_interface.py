@@ -28,14 +28,22 @@ from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
-from drakit_nic.discovery import attributes, hardware
-from drakit_nic.passthrough import differences, host_routes, sriov, virtual_functions
+from drakit_nic.discovery import attributes
+from drakit_nic.passthrough import differences, host_routes, rdma_devices, sriov, virtual_functions
 
 _KEY = _STATE_KEY = "whole"
 _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
     (kind, field.name): wire.Field(name=field.name) for kind in (port.Interface, port.PciFunction) for field in dataclasses.fields(kind)
 }
 _FORMAT = wire.Format(ignore_unknown=True, fields=_NAMES)
+_RUNTIME_LEAVES_RDMA = (
+    "this node's runtime moves interfaces (nic.net_devices), but not their RDMA devices, and RDMA is in exclusive mode, so the pod could not use "
+    "{name}; turn nic.net_devices off, or run on the host while no pod is running: rdma system set netns shared"
+)
+_SOFTWARE_RDMA = (
+    "{name}, a software RDMA device, is on {interface}, and the kernel deletes it when the interface moves to a pod; "
+    "run on the host: rdma link delete {name}"
+)
 _log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[Any]
@@ -110,6 +118,7 @@ class Whole:
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
+        self._check_rdma(host_state)
         rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
         function = self.functions.plan(interface, chosen, rate=rate)
         if function is None:
@@ -136,11 +145,10 @@ class Whole:
                 on_host = pod_interfaces.InterfaceRef(namespace=pod_interfaces.HOST, name=present.name)
                 # The move resets the interface's sysctls, and on the host they would affect other interfaces.
                 self._machine.apply(on_host, dataclasses.replace(pod_interfaces.interface_config(chosen, name=present.name), sysctls={}))
-        pci = planned.interface.pci
         return drakit.Prepared(
             edits=drakit.Edits(
                 env=_env_of(grant, planned, name),
-                device_nodes=hardware.rdma_nodes_of(pci.rdma_device) if pci else (),
+                device_nodes=_rdma_nodes(planned),
                 net_devices=(drakit.NetDevice(host_interface_name=planned.host_state.name, name=name),) if self._runtime_moves else (),
                 hooks=(hook,) if hook is not None and not self._runtime_moves else (),
             ),
@@ -160,6 +168,14 @@ class Whole:
             _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
         if virtual is not None:
             self.functions.restore(virtual)
+
+    def _check_rdma(self, host_state: pod_interfaces.HostState) -> None:
+        """Raise HardwareError for an RDMA device that cannot follow its interface."""
+        device = host_state.rdma
+        if device is not None and device.software:
+            raise drakit.HardwareError("plan", _SOFTWARE_RDMA.format(name=device.name, interface=host_state.name))
+        if device is not None and device.exclusive and self._runtime_moves:
+            raise drakit.HardwareError("plan", _RUNTIME_LEAVES_RDMA.format(name=device.name))
 
     def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
         """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""
@@ -385,12 +401,20 @@ def passthrough(grant: Grant, placement: interface_identity.Placement | None) ->
     return pod_interfaces.Passthrough(mark=planned.mark, host_state=planned.host_state, placement=placement)
 
 
+def _rdma_nodes(planned: Intent) -> tuple[drakit.DeviceNode, ...]:
+    """Return the device nodes of the interface's RDMA device. The intent of an earlier version has only the device's name."""
+    device, pci = planned.host_state.rdma, planned.interface.pci
+    names = device.nodes if device is not None else rdma_devices.nodes_of(pci.rdma_device) if pci else ()
+    return tuple(drakit.DeviceNode(path=f"{rdma_devices.NODES}/{name}", permissions="rw") for name in names)
+
+
 def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
     values = {
         "DEVICE": grant.device.name,
         "NIC": planned.host_state.name,
         "INTERFACE": name,
         "MAC": config.of(grant).mac or planned.host_state.mac,
+        "RDMA_DEVICE": planned.host_state.rdma.name if planned.host_state.rdma else "",
     }
     if planned.function_is is not None:
         values |= {"BANDWIDTH": str(shares.bandwidth(grant.device, grant.consumed_capacity, "")), "MAC": planned.function_is.mac}

@@ -25,6 +25,7 @@ from drakit_gpu import family as gpu_family
 from drakit_gpu.mock import mock_gpus
 from drakit_nic import checks as nic_checks
 from drakit_nic import port
+from drakit_nic.passthrough import rdma_devices
 from fakes import command_line, nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -297,6 +298,28 @@ def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib
 def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
     hook, *_ = nic_checks.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
+
+
+@pytest.mark.parametrize(
+    "exclusive, said",
+    [(True, "is exclusive: a device moves to the pod of its whole interface; the host has mlx5_0"), (False, "beside the limits of shares")],
+    ids=["exclusive", "shared"],
+)
+def test_the_mode_of_rdma_and_its_devices_are_reported(said: str, *, exclusive: bool) -> None:
+    (found,) = nic_checks.of_rdma(lambda: rdma_devices.Subsystem(exclusive=exclusive, names=("mlx5_0",)))
+    assert found.verdict is Verdict.OK
+    assert said in found.message
+    assert "mlx5_0" in found.message
+
+
+def test_a_node_without_rdma_devices_is_told_nothing_of_rdma() -> None:
+    assert list(nic_checks.of_rdma(lambda: None)) == []
+
+    def refused() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    (found,) = nic_checks.of_rdma(refused)
+    assert (found.verdict, found.message) == (Verdict.UNKNOWN, "Operation not permitted")
 
 
 def test_an_nvml_call_that_fails_is_reported(tmp_path: pathlib.Path) -> None:

@@ -1,18 +1,18 @@
-"""What sysfs and netlink say of virtual functions and RDMA, from trees and messages written by the test; untried on hardware."""
+"""What sysfs and netlink say of virtual functions, from trees and messages written by the test; untried on hardware."""
 
 import pathlib
 
 import pytest
 
 from drakit import settings
-from drakit.core import edits, errors
+from drakit.core import errors
 from drakit_nic import options, port
 from drakit_nic.discovery import hardware
 
 
 @pytest.fixture
 def sysfs(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A physical function with two virtual ones, of which the second has an RDMA device."""
+    """A physical function with two virtual ones."""
     devices = tmp_path / "devices"
     for bus_id in ("0000:0c:00.0", "0000:0c:00.2", "0000:0c:00.3"):
         (devices / bus_id).mkdir(parents=True)
@@ -21,36 +21,14 @@ def sysfs(tmp_path: pathlib.Path) -> pathlib.Path:
     for number, bus_id in enumerate(("0000:0c:00.2", "0000:0c:00.3")):
         (devices / "0000:0c:00.0" / f"virtfn{number}").symlink_to(devices / bus_id)
         (devices / bus_id / "physfn").symlink_to(devices / "0000:0c:00.0")
-    verbs = tmp_path / "class"
-    (verbs / "infiniband" / "mlx5_1").mkdir(parents=True)
-    (verbs / "infiniband" / "mlx5_1" / "device").symlink_to(devices / "0000:0c:00.3")
-    for number, device in enumerate(("mlx5_0", "mlx5_1")):
-        (verbs / "infiniband_verbs" / f"uverbs{number}").mkdir(parents=True)
-        (verbs / "infiniband_verbs" / f"uverbs{number}" / "ibdev").write_text(f"{device}\n")
     return tmp_path
 
 
 def test_a_virtual_function_knows_its_parent_and_number(sysfs: pathlib.Path) -> None:
-    function = hardware.pci_function("0000:0c:00.3", sysfs / "devices", sysfs / "class")
-    assert (function.physical_function, function.function_number, function.vendor, function.rdma_device) == (
-        "0000:0c:00.0",
-        1,
-        "15b3",
-        "mlx5_1",
-    )
-    parent = hardware.pci_function("0000:0c:00.0", sysfs / "devices", sysfs / "class")
-    assert (parent.physical_function, parent.function_number, parent.virtual_functions, parent.rdma_device) == ("", None, 8, "")
-
-
-def test_an_rdma_device_comes_with_its_nodes(sysfs: pathlib.Path) -> None:
-    nodes = hardware.rdma_nodes_of("mlx5_1", sysfs / "class")
-    assert nodes == tuple(edits.DeviceNode(path=f"/dev/infiniband/{name}", permissions="rw") for name in ("uverbs1", "rdma_cm"))
-    assert hardware.rdma_nodes_of("mlx5_7", sysfs / "class") == hardware.rdma_nodes_of("", sysfs / "class") == ()
-
-
-def test_a_machine_without_rdma_has_none(tmp_path: pathlib.Path) -> None:
-    assert hardware.rdma_device_of("0000:0c:00.0", tmp_path) == ""
-    assert hardware.rdma_nodes_of("mlx5_0", tmp_path) == ()
+    function = hardware.pci_function("0000:0c:00.3", sysfs / "devices")
+    assert (function.physical_function, function.function_number, function.vendor) == ("0000:0c:00.0", 1, "15b3")
+    parent = hardware.pci_function("0000:0c:00.0", sysfs / "devices")
+    assert (parent.physical_function, parent.function_number, parent.virtual_functions) == ("", None, 8)
 
 
 INTERFACE = port.Interface(ifindex=3, name="eth1", mtu=1500, driver="mlx5_core", pci=port.PciFunction(bus_id="0000:8a:00.0", vendor="15b3"))

@@ -15,7 +15,7 @@ from drakit_nic import config, interface_identity, mock_port, options, pod_inter
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import ip_pools
 from drakit_nic.discovery import attributes, offers
-from drakit_nic.passthrough import host_routes, sriov, whole_interface
+from drakit_nic.passthrough import host_routes, rdma_devices, sriov, whole_interface
 
 NIC = "pci-0000-0c-00-0"
 WHOLE = f"{NIC}-whole"
@@ -30,6 +30,7 @@ FUNCTION = port.Interface(
     speed=10**11,
     pci=port.PciFunction(bus_id="0000:0c:00.2", physical_function="0000:0c:00.0", function_number=3, rdma_device="mlx5_9"),
 )
+RDMA = rdma_devices.RdmaDevice(name="mlx5_1", index=4, nodes=("uverbs1", "umad3", "rdma_cm"), exclusive=True)
 BYTES = quantity.Quantity.of
 Grant = driver.Grant[config.NicConfig]
 
@@ -325,3 +326,52 @@ def test_what_is_planned_is_found_again_from_the_journal(node: Node) -> None:
     assert planned.to_record() == records.thaw(asked.intent) or records.freeze_record(planned.to_record()) == asked.intent
     assert planned.interface == FUNCTION
     assert whole_interface.intent_of({}) is None
+
+
+class RdmaMachine(Machine):
+    """A mock machine whose eth1 has an RDMA device."""
+
+    rdma = RDMA
+
+    def host_state(self, name: str) -> pod_interfaces.HostState | None:
+        state = super().host_state(name)
+        return state if state is None or name != "eth1" else dataclasses.replace(state, rdma=self.rdma)
+
+
+@pytest.fixture
+def rdma_machine(tmp_path: pathlib.Path) -> RdmaMachine:
+    return RdmaMachine(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+
+
+def test_a_whole_interface_brings_the_nodes_that_its_plan_recorded(rdma_machine: RdmaMachine) -> None:
+    node = Node(rdma_machine)
+    granted = node.planned(node.grant())
+    recorded = whole_interface.intent_of(granted.intent)
+    assert recorded is not None
+    assert recorded.host_state.rdma == RDMA
+    prepared = node.driver.prepare(granted)
+    nodes = tuple(edits.DeviceNode(path=f"/dev/infiniband/{name}", permissions="rw") for name in RDMA.nodes)
+    assert prepared.edits.device_nodes == nodes
+    (name,) = (value for key, value in prepared.edits.env.items() if key.endswith("_RDMA_DEVICE"))
+    assert name == "mlx5_1"
+    node.machine.away.add("eth1")
+    assert node.driver.prepare(dataclasses.replace(granted, record=prepared.record)) == prepared, "also while it is in the pod"
+
+
+def test_a_share_of_the_interface_brings_no_device(rdma_machine: RdmaMachine) -> None:
+    node = Node(rdma_machine)
+    share = node.grant(NIC, consumed_capacity={attributes.BANDWIDTH: BYTES("1G")}, share_id="b7c2")
+    assert node.driver.prepare(node.planned(share)).edits.device_nodes == ()
+
+
+def test_a_runtime_that_moves_interfaces_cannot_have_exclusive_rdma(rdma_machine: RdmaMachine) -> None:
+    node = Node(rdma_machine, net_devices=True)
+    with pytest.raises(errors.HardwareError, match=r"mlx5_1.*rdma system set netns shared"):
+        node.planned(node.grant())
+
+
+def test_an_interface_with_a_software_rdma_device_stays_on_the_host(rdma_machine: RdmaMachine) -> None:
+    rdma_machine.rdma = rdma_devices.RdmaDevice(name="rxe0", index=1, nodes=("uverbs0", "rdma_cm"), software=True)
+    node = Node(rdma_machine)
+    with pytest.raises(errors.HardwareError, match=r"rxe0.* on eth1.*rdma link delete rxe0"):
+        node.planned(node.grant())
