@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, examples, forked_cli
+from fakes import demo, examples, forked_cli, log_lines
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
@@ -33,6 +33,12 @@ def default_logging() -> Iterator[None]:
     """Logging is global by nature; a command under test sets it up for itself alone."""
     yield
     logs.setup(level=logs.Level.WARNING, style=logs.Style.CONSOLE)
+
+
+@pytest.fixture
+def logged(default_logging: None) -> log_lines.LogLines:
+    """The warnings and errors that the code under test logs."""
+    return log_lines.LogLines()
 
 
 @pytest.fixture(scope="session")

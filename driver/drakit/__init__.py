@@ -8,6 +8,7 @@ Besides, ``drakit.machines`` and ``drakit.tables`` have mock machines and the re
 import types as _types
 from collections.abc import Callable as _Callable
 from collections.abc import Mapping as _Mapping
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import TypeVar as _TypeVar
 from typing import overload as _overload
@@ -97,7 +98,20 @@ from drakit.serving.accepting import Cause as OverloadCause
 from drakit.serving.accepting import Overload
 from drakit.texts import cut as cut_text
 
+if _TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger as _Logger
+
 _Settings = _TypeVar("_Settings")
+
+
+def get_logger(name: str) -> "_Logger":
+    """Return the logger of one module, ``_log = drakit.get_logger(__name__)``, for lines such as ``_log.info("board opened", device=name)``.
+
+    It is a logger of structlog. Level and format are those of drakit's own lines, at the time of each line.
+    """
+    from drakit.telemetry import logs  # noqa: PLC0415 - not needed by those who only import values
+
+    return logs.get_logger(name)
 
 
 @_overload
@@ -247,6 +261,7 @@ __all__ = [
     "cut_text",
     "family",
     "freeze_record",
+    "get_logger",
     "is_label",
     "is_subdomain",
     "is_uid",

@@ -25,7 +25,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import drakit
-from drakit_gpu import driver_root, port, toolkit
+from drakit_gpu import driver_root, nvml_errors, port, toolkit
 
 _CHARACTER = "c"
 _CONTROL_MINOR = 255
@@ -51,8 +51,8 @@ def of_mig(
 ) -> drakit.Edits:
     """Return the edits of a MIG device; raises CallError where the kernel driver has no capabilities, which CUDA needs."""
     if majors.caps is None:
-        raise port.CallError(
-            port.CALLS["device_majors"], port.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
+        raise nvml_errors.CallError(
+            nvml_errors.CALLS["device_majors"], nvml_errors.Code.NOT_SUPPORTED, "nvidia-caps is not in /proc/devices; MIG devices need it"
         )
     parent = of_gpu(request, device, gpu, majors)
     capabilities = (

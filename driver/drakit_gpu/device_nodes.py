@@ -9,7 +9,6 @@ dev/char/MAJOR:MINOR, as udev creates for other drivers: without it, some versio
 
 import contextlib
 import errno
-import logging
 import os
 import pathlib
 import stat
@@ -18,7 +17,7 @@ from collections.abc import Iterable
 
 import drakit
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _MODE = 0o666
 _FOLDER_MODE = 0o755
 _LINKS = "dev/char"
@@ -37,7 +36,7 @@ def ensure_device_nodes(nodes: Iterable[drakit.DeviceNode], root: pathlib.Path) 
         except OSError as error:
             if error.errno not in _FORBIDDEN:
                 raise drakit.HardwareError("mknod", f"{path}: {error.strerror}") from error
-            _log.debug("device node creation forbidden", extra={"path": str(path), "error": error.strerror})
+            _log.debug("device node creation forbidden", path=str(path), error=error.strerror)
 
 
 def has_link(node: drakit.DeviceNode, root: pathlib.Path) -> bool:
@@ -98,7 +97,7 @@ def _ensure_link(path: pathlib.Path, root: pathlib.Path, number: int) -> None:
     if _leads_to(link, root, number):
         return
     if not link.is_symlink() and link.exists():
-        _log.warning("device link not created: another file is in the way", extra={"path": str(link)})
+        _log.warning("device link not created: another file is in the way", path=str(link))
         return
     link.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     beside = _beside(link)

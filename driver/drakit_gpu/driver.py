@@ -17,13 +17,12 @@ is back. Hardware of an earlier boot needs no call.
 
 import contextlib
 import dataclasses
-import logging
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
 
 import drakit
-from drakit_gpu import cdi, config, device_nodes, identity, metrics, port, reclaiming
+from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery
 from drakit_gpu.mig import instances, markers
@@ -35,7 +34,7 @@ NAME = "gpu.drakit.dev"
 Grant = drakit.Grant[config.AnyConfig]
 
 _NO_DRIVER_SECONDS = 5.0
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -305,10 +304,10 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
             marker.remove()
 
-    def _missing_driver(self) -> port.CallError | None:
+    def _missing_driver(self) -> nvml_errors.CallError | None:
         """Return the error of a machine without a working NVIDIA driver; None if calls are answered or fail for another reason."""
         error = self._hardware.session_error()
-        return error if error is not None and error.code in port.NO_DRIVER else None
+        return error if error is not None and error.code in nvml_errors.NO_DRIVER else None
 
     def _unreachable(self, gpu: port.GpuUuid, detail: str = "") -> drakit.DrakitError:
         """Return the error for a GPU that does not answer: only where there is a working NVIDIA driver is the GPU gone."""
@@ -339,7 +338,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             return
         for event in usage_warnings.of_claim(self._intents(grant.claim.uid), grant.intent):
             keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
-            _log.warning("claim prepared with a warning", extra={**keys, "reason": event.reason, "warning": event.message})
+            _log.warning("claim prepared with a warning", **keys, reason=event.reason, warning=event.message)
             if self._context is not None:
                 self._context.record_event(grant.claim, event)
 
@@ -382,7 +381,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         """Raise DeviceGoneError for a call that fails because the GPU no longer answers, RetryError while there is no NVIDIA driver."""
         try:
             yield
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             if self._hardware.gpu(gpu) is None:
                 raise self._unreachable(gpu, f": {error}") from error
             raise
@@ -449,7 +448,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return made
 
 
-def _no_driver(error: port.CallError) -> str:
+def _no_driver(error: nvml_errors.CallError) -> str:
     return f"no working NVIDIA driver: {error}"
 
 

@@ -35,26 +35,9 @@ class GpuFamily(drakit.Family[GpuOptions]):
         return options.enabled
 
     def build(self, options: GpuOptions, site: drakit.Site) -> drakit.Driver[Any]:
-        from drakit_gpu import assembly, settings  # noqa: PLC0415 - commands that open no GPU need none of it
+        from drakit_gpu import assembly  # noqa: PLC0415 - commands that open no GPU need none of it
 
-        chosen = settings.GpuSettings(
-            library=options.library,
-            driver_root=options.driver_root,
-            driver_root_on_host=options.driver_root_on_host,
-            library_folders=options.library_folders,
-            kernel_root=options.kernel_root,
-            dev_root=options.dev_root,
-            toolkit=options.toolkit,
-            home=site.home,
-            daemon_pods=None if options.mps_template is None else site.pods(options.mps_template),
-            share_memory=options.share_memory,
-            shares=options.shares,
-            share_mig=options.share_mig,
-            health=options.health,
-            evict=options.evict,
-            ignored_xids=frozenset(options.ignored_xids),
-        )
-        return assembly.assemble(chosen, name=site.driver_name, machine=site.machine, intents=site.intents)
+        return assembly.assemble(options, site)
 
     def missing(self, options: GpuOptions) -> str:
         from drakit_gpu import host  # noqa: PLC0415

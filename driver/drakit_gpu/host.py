@@ -7,7 +7,7 @@ boot id may come from elsewhere, because a folder that stands in for the kernel 
 import contextlib
 import pathlib
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _CAPABILITY = "DeviceFileMinor"
@@ -80,16 +80,16 @@ class Host:
             name, _, value = line.partition(":")
             if name.strip() == _CAPABILITY and value.strip().isdigit():
                 return int(value)
-        raise port.CallError(port.CALLS[call], port.Code.UNKNOWN, f"{file} has no {_CAPABILITY}")
+        raise nvml_errors.CallError(nvml_errors.CALLS[call], nvml_errors.Code.UNKNOWN, f"{file} has no {_CAPABILITY}")
 
     @staticmethod
     def _read(file: pathlib.Path, call: str) -> str:
         try:
             return file.read_text("ascii")
         except FileNotFoundError as error:
-            raise port.CallError(port.CALLS[call], port.Code.NOT_FOUND, str(file)) from error
+            raise nvml_errors.CallError(nvml_errors.CALLS[call], nvml_errors.Code.NOT_FOUND, str(file)) from error
         except (OSError, UnicodeDecodeError) as error:
-            raise port.CallError(port.CALLS[call], port.Code.UNKNOWN, f"{file}: {error}") from error
+            raise nvml_errors.CallError(nvml_errors.CALLS[call], nvml_errors.Code.UNKNOWN, f"{file}: {error}") from error
 
 
 def of_this_machine(root: pathlib.Path) -> Host:
@@ -102,4 +102,4 @@ def _major(listing: pathlib.Path, majors: dict[str, int], *names: str) -> int:
         if name in majors:
             return majors[name]
     missing = f"{names[0]} is not in {listing}; load its kernel module (nvidia-modprobe, modprobe {names[0]})"
-    raise port.CallError(port.CALLS["device_majors"], port.Code.DRIVER_NOT_LOADED, missing)
+    raise nvml_errors.CallError(nvml_errors.CALLS["device_majors"], nvml_errors.Code.DRIVER_NOT_LOADED, missing)

@@ -5,17 +5,16 @@ lacks only the metrics of that call.
 """
 
 import dataclasses
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import gpu_devices
 from drakit_gpu.mig import partitioning
 from drakit_gpu.sharing.mps import pod_daemons
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,8 +89,8 @@ def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port
         return None
     try:
         return hardware.gpu_instances(view.gpu.uuid)
-    except port.CallError as error:
-        _log.debug("counting GPU instances failed", extra={"gpu": view.gpu.uuid, "error": str(error)})
+    except nvml_errors.CallError as error:
+        _log.debug("counting GPU instances failed", gpu=view.gpu.uuid, error=str(error))
         return None
 
 

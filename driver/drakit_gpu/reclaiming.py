@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 
@@ -61,7 +61,7 @@ class Unclaimed:
         try:
             mode = None if gpu.is_vgpu else self._hardware.mig_mode(gpu.uuid)
             return self._hardware.gpu_instances(gpu.uuid) if mode is not None and mode.current else ()
-        except port.CallError:
+        except nvml_errors.CallError:
             return ()  # Discovery reports a GPU that does not answer.
 
     def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> markers.Marker:
@@ -74,8 +74,8 @@ class Unclaimed:
         try:
             devices = ", ".join(compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
             pids = ", ".join(map(str, self._hardware.running_processes(gpu.uuid, instance.id)))
-        except port.CallError as error:
-            if error.code is port.Code.NOT_FOUND:
+        except nvml_errors.CallError as error:
+            if error.code is nvml_errors.Code.NOT_FOUND:
                 return None
             pids = f"that could not be listed ({error})"
         return drakit.Leftover(

@@ -4,7 +4,6 @@ The holder may be another process that hangs. All devices of one round share a s
 """
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -14,7 +13,7 @@ ROUND_SECONDS = 0.5
 WARN_SECONDS = 30.0
 """The time after which a device that is skipped in each round is logged."""
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 class RoundLocks:
@@ -51,7 +50,7 @@ class RoundLocks:
             self._skipped.pop(device.name, None)
             if device.name in self._logged:
                 self._logged.remove(device.name)
-                _log.info("device checked again", extra={"device": device.name, "part": self._check})
+                _log.info("device checked again", device=device.name, part=self._check)
             yield True
 
     def _skip(self, name: str) -> None:
@@ -62,5 +61,8 @@ class RoundLocks:
             reason = "its lock is held; find the process that holds the lock file (fuser) in the driver's folder"
             _log.warning(
                 "device check skipped",
-                extra={"device": name, "part": self._check, "duration_ms": round((now - since) * 1000), "error": reason},
+                device=name,
+                part=self._check,
+                duration_ms=round((now - since) * 1000),
+                error=reason,
             )

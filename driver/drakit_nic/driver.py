@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import drakit
 from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import ip_pools
 from drakit_nic.attach import attachment_records, collector, service
-from drakit_nic.discovery import attributes, offers
+from drakit_nic.discovery import attributes, device_names, offers
 from drakit_nic.passthrough import whole_interface
 from drakit_nic.shaping import htb
 
@@ -25,7 +25,7 @@ NAME = "nic.drakit.dev"
 
 
 class NicDriver(drakit.Driver[config.NicConfig]):
-    """The driver that shares the interfaces of ``machine`` by ``settings``. ``node`` makes the addresses of shares distinct between nodes.
+    """The driver that shares the interfaces of ``machine`` by ``options``. ``node`` makes the addresses of shares distinct between nodes.
 
     ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
     get no interface, as on a mock machine.
@@ -45,7 +45,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         machine: port.Port,
         *,
         node: str,
-        settings: nic_settings.NicSettings | None = None,
+        options: nic_options.NicOptions | None = None,
         name: str = NAME,
         intents: Callable[[], Iterable[drakit.Record]] = tuple,
         attachment: service.Service | None = None,
@@ -53,7 +53,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self.name = name
         self._machine = machine
         self._node = node
-        self._settings = settings or nic_settings.NicSettings()
+        self._options = options or nic_options.NicOptions()
         self._intents = intents
         self._attachment = attachment
         self._link_monitor: link_monitor.LinkMonitor | None = None
@@ -65,13 +65,15 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._speed_by_device: Mapping[str, int] = {}
         self._withheld: Mapping[str, str] = {}
         home = None if attachment is None else attachment.home
-        self._whole = whole_interface.Whole(machine, node=node, settings=self._settings, home=home)
+        self._whole = whole_interface.Whole(machine, node=node, options=self._options, home=home)
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
-        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
+        interfaces = (*present, *whole_interface.away(self._intents(), present))
+        guaranteeing = self._whole.functions.guaranteeing(interfaces)
+        surveyed = offers.survey(interfaces, self._options, self._shaping(), guaranteeing)
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
@@ -106,7 +108,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             return types.MappingProxyType({})
         interface = self._interface(grant.device)
         self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._whole.plan(grant, interface)
         shares.check_config(grant, interface, self._node)
         return shares.to_record(self._share(grant, interface))
@@ -116,7 +118,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._claim_conflicts.clear()
         if grant.admin_access:
             return drakit.Prepared()
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._prepare_whole(grant)
         missing = self._shaping().missing
         if missing:
@@ -147,16 +149,16 @@ class NicDriver(drakit.Driver[config.NicConfig]):
     def unprepare(self, grant: drakit.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
             return
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             if self._attachment is not None:
                 self._attachment.end_whole(grant)
             self._whole.unprepare(grant, None if self._attachment is None else self._attachment.placement_of(grant))
             return
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
         if self._attachment is not None:
-            self._attachment.detach(grant, identity)
-        self._machine.remove(identity, shares.from_record(grant.record) or shares.from_record(grant.intent))
-        self._numbers.release(identity)
+            self._attachment.detach(grant, id_on_node)
+        self._machine.remove(id_on_node, shares.from_record(grant.record) or shares.from_record(grant.intent))
+        self._numbers.release(id_on_node)
 
     def start(self, context: drakit.DriverContext) -> None:
         """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
@@ -176,7 +178,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             on_read=self._numbers.load,
         )
         self._link_monitor = link_monitor.LinkMonitor(
-            context, survey=survey, carrier_loss=self._settings.carrier_loss, health=health, reporter=reporter
+            context, survey=survey, carrier_loss=self._options.carrier_loss, health=health, reporter=reporter
         )
         links = background.Check(self._link_monitor.check, lambda: link_monitor.LINK_INTERVAL)
 
@@ -237,11 +239,11 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _own(self) -> Sequence[port.Interface]:
         """Return the interfaces that no other driver shares, without the ifbs, which belong to their NICs."""
-        return [interface for interface in self._machine.interfaces() if not interface.other_owner and interface.kind != "ifb"]
+        return [interface for interface in self._machine.interfaces() if not interface.other_driver and interface.kind != "ifb"]
 
     def uplink(self, interface: port.Interface, speed: int) -> port.Uplink:
         """Return the wanted shaping of a NIC with this speed in bits per second."""
-        rule = self._settings.rule_for(interface)
+        rule = self._options.rule_for(interface)
         return port.Uplink(
             interface=interface.name,
             ifindex=interface.ifindex,
@@ -262,17 +264,17 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def _share(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> port.Share:
         shares.check_id(grant.device, grant.share_id)
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
         bandwidth = shares.bandwidth(grant.device, grant.consumed_capacity, self.name)
         planned = grant.intent.get("mac")
         return port.Share(
-            id=identity,
+            id=id_on_node,
             interface=interface.name,
             ifindex=interface.ifindex,
-            mac=planned if isinstance(planned, str) else shares.mac_address(self._node, identity),
+            mac=planned if isinstance(planned, str) else shares.mac_address(self._node, id_on_node),
             bandwidth=bandwidth,
             ceil=grant.config.ceil.value if grant.config.ceil else 0,
-            minor=self._minor(identity, grant.intent, interface),
+            minor=self._minor(id_on_node, grant.intent, interface),
         )
 
     def _speed_of(self, device: drakit.Device, share: port.Share) -> int:
@@ -281,30 +283,32 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         return self._speed_by_device.get(device.name, published if isinstance(published, int) else share.bandwidth)
 
     def _wanted(self, grant: drakit.Grant[config.NicConfig], interface: port.Interface) -> shares.Wanted:
-        identity = shares.identity(grant.claim, grant.device, grant.share_id)
-        default_name = interface.name if offers.is_whole(grant.device) else attachment_records.interface_name(grant.config, identity)
+        id_on_node = shares.id_on_node(grant.claim, grant.device, grant.share_id)
+        default_name = (
+            interface.name if device_names.is_whole(grant.device) else attachment_records.interface_name(grant.config, id_on_node)
+        )
         return shares.Wanted(
-            key=f"{grant.request} {identity}",
+            key=f"{grant.request} {id_on_node}",
             request=grant.request,
             name=grant.config.interface_name or default_name,
-            hosts=address_leases.hosts_of(grant.config),
+            hosts=ip_pools.hosts(grant.config.addresses),
         )
 
-    def _minor(self, identity: str, intent: drakit.Record, interface: port.Interface) -> int:
+    def _minor(self, id_on_node: str, intent: drakit.Record, interface: port.Interface) -> int:
         """Return the share's class number: the planned one, else the installed one, else a free one."""
         planned = intent.get("minor")
         if isinstance(planned, int):
             return planned
         at = functools.partial(self._machine.share, interface.ifindex)
-        return self._numbers.choose(identity, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
+        return self._numbers.choose(id_on_node, snapshot=lambda: (self._machine.shares(), self._intents()), at=at)
 
     def _interface(self, device: drakit.Device) -> port.Interface:
         """Return the interface of a device, found by its published name, or by its device name where hardware was renamed. Raises DeviceGoneError."""
         interface = self._machine.interface(str(device.attributes[attributes.IF_NAME]))
-        name = offers.base_name(device)
-        if interface is not None and name in offers.device_names([interface]):
+        name = device_names.base_name(device)
+        if interface is not None and name in device_names.by_name([interface]):
             return interface
-        present = offers.device_names(self._machine.interfaces())
+        present = device_names.by_name(self._machine.interfaces())
         if name not in present:
             raise drakit.DeviceGoneError(f"{device.name}: the interface is no longer there")
         return present[name]

@@ -1,12 +1,10 @@
 """The NIC family as drakit's commands know it, before the kernel is asked for interfaces."""
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import drakit
-from drakit_nic.options import NicOptions, NicRule
-from drakit_nic.settings import CarrierLoss, InterfaceRule, NicSettings
+from drakit_nic.options import NicOptions
 
 
 class NicFamily(drakit.Family[NicOptions]):
@@ -27,15 +25,15 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic import driver, kernel_port, mock_port, port  # noqa: PLC0415 - commands that open no interface need none of it
         from drakit_nic.attach import sandboxes, service  # noqa: PLC0415
 
-        chosen, name = _settings(options, site), site.driver_name
+        name = site.driver_name
         hardware: port.Port = (
-            kernel_port.KernelPort(options.netns, owner=name) if site.machine is None else mock_port.MockPort(site.machine)
+            kernel_port.KernelPort(options.netns, driver=name) if site.machine is None else mock_port.MockPort(site.machine)
         )
         kernel = sandboxes.KernelSandboxes(options.netns)
         return driver.NicDriver(
             hardware,
             node=site.node,
-            settings=chosen,
+            options=options,
             name=name,
             intents=site.intents,
             attachment=None if site.machine is not None else service.Service(site.home, hardware, kernel, node=site.node),
@@ -50,38 +48,6 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic import checks  # noqa: PLC0415
 
         yield from checks.of_node(site.home, options.netns)
-
-
-def _settings(options: NicOptions, site: drakit.Site) -> NicSettings:
-    return NicSettings(
-        include=options.include,
-        exclude=options.exclude,
-        take_over=options.take_over,
-        offer_addressed=options.offer_addressed,
-        reserve=_rate(options.reserve, "nic.reserve"),
-        ceil=None if options.ceil is None else _rate(options.ceil, "nic.ceil"),
-        interfaces=tuple(_rule(index, rule) for index, rule in enumerate(options.rules)),
-        home=site.home,
-        whole=options.whole,
-        net_devices=options.net_devices,
-        shares=options.shares,
-        carrier_loss=CarrierLoss(options.carrier_loss),
-    )
-
-
-def _rate(text: str, key: str) -> drakit.Quantity:
-    try:
-        return drakit.Quantity.parse(text)
-    except drakit.QuantityError as error:
-        raise drakit.SettingsError(error.reason, key=key) from error
-
-
-def _rule(index: int, rule: NicRule) -> InterfaceRule:
-    figures = {name: figure for name, figure in dataclasses.asdict(rule).items() if name != "match"}
-    try:
-        return InterfaceRule.parse(rule.match, figures)
-    except drakit.SettingsError as error:
-        raise drakit.SettingsError(str(error), key=f"nic.rules[{index}]") from error
 
 
 FAMILY = NicFamily()

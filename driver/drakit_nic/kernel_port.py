@@ -28,12 +28,12 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
     def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
         with rtnetlink.failing_as("open"), namespaces.opened(self._namespace or namespaces.OWN) as descriptor:
-            return self._inside(functools.partial(_read_all, owner=self._owner, descriptor=descriptor, own_namespaces=own_namespaces))
+            return self._inside(functools.partial(_read_all, driver=self._driver, descriptor=descriptor, own_namespaces=own_namespaces))
 
     def interface(self, name: str) -> port.Interface | None:
         if len(name.encode()) > link_requests.NAME_BYTES_MAX:
             return None
-        return self._inside(functools.partial(_read, name=name, owner=self._owner))
+        return self._inside(functools.partial(_read, name=name, driver=self._driver))
 
     def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
         """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raises HardwareError."""
@@ -63,25 +63,25 @@ class _Tables(NamedTuple):
     rdma_devices: Sequence[rdma_requests.Device]
 
 
-def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, owner: str) -> port.Interface | None:
+def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, driver: str) -> port.Interface | None:
     """Return the interface of this name, None if no interface has it or only as an alternative name."""
     link = link_requests.find(route, name)
     if link is None:
         return None
     index = link.ifindex
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
-    ifbs = {index: ifb_links.find(route, index)} if owner else {}
+    ifbs = {index: ifb_links.find(route, index)} if driver else {}
     tables = _Tables(
         link_requests.addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={}, rdma_devices=_rdma_devices()
     )
-    return _interface(link, ethtool_socket, tables, owner)
+    return _interface(link, ethtool_socket, tables, driver)
 
 
 def _read_all(
     route: rtnetlink.Socket,
     ethtool_socket: socket.socket,
     *,
-    owner: str,
+    driver: str,
     descriptor: int,
     own_namespaces: Callable[[], Collection[int]],
 ) -> tuple[port.Interface, ...]:
@@ -91,14 +91,14 @@ def _read_all(
         addressed=link_requests.addressed(route),
         uplinks=host_use.default_interfaces(route),
         roots=tc_messages.roots(route),
-        ifbs=ifb_links.ours(route) if owner else {},
+        ifbs=ifb_links.ours(route) if driver else {},
         uses=host_use.read(host, links, is_own=_has_mark, own_namespaces=own_namespaces),
         rdma_devices=_rdma_devices(),
     )
-    return tuple(_interface(link, ethtool_socket, tables, owner) for link in links)
+    return tuple(_interface(link, ethtool_socket, tables, driver) for link in links)
 
 
-def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: _Tables, owner: str) -> port.Interface:
+def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: _Tables, driver: str) -> port.Interface:
     report = hardware.ethtool(ethtool_socket, link.name)
     return port.Interface(
         ifindex=link.ifindex,
@@ -119,7 +119,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         addressed=link.ifindex in tables.addressed,
         used=tables.uses.get(link.ifindex, ""),
         queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
-        other_owner=parts.other_owner(tables.ifbs.get(link.ifindex), owner),
+        other_driver=parts.other_driver(tables.ifbs.get(link.ifindex), driver),
     )
 
 

@@ -6,21 +6,20 @@ a surprising state once: an interface withheld because another program configure
 uses it. A check also runs after an attach.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 
 import drakit
-from drakit_nic import reporting, settings
+from drakit_nic import options, reporting
 from drakit_nic.discovery import attributes, offers
 
 LINK_INTERVAL = 30.0
 TAINT = "nic.drakit.dev/no-carrier"
 SOURCE = "carrier"
-_EFFECTS: Mapping[settings.CarrierLoss, drakit.TaintEffect] = {
-    settings.CarrierLoss.TAINT: drakit.TaintEffect.NO_SCHEDULE,
-    settings.CarrierLoss.EVICT: drakit.TaintEffect.NO_EXECUTE,
+_EFFECTS: Mapping[options.CarrierLoss, drakit.TaintEffect] = {
+    "taint": drakit.TaintEffect.NO_SCHEDULE,
+    "evict": drakit.TaintEffect.NO_EXECUTE,
 }
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Offered = Mapping[str, drakit.Device]
 Warned = tuple[str, str, str]
@@ -35,7 +34,7 @@ class LinkMonitor:
         context: drakit.DriverContext,
         *,
         survey: Callable[[], offers.Survey],
-        carrier_loss: settings.CarrierLoss,
+        carrier_loss: options.CarrierLoss,
         health: reporting.DeviceHealth,
         reporter: reporting.StatusReporter,
     ) -> None:
@@ -66,9 +65,9 @@ class LinkMonitor:
         }
         cautioned = {(nic.interface.name, nic.caution.reason, nic.caution.change) for nic in surveyed.nics if nic.caution}
         for name, reason, change in sorted(refused - self._warned):
-            _log.warning("interface not offered", extra={"interface": name, "reason": reason, "fix": change})
+            _log.warning("interface not offered", interface=name, reason=reason, fix=change)
         for name, reason, change in sorted(cautioned - self._warned):
-            _log.warning("interface offered with a caution", extra={"interface": name, "reason": reason, "fix": change})
+            _log.warning("interface offered with a caution", interface=name, reason=reason, fix=change)
         self._warned = frozenset(refused | cautioned)
 
     def _warn_withdrawn(self, surveyed: offers.Survey) -> None:
@@ -77,7 +76,7 @@ class LinkMonitor:
         for withheld in surveyed.withheld:
             if withheld.name in former and withheld.refusal.expected:
                 keys = {"interface": withheld.name, "reason": withheld.reason, "fix": withheld.refusal.change}
-                _log.warning("interface no longer offered", extra=keys)
+                _log.warning("interface no longer offered", **keys)
 
     def _report_link(self, name: str, *, has_link: bool) -> None:
         message = "" if has_link else f"the interface {self._interface_of(name)} has no link (no carrier)"

@@ -21,6 +21,7 @@ _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
 _BITS_PER_MEGABIT = 10**6
+_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +52,6 @@ class _State:
 
     def without_member(self, member: port.Member) -> "_State":
         return dataclasses.replace(self, members=tuple(other for other in self.members if other != member))
-
-
-_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 
 
 class _SilentWatch:
@@ -216,6 +214,11 @@ class MockPort(MockHostInterfaces):
         if self._function_interface(of) is None:
             raise drakit.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
         self._change("set_function", lambda held: dataclasses.replace(held, functions={**held.functions, _function_key(of): wanted}))
+
+    def takes_min_rate(self, parent: str) -> bool:
+        return (
+            any(interface.pci and interface.pci.physical_function for interface in self._interfaces) and self.interface(parent) is not None
+        )
 
     def watch(self) -> port.Watch:
         return _SilentWatch()

@@ -20,6 +20,7 @@ from drakit_nic.passthrough import host_routes, rdma_devices
 _FORMAT = wire.Format(ignore_unknown=True)
 PROPERTIES = wire.Converter(lambda value: value if isinstance(value, Mapping) else drakit.EMPTY_RECORD, lambda value: value)
 HOST = ""
+OnFailed = Callable[[Mapping[str, str]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,9 +111,6 @@ class Passthrough:
         return self.host_state.identity if placement is None or placement.is_of_earlier_version else placement.identity
 
 
-OnFailed = Callable[[Mapping[str, str]], None]
-
-
 def ignore(failed: Mapping[str, str]) -> None:
     """Ignore what could not be restored. It is in the log."""
     del failed
@@ -161,11 +159,6 @@ def interface_config(chosen: config.NicConfig, *, name: str, mac: str = "", addr
         neighbours=chosen.neighbours,
         sysctls=sysctl_table.in_pod(chosen.sysctls, forwarding=chosen.forwarding),
     )
-
-
-def hosts_of(wanted: InterfaceConfig) -> frozenset[str]:
-    """Return the addresses of a configuration without their prefixes."""
-    return frozenset(address.partition("/")[0] for address in wanted.addresses)
 
 
 def announced_versions(wanted: InterfaceConfig) -> frozenset[int]:

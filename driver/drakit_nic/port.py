@@ -48,7 +48,7 @@ class Interface:
     interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
     scope. ``used`` is another use of it that no other field shows, to be read after the interface's name (``has a route of the host (10.0.0.0/8)``);
     only ``interfaces`` reads it. ``queueing`` is another program's root qdisc (``fq 8001:``), empty for the kernel's default and drakit's own.
-    ``other_owner`` is the other driver that owns its shares, empty where there is none.
+    ``other_driver`` is the other driver that owns its shares, empty where there is none.
     """
 
     ifindex: int
@@ -69,7 +69,7 @@ class Interface:
     addressed: bool = False
     used: str = ""
     queueing: str = ""
-    other_owner: str = ""
+    other_driver: str = ""
 
     @property
     def is_virtual(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import drakit
 from drakit_nic import pod_interfaces, port
 from drakit_nic.attach import attachment_records, sandboxes
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names, offers
 from drakit_nic.passthrough import whole_interface
 
 SHARE, POD_INTERFACE, WHOLE, SHAPING = "NIC share", "pod interface", "mark of a whole interface", "traffic control"
@@ -61,9 +61,9 @@ class Unclaimed:
         own = {
             interface.ifindex: interface
             for interface in self._machine.interfaces()
-            if not interface.other_owner and interface.kind != "ifb"
+            if not interface.other_driver and interface.kind != "ifb"
         }
-        locks = {interface.ifindex: (name,) for name, interface in offers.device_names(own.values()).items()} | offered
+        locks = {interface.ifindex: (name,) for name, interface in device_names.by_name(own.values()).items()} | offered
         installed = [share for share in self._machine.shares() if share.ifindex in own]
         in_pods = _by_share(self._kernel)
         # Veths of pods are left out, because no setting of now offers them and a node has hundreds.

@@ -14,7 +14,7 @@ from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records, service
-from drakit_nic.discovery import attributes, offers
+from drakit_nic.discovery import attributes, device_names
 from drakit_nic.passthrough import sriov, whole_interface
 
 READY = "Ready"
@@ -123,10 +123,10 @@ class StatusReporter:
         self._context.set_status(claim, status)
 
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> drakit.DeviceStatus | None:
-        if offers.is_whole(grant.device):
+        if device_names.is_whole(grant.device):
             return self._of_whole(grant)
         attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
-        share_traffic = traffic.get(shares.identity(grant.claim, grant.device, grant.share_id))
+        share_traffic = traffic.get(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:
             return _status(grant, (_condition("ShareMissing", "the NIC does not have the share; the driver restores it", holds=False),))
         if not self._attaches:
@@ -169,8 +169,9 @@ class StatusReporter:
         )
         function = None if planned.function is None else self._machine.function(planned.function)
         values: drakit.Record = {} if function is None else {"function": sriov.to_record(function)}
-        if function is not None and function != planned.function_is:
-            message = "the physical function does not hold the virtual one to what the claim has"
+        altered = () if function is None or planned.function_is is None else sriov.differing(function, planned.function_is)
+        if altered:
+            message = f"the physical function no longer enforces the claim's {' and '.join(altered)}"
             return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)
         ready = ("Attached", "the pod has the whole interface") if is_attached else ("Prepared", "the whole interface is the claim's")
         return _status(grant, (_condition(*ready),), values=values, network=network)

@@ -1,6 +1,6 @@
-"""A share: its identity and rate, checks of its configuration, the container's variables, and conflicts within a claim.
+"""A share: its id and rate, checks of its configuration, the container's variables, and conflicts within a claim.
 
-The identity is derived from the grant alone, so another process finds the share again after a crash.
+The id is derived from the grant alone, so another process finds the share again after a crash.
 
 A container gets one environment variable for each fact. Its name begins with ``DRAKIT_NIC_<REQUEST>_<SHARE>_``: a program finds its share by the
 request's name, and the share's id separates the shares of two claims with the same request name, or of one request for several NICs. Letters are
@@ -84,7 +84,7 @@ _FORMAT = wire.Format(ignore_unknown=True, fields={(port.Share, "ifindex"): wire
 Grant = drakit.Grant[config.NicConfig]
 
 
-def identity(claim: drakit.ClaimRef, device: drakit.Device, share_id: drakit.ShareId | None) -> str:
+def id_on_node(claim: drakit.ClaimRef, device: drakit.Device, share_id: drakit.ShareId | None) -> str:
     """Return the share's id on this node: the grant's share id, or claim and device for a whole device."""
     return share_id or f"{claim.uid}-{device.name}"
 
@@ -139,8 +139,7 @@ def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
         raise drakit.ConfigError(
             f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
         )
-    if chosen.vlan is not None:
-        raise drakit.ConfigError("is for a whole virtual function; a share has no VLAN of its own", field="parameters.vlan")
+    config.check_no_function(chosen, f"this is a share of {interface.name}")
     if chosen.mac == interface.mac:
         raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
 

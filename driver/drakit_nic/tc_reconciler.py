@@ -9,7 +9,6 @@ A NIC on which a check restored something is Unhealthy until a check has nothing
 Checks also run at intervals, because the driver drops the events of its own repairs, and with them those of other programs that come meanwhile.
 """
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import drakit
@@ -17,7 +16,7 @@ from drakit_nic import device_locks, port, reporting
 from drakit_nic import share as shares
 from drakit_nic.discovery import attributes, offers
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 TC_INTERVAL = 10.0
 TC_SOURCE = "queueing"
@@ -89,7 +88,7 @@ class TcReconciler:
         except drakit.HardwareError as error:
             return (str(error),)
         if fixed:
-            _log.warning("traffic control reconciled", extra={"device": name, "fixed": list(fixed)})
+            _log.warning("traffic control reconciled", device=name, fixed=list(fixed))
         return fixed if former == uplink else ()
 
     def _uplink_of(self, nic: offers.Nic | None, grants: Collection[Grant]) -> port.Uplink | None:

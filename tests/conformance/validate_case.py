@@ -6,7 +6,7 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import devices, shape
+from drakit_cluster.objects.schema import decoding, devices
 from drakit_cluster.objects.schema import table as shapes
 from drakit_cluster.objects.validation import context, table
 from drakit_cluster.objects.validation import devices as device_rules
@@ -29,7 +29,7 @@ def answer(case: Object) -> Object:
 def failures(case: Object) -> list[Failure]:
     """Return what the rules say of a case."""
     if json_types.text(case, "objectKind") == "DeviceCapacity":
-        capacity = shape.Decoder().decode(devices.CAPACITY, case.get("object"), "")
+        capacity = decoding.Decoder().decode(devices.CAPACITY, case.get("object"), "")
         return list(device_rules.shared_capacity(capacity, CAPACITY_PATH))
     resource, named = resource_of(case), gates(case)
     rules = context.Context(gates=named, expressions=context.SelectorCompiler(named))

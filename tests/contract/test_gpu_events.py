@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from drakit import machines
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library, waits
@@ -77,9 +77,9 @@ def test_the_recovery_action_of_a_gpu_stays_until_it_is_reset(machine: Machine, 
 def test_a_lost_gpu_fails_every_query_stays_plugged_and_affects_no_other(machine: Machine) -> None:
     first, second = machine.seen.gpus()
     machine.hardware.lose(first.uuid)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         machine.seen.recovery_action(first.uuid)
-    assert caught.value.code in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}
+    assert caught.value.code in {nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.NOT_FOUND}
     assert machine.seen.is_plugged(first)
     assert list(machine.seen.gpus()) == [second]
     assert machine.seen.recovery_action(second.uuid) is signals.RecoveryAction.NONE

@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from drakit import machines
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library
 
@@ -59,7 +59,7 @@ def make(hardware: port.GpuPort, gpu: port.GpuUuid) -> tuple[port.GpuInstance, p
     return instance, hardware.create_compute_instance(gpu, instance.id, whole(hardware, gpu, instance).id)
 
 
-def code_of(caught: pytest.ExceptionInfo[port.CallError]) -> port.Code:
+def code_of(caught: pytest.ExceptionInfo[nvml_errors.CallError]) -> nvml_errors.Code:
     return caught.value.code
 
 
@@ -85,11 +85,11 @@ def test_hardware_ids_are_not_nvml_enums(hardware: port.GpuPort, gpu: port.GpuUu
 
 
 def test_an_unknown_profile_is_an_invalid_argument(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
-    with pytest.raises(port.CallError) as asked:
+    with pytest.raises(nvml_errors.CallError) as asked:
         hardware.possible_placements(gpu, UNKNOWN)
-    with pytest.raises(port.CallError) as made:
+    with pytest.raises(nvml_errors.CallError) as made:
         hardware.create_gpu_instance(gpu, UNKNOWN, port.Placement(start=0, size=1))
-    assert code_of(asked) is code_of(made) is port.Code.INVALID_ARGUMENT
+    assert code_of(asked) is code_of(made) is nvml_errors.Code.INVALID_ARGUMENT
     assert made.value.call == "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
@@ -106,9 +106,9 @@ def test_an_instance_keeps_its_placement_until_it_is_destroyed(hardware: port.Gp
 def test_an_impossible_placement_is_an_invalid_argument(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     profile, placements = smallest(hardware, gpu)
     beyond = port.Placement(start=placements[-1].start + 1, size=placements[-1].size)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.create_gpu_instance(gpu, profile.id, beyond)
-    assert code_of(caught) is port.Code.INVALID_ARGUMENT
+    assert code_of(caught) is nvml_errors.Code.INVALID_ARGUMENT
 
 
 def test_an_occupied_placement_is_refused_and_nothing_changes(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
@@ -116,9 +116,9 @@ def test_an_occupied_placement_is_refused_and_nothing_changes(hardware: port.Gpu
     for profile in hardware.gpu_instance_profiles(gpu):
         for placement in hardware.possible_placements(gpu, profile.id):
             if placement.overlaps(instance.placement):
-                with pytest.raises(port.CallError) as caught:
+                with pytest.raises(nvml_errors.CallError) as caught:
                     hardware.create_gpu_instance(gpu, profile.id, placement)
-                assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+                assert code_of(caught) is nvml_errors.Code.INSUFFICIENT_RESOURCES
     assert list(hardware.gpu_instances(gpu)) == [instance]
 
 
@@ -126,10 +126,10 @@ def test_a_profile_allows_no_more_instances_than_its_count(hardware: port.GpuPor
     media = next(profile for profile in hardware.gpu_instance_profiles(gpu) if profile.name.endswith("+me"))
     first, second, *_ = hardware.possible_placements(gpu, media.id)
     hardware.create_gpu_instance(gpu, media.id, first)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.create_gpu_instance(gpu, media.id, second)
     assert media.instances == 1
-    assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+    assert code_of(caught) is nvml_errors.Code.INSUFFICIENT_RESOURCES
 
 
 def test_a_compute_instance_is_a_mig_device_with_a_uuid_and_capabilities(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
@@ -142,9 +142,9 @@ def test_a_compute_instance_is_a_mig_device_with_a_uuid_and_capabilities(hardwar
 
 def test_an_instance_with_compute_instances_is_in_use(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, compute = make(hardware, gpu)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.destroy_gpu_instance(gpu, instance.id)
-    assert code_of(caught) is port.Code.IN_USE
+    assert code_of(caught) is nvml_errors.Code.IN_USE
     hardware.destroy_compute_instance(gpu, instance.id, compute.id)
     hardware.destroy_gpu_instance(gpu, instance.id)
     assert not hardware.gpu_instances(gpu)
@@ -152,9 +152,9 @@ def test_an_instance_with_compute_instances_is_in_use(hardware: port.GpuPort, gp
 
 def test_a_full_instance_takes_no_further_compute_instance(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, compute = make(hardware, gpu)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.create_compute_instance(gpu, instance.id, compute.profile_id)
-    assert code_of(caught) is port.Code.INSUFFICIENT_RESOURCES
+    assert code_of(caught) is nvml_errors.Code.INSUFFICIENT_RESOURCES
 
 
 def test_instance_ids_are_reused(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
@@ -167,25 +167,25 @@ def test_instance_ids_are_reused(hardware: port.GpuPort, gpu: port.GpuUuid) -> N
 def test_a_destroyed_instance_is_not_found(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     instance, compute = make(hardware, gpu)
     hardware.destroy_compute_instance(gpu, instance.id, compute.id)
-    with pytest.raises(port.CallError) as second:
+    with pytest.raises(nvml_errors.CallError) as second:
         hardware.destroy_compute_instance(gpu, instance.id, compute.id)
-    with pytest.raises(port.CallError) as capabilities:
+    with pytest.raises(nvml_errors.CallError) as capabilities:
         hardware.capability_minors(gpu, instance.id, compute.id)
     hardware.destroy_gpu_instance(gpu, instance.id)
-    with pytest.raises(port.CallError) as destroyed:
+    with pytest.raises(nvml_errors.CallError) as destroyed:
         hardware.destroy_gpu_instance(gpu, instance.id)
-    with pytest.raises(port.CallError) as listed:
+    with pytest.raises(nvml_errors.CallError) as listed:
         hardware.compute_instances(gpu, instance.id)
-    assert {code_of(call) for call in (second, capabilities, destroyed, listed)} == {port.Code.NOT_FOUND}
+    assert {code_of(call) for call in (second, capabilities, destroyed, listed)} == {nvml_errors.Code.NOT_FOUND}
 
 
 def test_an_unknown_gpu_is_not_found(hardware: port.GpuPort) -> None:
     stranger = port.GpuUuid("GPU-00000000-0000-0000-0000-000000000000")
-    with pytest.raises(port.CallError) as mode:
+    with pytest.raises(nvml_errors.CallError) as mode:
         hardware.mig_mode(stranger)
-    with pytest.raises(port.CallError) as listed:
+    with pytest.raises(nvml_errors.CallError) as listed:
         hardware.gpu_instances(stranger)
-    assert code_of(mode) is code_of(listed) is port.Code.NOT_FOUND
+    assert code_of(mode) is code_of(listed) is nvml_errors.Code.NOT_FOUND
 
 
 def test_the_boot_id_and_versions_stay_the_same(hardware: port.GpuPort) -> None:
@@ -207,16 +207,16 @@ def test_profiles_and_placements_are_reported_while_mig_is_off_and_no_instances(
     assert hardware.gpu_instance_profiles(gpu) == profiles
     assert [hardware.possible_placements(gpu, profile.id) for profile in profiles] == placements
     assert not hardware.gpu_instances(gpu)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.create_gpu_instance(gpu, profiles[0].id, placements[0][0])
-    assert code_of(caught) is port.Code.NOT_SUPPORTED
+    assert code_of(caught) is nvml_errors.Code.NOT_SUPPORTED
 
 
 def test_mig_mode_stays_on_while_an_instance_exists(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
     make(hardware, gpu)
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.set_mig_mode(gpu, enabled=False)
-    assert code_of(caught) is port.Code.IN_USE
+    assert code_of(caught) is nvml_errors.Code.IN_USE
     assert hardware.mig_mode(gpu) == port.MigMode(current=True, pending=True)
 
 
@@ -233,6 +233,6 @@ def test_the_compute_mode_stays_as_it_was_set(hardware: port.GpuPort, gpu: port.
 
 
 def test_a_gpu_with_mig_on_has_no_time_slice_to_change(hardware: port.GpuPort, gpu: port.GpuUuid) -> None:
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         hardware.set_time_slice(gpu, port.TimeSlice.LONG)
-    assert code_of(caught) is port.Code.NOT_SUPPORTED
+    assert code_of(caught) is nvml_errors.Code.NOT_SUPPORTED

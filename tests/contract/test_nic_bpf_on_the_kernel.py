@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import platform
 import resource
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,8 @@ from drakit_nic.shaping import bpf, classifiers, htb, maps, parts, socket_namesp
 from fakes import netns
 
 pytestmark = pytest.mark.root
+
+HELPER_SINCE = (6, 15)
 
 
 @pytest.fixture
@@ -64,15 +67,21 @@ def test_a_share_id_that_does_not_fit_is_refused(memory: maps.Maps) -> None:
         memory.write_share(port.Share(id="x" * 113, interface="nic0", ifindex=3, mac="02:11:22:33:44:55", bandwidth=1, minor=0x100))
 
 
+def from_memory(memory: maps.Maps) -> bytes:
+    """The classifier that every kernel of today's distributions takes."""
+    return classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True, offsets=socket_namespace.read())
+
+
 def test_the_kernel_loads_every_program_and_lists_its_maps(memory: maps.Maps) -> None:
     written = {
-        "egress": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True),
-        "from_memory": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True, offsets=socket_namespace.read()),
+        "from_memory": from_memory(memory),
         "by_address": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
         "ingress": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
         "everything": classifiers.everything(),
         "guard": classifiers.guard(),
     }
+    if tuple(int(part) for part in platform.release().split(".")[:2]) >= HELPER_SINCE:
+        written["by_helper"] = classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True)
     for name, program in written.items():
         os.close(bpf.load(name, program))
 
@@ -109,7 +118,7 @@ def only(more: int) -> Iterator[None]:
 @pytest.mark.parametrize("more", [1, 2])
 @pytest.mark.parametrize("what", ["create", "open", "open for a NIC"])
 def test_maps_that_cannot_all_be_opened_leave_no_descriptor(memory: maps.Maps, what: str, more: int) -> None:
-    loaded = bpf.load("three", classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=True))
+    loaded = bpf.load("three", from_memory(memory))
     number = next(
         int(line.split()[1]) for line in pathlib.Path(f"/proc/self/fdinfo/{loaded}").read_text().splitlines() if "prog_id" in line
     )

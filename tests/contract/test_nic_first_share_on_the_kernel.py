@@ -29,7 +29,7 @@ def own(own: netns.Namespace) -> Iterator[netns.Namespace]:
 
 @contextlib.contextmanager
 def driver(own: netns.Namespace, name: str = OWNER) -> Iterator[kernel_port.KernelPort]:
-    made = kernel_port.KernelPort(own.name, owner=name)
+    made = kernel_port.KernelPort(own.name, driver=name)
     yield made
     made.close()
 
@@ -52,7 +52,7 @@ def test_a_driver_adopts_its_ifb_that_a_crash_left_unnamed_and_others_can_share(
     with driver(own, OTHER) as other, driver(own) as owner:
         interface = owner.interface("nic0")
         assert interface is not None
-        assert interface.other_owner == ""
+        assert interface.other_driver == ""
         other.install(uplink(own), share(own))
         other.remove("share-1", share(own))
         assert own.links()[left]["ifindex"] == made

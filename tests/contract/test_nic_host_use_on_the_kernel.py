@@ -11,15 +11,15 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import kernel_port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.discovery import offers
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.shaping import bpf
-from fakes import netns, nic_attach
+from fakes import log_lines, netns, nic_attach
 
 pytestmark = pytest.mark.root
 
-SETTINGS = nic_attach.SETTINGS
+OPTIONS = nic_attach.OPTIONS
 PROGRAM_SCHED_CLS, PROGRAM_XDP = 3, 6
 XDP_PASS, TCX_NEXT = 2, -1
 MOV_R0, EXIT = 0xB7, 0x95
@@ -38,9 +38,9 @@ def node() -> Iterator[netns.Namespace]:
         yield made
 
 
-def why_withheld(node: netns.Namespace, settings: nic_settings.NicSettings = SETTINGS) -> str:
+def why_withheld(node: netns.Namespace, options: nic_options.NicOptions = OPTIONS) -> str:
     """The reason that nic0 is not offered, empty where it is."""
-    surveyed = offers.survey(kernel_port.KernelPort(node.name).interfaces(), settings)
+    surveyed = offers.survey(kernel_port.KernelPort(node.name).interfaces(), options)
     return next((withheld.reason for withheld in surveyed.withheld if withheld.name == "nic0"), "")
 
 
@@ -183,14 +183,14 @@ def test_the_drivers_own_marks_on_a_nic_are_no_foreign_use_after_any_step() -> N
     assert last > 10
 
 
-def test_a_child_of_the_host_withdraws_the_nic_and_its_shares_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_child_of_the_host_withdraws_the_nic_and_its_shares_go_on(logged: log_lines.LogLines) -> None:
     with nic_attach.untouched_world() as world, world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1, parameters={"interfaceName": "fast0"}))
         with nic_attach.pod() as pod:
             assert world.call(ref, pod).code == 0
             shares, members = driver.machine.shares(), driver.members()
             world.node.ip("link", "add", "mgmt0", "link", "nic0", "type", "macvlan")
-            nic_attach.until(lambda: "interface no longer offered" in caplog.messages, "the NIC is withdrawn")
+            nic_attach.until(lambda: "interface no longer offered" in logged.events, "the NIC is withdrawn")
             assert nic_attach.look(driver) == {"nic0": ()}
             assert (driver.machine.shares(), driver.members()) == (shares, members)
             assert "fast0" in pod.space.links()

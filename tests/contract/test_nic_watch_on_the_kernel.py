@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic import kernel_port, port
-from fakes import netns, waits
+from fakes import log_lines, netns, waits
 
 pytestmark = pytest.mark.skipif(bool(netns.why_not()), reason=netns.why_not())
 
@@ -97,7 +97,7 @@ def test_a_new_filter_causes_one_wake_up_and_an_unchanged_one_none(watch: port.W
 
 
 def test_a_refused_filter_is_logged_once_and_every_change_wakes_the_watch(
-    node: netns.Namespace, watch: port.Watch, caplog: pytest.LogCaptureFixture
+    node: netns.Namespace, watch: port.Watch, logged: log_lines.LogLines
 ) -> None:
     limit = "/proc/sys/net/core/optmem_max"
     if "optmem_max" not in node.run("ls", "/proc/sys/net/core"):
@@ -105,7 +105,7 @@ def test_a_refused_filter_is_logged_once_and_every_change_wakes_the_watch(
     node.run("sh", "-c", f"echo 1024 > {limit}")
     for last in (900, 901):
         watch.narrow(port.Interest(ifindexes=frozenset(range(100, last))))
-    assert caplog.messages.count("event filter refused") == 1
+    assert logged.events.count("event filter refused") == 1
     watch.drain()
     node.ip("link", "add", "veth1", "type", "veth", "peer", "name", "veth2")
     assert watch.wait(waits.SECONDS)

@@ -6,7 +6,6 @@ Each property of the table has a change here that a pod makes, or a reason why t
 import ctypes
 import dataclasses
 import fcntl
-import logging
 import os
 import socket
 import struct
@@ -17,7 +16,7 @@ import pytest
 from drakit_nic import pod_interfaces
 from drakit_nic.netlink import link_requests, namespaces, rtnetlink
 from drakit_nic.passthrough import properties
-from fakes import bpf_programs, netns, nic_attach, nic_network, nic_pods
+from fakes import bpf_programs, log_lines, netns, nic_attach, nic_network, nic_pods
 
 pytestmark = pytest.mark.root
 
@@ -164,7 +163,7 @@ def test_every_property_is_tested_or_listed_as_untested() -> None:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_properties_changed_by_a_pod_are_restored(bench: nic_pods.PodBench, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_changed_by_a_pod_are_restored(bench: nic_pods.PodBench, name: str, logged: log_lines.LogLines) -> None:
     before, before_shown = state(bench), shown(bench)
     whole = move_in(bench, before)
     in_pod_before = in_pod(bench, name)
@@ -173,7 +172,7 @@ def test_properties_changed_by_a_pod_are_restored(bench: nic_pods.PodBench, name
     failures: list[Mapping[str, str]] = []
     assert bench.pods.return_to_host(whole, on_failed=failures.append)
     assert failures == [{}]
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not logged.lines
     assert state(bench) == before
     assert shown(bench) == before_shown
 
@@ -302,7 +301,7 @@ def test_an_altname_that_the_host_uses_stops_no_return_and_blocks_no_later_inter
     bench.node.ip("link", "add", "of-the-pod", "type", "bridge")
 
 
-def test_what_cannot_be_restored_is_named_and_the_interface_is_back(bench: nic_pods.PodBench, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_restored_is_named_and_the_interface_is_back(bench: nic_pods.PodBench, logged: log_lines.LogLines) -> None:
     before = state(bench)
     whole = move_in(bench, before)
     bench.node.ip("link", "add", "of-the-host", "type", "bridge")  # An admin takes the altname meanwhile.
@@ -313,7 +312,7 @@ def test_what_cannot_be_restored_is_named_and_the_interface_is_back(bench: nic_p
     assert failed.keys() == {"altnames", "group", "gsoMaxSegments", "mtu"}
     link = bench.node.links()["nic0"]
     assert (link["address"], link["ifalias"], link["txqlen"]) == (before.mac, before.alias, 500)
-    warned = {vars(record)["property"] for record in caplog.records if record.getMessage() == "interface property not restored"}
+    warned = {record["property"] for record in logged.lines if record["event"] == "interface property not restored"}
     assert warned == failed.keys()
 
 

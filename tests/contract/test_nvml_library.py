@@ -16,7 +16,7 @@ from drakit import machines
 from drakit.core import advanced
 from drakit_gpu import checks as doctor
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import mock_gpus
 from fakes import nvml_library
@@ -87,11 +87,11 @@ def test_a_gpu_that_answers_is_plugged_and_pinged_by_kept_and_by_new_handles(har
 def test_a_uuid_that_no_gpu_has_is_not_found(hardware: nvml.NvmlGpus) -> None:
     (gpu, *_) = hardware.gpus()
     assert hardware.gpu(STRANGER) is None
-    with pytest.raises(port.CallError) as asked:
+    with pytest.raises(nvml_errors.CallError) as asked:
         hardware.mig_mode(STRANGER)
-    with pytest.raises(port.CallError) as pinged:
+    with pytest.raises(nvml_errors.CallError) as pinged:
         hardware.ping(dataclasses.replace(gpu, uuid=STRANGER))
-    assert asked.value.code is pinged.value.code is port.Code.NOT_FOUND
+    assert asked.value.code is pinged.value.code is nvml_errors.Code.NOT_FOUND
 
 
 def test_a_new_session_shows_the_same_gpus(hardware: nvml.NvmlGpus) -> None:
@@ -134,8 +134,8 @@ def test_a_property_the_gpu_does_not_support_is_none(hardware: nvml.NvmlGpus) ->
 def test_device_numbers_are_found_or_the_module_that_is_missing_is_named(hardware: nvml.NvmlGpus) -> None:
     try:
         majors = hardware.device_majors()
-    except port.CallError as error:
-        if error.code is not port.Code.DRIVER_NOT_LOADED or "load its kernel module" not in str(error):
+    except nvml_errors.CallError as error:
+        if error.code is not nvml_errors.Code.DRIVER_NOT_LOADED or "load its kernel module" not in str(error):
             raise
     else:
         assert majors.nvidia != majors.uvm
@@ -154,9 +154,9 @@ def test_an_event_wait_lasts_its_timeout_and_a_set_can_be_closed_twice(hardware:
 def test_an_event_set_of_a_replaced_session_is_refused_at_once(hardware: nvml.NvmlGpus) -> None:
     with hardware.events() as events:
         hardware.renew()
-        with pytest.raises(port.CallError) as caught:
+        with pytest.raises(nvml_errors.CallError) as caught:
             events.wait(0.0)
-    assert caught.value.code is port.Code.UNINITIALIZED
+    assert caught.value.code is nvml_errors.Code.UNINITIALIZED
     with hardware.events() as again:
         again.wait(0.0)
 
@@ -234,9 +234,9 @@ def test_as_many_instances_of_a_profile_fit_as_it_says(bench: Bench) -> None:
                 bench.hardware.create_gpu_instance(bench.gpu.uuid, profile.id, placement)
                 taken.append(placement)
         assert len(taken) == profile.instances
-        with pytest.raises(port.CallError) as caught:
+        with pytest.raises(nvml_errors.CallError) as caught:
             bench.hardware.create_gpu_instance(bench.gpu.uuid, profile.id, taken[0])
-        assert caught.value.code is port.Code.INSUFFICIENT_RESOURCES
+        assert caught.value.code is nvml_errors.Code.INSUFFICIENT_RESOURCES
         empty(bench.hardware, bench.gpu)
 
 
@@ -247,11 +247,11 @@ def test_a_whole_compute_instance_is_a_mig_device(bench: Bench) -> None:
     whole = max(bench.hardware.compute_instance_profiles(bench.gpu.uuid, instance), key=lambda one: one.slices)
     compute = bench.hardware.create_compute_instance(bench.gpu.uuid, instance.id, whole.id)
     assert list(bench.hardware.compute_instances(bench.gpu.uuid, instance.id)) == [compute]
-    with pytest.raises(port.CallError) as in_use:
+    with pytest.raises(nvml_errors.CallError) as in_use:
         bench.hardware.destroy_gpu_instance(bench.gpu.uuid, instance.id)
-    assert in_use.value.code is port.Code.IN_USE
+    assert in_use.value.code is nvml_errors.Code.IN_USE
     bench.hardware.destroy_compute_instance(bench.gpu.uuid, instance.id, compute.id)
     bench.hardware.destroy_gpu_instance(bench.gpu.uuid, instance.id)
-    with pytest.raises(port.CallError) as gone:
+    with pytest.raises(nvml_errors.CallError) as gone:
         bench.hardware.compute_instances(bench.gpu.uuid, instance.id)
-    assert gone.value.code is port.Code.NOT_FOUND
+    assert gone.value.code is nvml_errors.Code.NOT_FOUND

@@ -29,7 +29,7 @@ from drakit.core import ports, records
 from drakit.node import driver_context, engine, local_node
 from drakit_nic import driver as nic_driver
 from drakit_nic import mock_port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.attach import attacher, hook_program, sandboxes, server
 from drakit_nic.passthrough import sriov
 from fakes import claim_source, netns, nic_attach
@@ -107,8 +107,8 @@ class Functions(mock_port.MockPort):
 
 def world_of(node: str, folder: pathlib.Path) -> nic_attach.World:
     """The node of all forms but the virtual function: its NIC is offered shared and whole."""
-    settings = dataclasses.replace(nic_attach.SETTINGS, whole=("nic0",), offer_addressed=True)
-    return nic_attach.World(netns.Namespace(node), folder, settings)
+    options = dataclasses.replace(nic_attach.OPTIONS, whole=("nic0",), offer_addressed=True)
+    return nic_attach.World(netns.Namespace(node), folder, options)
 
 
 def claim_of(form: str) -> claims.Claim:
@@ -137,11 +137,11 @@ def machine_of(folder: pathlib.Path, step: Callable[[], None] = lambda: None) ->
 def function_driver(folder: pathlib.Path, killer: Killer | None = None) -> Iterator[local_node.LocalNode]:
     """One life of a driver on the mock machine."""
     machine = machine_of(folder, killer or (lambda: None))
-    rule = nic_settings.InterfaceRule(match="eth1v0", speed=nic_attach.BITS("50G"))
-    settings = nic_settings.NicSettings(whole=("eth1v0",), interfaces=(rule,))
+    rule = nic_options.NicRule(match="eth1v0", speed=nic_attach.BITS("50G"))
+    options = nic_options.NicOptions(whole=("eth1v0",), rules=(rule,))
 
     def build(intents: local_node.Intents) -> Any:
-        return nic_driver.NicDriver(machine, node=nic_attach.NODE, settings=settings, intents=intents)
+        return nic_driver.NicDriver(machine, node=nic_attach.NODE, options=options, intents=intents)
 
     identity = engine.NodeIdentity(pool=nic_attach.NODE, boot_id=machines.boot_id(folder / "machine"))
     spec = local_node.DriverSpec(driver_name=nic_driver.NAME, build=build, identity=identity)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 from drakit_gpu.mock import mock_gpus
 
 HERE = gpu_scenarios.InThisProcess()
@@ -42,7 +42,7 @@ class Admin:
         self._set(enabled=self._before)
 
     def _set(self, *, enabled: bool) -> None:
-        with contextlib.suppress(port.CallError):
+        with contextlib.suppress(nvml_errors.CallError):
             self._hardware.set_mig_mode(self._gpu, enabled=enabled)
 
 

@@ -16,18 +16,18 @@ import tempfile
 import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 
 HERE = gpu_scenarios.InThisProcess()
 SAMPLE = 4
 # A call may fail once before or after its effect, or again and again from a point on.
-Point = tuple[str, int, bool, port.Code]
+Point = tuple[str, int, bool, nvml_errors.Code]
 
 
 class Failing(killable_gpu_driver.Stepper):
     """Makes a hardware call fail at a step; with ``lasts`` also every later one of the same name."""
 
-    def __init__(self, at: int, code: port.Code, *, lasts: bool) -> None:
+    def __init__(self, at: int, code: nvml_errors.Code, *, lasts: bool) -> None:
         super().__init__(at, self._begin_to_fail)
         self._code = code
         self._lasts = lasts
@@ -44,7 +44,7 @@ class Failing(killable_gpu_driver.Stepper):
 
     def _fail(self, name: str) -> None:
         call = name.split()[1]
-        raise port.CallError(port.CALLS.get(call, call), self._code, f"injected {name}")
+        raise nvml_errors.CallError(nvml_errors.CALLS.get(call, call), self._code, f"injected {name}")
 
 
 def points(result: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
@@ -54,7 +54,7 @@ def points(result: gpu_scenarios.Scenario, folder: pathlib.Path) -> list[Point]:
     for act in ("prepare", "unprepare"):
         names = HERE.names(node, act, result.wants)
         calls = [step for step, name in enumerate(names) if hasattr(port.GpuPort, name.split()[1])]
-        found += [(act, step, lasts, code) for step in calls for code in port.Code for lasts in (False, True)]
+        found += [(act, step, lasts, code) for step in calls for code in nvml_errors.Code for lasts in (False, True)]
     return found
 
 

@@ -236,7 +236,7 @@ def test_a_kill_at_any_step_of_a_first_share_blocks_no_other_driver(parent: nic_
 
 def beside_another_driver(stage: Stage, step: int) -> bool:
     """Die at a step of the first share; whether a driver of another name has the NIC then. If not, it has it after the dead one's next life."""
-    world = nic_attach.World(stage.world.node, stage.world.home.parent / "other", stage.world.settings, name=OTHER)
+    world = nic_attach.World(stage.world.node, stage.world.home.parent / "other", stage.world.options, name=OTHER)
     theirs = nic_attach.claim(2, driver=OTHER)
     with world.driver(start=False) as other:
         stage.kill("prepare", step)

@@ -21,7 +21,7 @@ from drakit.core import names, ports, quantity, records
 from drakit.node import engine, local_node
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port, port, reporting, tc_reconciler
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.attach import sandboxes, service
 from drakit_nic.shaping import kernel_shares
 from fakes import claim_source, netns, nic_network, waits, watched_driver
@@ -29,7 +29,7 @@ from fakes import claim_source, netns, nic_network, waits, watched_driver
 NODE = "node-1"
 NIC_MAC = "02:00:00:00:00:20"
 BITS = quantity.Quantity.of
-SETTINGS = nic_settings.NicSettings(exclude=("*-wire",), interfaces=(nic_settings.InterfaceRule(match="nic0", speed=BITS("10G")),))
+OPTIONS = nic_options.NicOptions(exclude=("*-wire",), rules=(nic_options.NicRule(match="nic0", speed=BITS("10G")),))
 
 
 class Waiting:
@@ -108,12 +108,12 @@ class World:
         self,
         node: netns.Namespace,
         folder: pathlib.Path,
-        settings: nic_settings.NicSettings = SETTINGS,
+        options: nic_options.NicOptions = OPTIONS,
         *,
         name: str = nic_driver.NAME,
         cdi: pathlib.Path | None = None,
     ) -> None:
-        self.node, self.settings, self.name = node, settings, name
+        self.node, self.options, self.name = node, options, name
         self.home, self.cdi = folder / name, cdi or folder / "cdi"
         self.source = claim_source.FakeClaimSource()
         self.boot_id = "boot-1"
@@ -127,11 +127,11 @@ class World:
     ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
-        machine = kernel_port.KernelPort(self.namespace, owner=self.name, candidates=self.candidates, after_effect=step)
+        machine = kernel_port.KernelPort(self.namespace, driver=self.name, candidates=self.candidates, after_effect=step)
 
         def build(intents: local_node.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)
-            return nic_driver.NicDriver(machine, node=NODE, name=self.name, settings=self.settings, intents=intents, attachment=attachment)
+            return nic_driver.NicDriver(machine, node=NODE, name=self.name, options=self.options, intents=intents, attachment=attachment)
 
         spec = local_node.DriverSpec(driver_name=self.name, build=build, identity=engine.NodeIdentity(pool=NODE, boot_id=self.boot_id))
         with local_node.LocalNode.open(spec, local_node.Folders(home=self.home, cdi=self.cdi), self.source, meter) as local:

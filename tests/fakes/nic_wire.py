@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 from drakit.core import claim as claims
 from drakit.core import records
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from fakes import netns, nic_attach, nic_network
 
 GATEWAY_MAC = "02:00:00:00:00:aa"
 WIRE = "wire"
-WHOLE = dataclasses.replace(nic_attach.SETTINGS, whole=("nic0",))
+WHOLE = dataclasses.replace(nic_attach.OPTIONS, whole=("nic0",))
 _EVERY_PROTOCOL = 3
 _ROUTER_ADVERTISEMENT, _ADVERTISEMENT = 134, 136
 _ICMPV6, _ICMP, _REDIRECT_HOST = 58, 1, 5
@@ -89,7 +89,7 @@ def _announced(frame: bytes) -> Announced | None:
 
 
 @contextlib.contextmanager
-def wired(settings: nic_settings.NicSettings = nic_attach.SETTINGS) -> Iterator[Wired]:
+def wired(options: nic_options.NicOptions = nic_attach.OPTIONS) -> Iterator[Wired]:
     with netns.namespace() as node, netns.namespace() as net, tempfile.TemporaryDirectory(prefix="dk") as folder:
         net.ip("link", "add", WIRE, "address", GATEWAY_MAC, "type", "veth", "peer", "name", "nic0", "netns", node.name)
         node.ip("link", "set", "nic0", "address", nic_attach.NIC_MAC)
@@ -99,7 +99,7 @@ def wired(settings: nic_settings.NicSettings = nic_attach.SETTINGS) -> Iterator[
         net.ip("address", "add", "10.99.0.1/16", "dev", WIRE)
         if netns.HAS_IPV6:
             net.ip("address", "add", "fd99::1/64", "dev", WIRE, "nodad")
-        yield Wired(world=nic_attach.World(node, pathlib.Path(folder), settings), net=net)
+        yield Wired(world=nic_attach.World(node, pathlib.Path(folder), options), net=net)
 
 
 def whole(number: int, parameters: records.Record, source: claims.ConfigSource = claims.ConfigSource.CLAIM) -> claims.Claim:

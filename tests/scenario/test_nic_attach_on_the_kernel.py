@@ -6,7 +6,6 @@ Pods are network namespaces; the order of hooks and deaths is that of a real kub
 import contextlib
 import dataclasses
 import json
-import logging
 import os
 import pathlib
 import threading
@@ -20,7 +19,7 @@ from drakit.core import context as contexts
 from drakit.core import records
 from drakit.testing import fake_context
 from drakit_nic.attach import attacher, attachment_records, collector, sandboxes, server
-from fakes import netns, nic_attach, waits
+from fakes import log_lines, netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -226,9 +225,9 @@ def test_the_wait_for_a_container_is_not_begun_anew_by_a_restart(driver: nic_att
 
 
 def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_claim(
-    driver: nic_attach.Running, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
+    driver: nic_attach.Running, pod: nic_attach.Pod, logged: log_lines.LogLines
 ) -> None:
-    caplog.set_level(logging.INFO, logger="drakit_nic")
+    logged.show_info()
     ref, other = (driver.prepare(nic_attach.claim(number, parameters={"interfaceName": "net1"})) for number in (1, 2))
     author = nic_attach.author_of(driver)
 
@@ -245,11 +244,11 @@ def test_calls_of_runtimes_are_counted_timed_and_refusals_logged_with_their_clai
     calls, refusals = read()
     assert calls == {"ok": 1, "refused": 1}
     assert {reason for reason, count in refusals.items() if count} == {"name_taken"}
-    (attached,) = (record for record in caplog.records if record.getMessage() == "sandbox attached")
-    (refused,) = (record for record in caplog.records if record.getMessage() == "attach refused")
-    assert vars(attached).items() >= {"claim": str(ref), "device": "nic0", "pod": pod.uid}.items()
+    (attached,) = (record for record in logged.lines if record["event"] == "sandbox attached")
+    (refused,) = (record for record in logged.lines if record["event"] == "attach refused")
+    assert attached.items() >= {"claim": str(ref), "device": "nic0", "pod": pod.uid}.items()
     expected = {"claim": str(other), "claim_uid": other.uid, "device": "nic0", "pod": pod.uid, "reason": "name_taken"}
-    assert vars(refused).items() >= expected.items()
+    assert refused.items() >= expected.items()
     for done in (ref, other):
         driver.unprepare(done)
 

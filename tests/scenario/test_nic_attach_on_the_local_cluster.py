@@ -131,7 +131,7 @@ class KernelNicCluster(NicCluster):
 
     def author(self, home: pathlib.Path, intents: local_node.Intents) -> Any:
         attachment = service.Service(home, self.machine, sandboxes.KernelSandboxes(self.space.name), node=NODE)
-        return nic_driver.NicDriver(self.machine, node=NODE, settings=nic_attach.SETTINGS, intents=intents, attachment=attachment)
+        return nic_driver.NicDriver(self.machine, node=NODE, options=nic_attach.OPTIONS, intents=intents, attachment=attachment)
 
 
 class MockNicCluster(NicCluster):

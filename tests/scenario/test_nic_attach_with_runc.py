@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from fakes import netns, nic_attach, nic_network, runc
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -36,10 +36,10 @@ def stage() -> Iterator[Stage]:
     for why_not in (nic_network.why_not(), runc.why_not()):
         if why_not:
             pytest.skip(why_not)
-    rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
-    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
+    rule = nic_options.NicRule(match="nic0", speed=nic_attach.BITS("10G"))
+    options = nic_options.NicOptions(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), rules=(rule,))
     with nic_network.network() as network, runc.runtime() as runtime, tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as folder:
-        yield Stage(network, nic_attach.World(network.node, pathlib.Path(folder), settings), runtime)
+        yield Stage(network, nic_attach.World(network.node, pathlib.Path(folder), options), runtime)
 
 
 def test_each_container_of_a_pod_has_its_interface_with_address_and_rate(stage: Stage) -> None:

@@ -14,8 +14,8 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.testing import fake_context
+from drakit_nic import options as nic_options
 from drakit_nic import port, reporting, tc_reconciler
-from drakit_nic import settings as nic_settings
 from fakes import nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -31,7 +31,8 @@ def world() -> Iterator[nic_attach.World]:
 
 def rule(world: nic_attach.World, **figures: str) -> None:
     """The admin writes other figures for ``nic0``."""
-    world.settings = dataclasses.replace(world.settings, interfaces=(nic_settings.InterfaceRule.parse("nic0", figures),))
+    changed = nic_options.NicRule(match="nic0", **{key: nic_attach.BITS(figure) for key, figure in figures.items()})
+    world.options = dataclasses.replace(world.options, rules=(changed,))
 
 
 def borrowing(number: int, bandwidth: str, ceil: str) -> claims.Claim:

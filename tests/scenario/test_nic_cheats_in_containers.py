@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from fakes import frame_flood, netns, nic_attach, nic_network, runc, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -69,17 +69,17 @@ class Stage:
         raise AssertionError(f"{seen}: the flood or the sibling never had what it is to have")
 
 
-@pytest.fixture(params=nic_network.BY_NAMESPACE)
+@pytest.fixture(params=["best", pytest.param("memory", marks=pytest.mark.full)])
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
     for why_not in (nic_network.why_not(), runc.why_not(), "" if pathlib.Path(PYTHON).exists() else f"{PYTHON} is not there"):
         if why_not:
             pytest.skip(why_not)
-    rule = nic_settings.InterfaceRule(match="nic0", speed=nic_attach.BITS("10G"))
-    settings = nic_settings.NicSettings(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), interfaces=(rule,))
+    rule = nic_options.NicRule(match="nic0", speed=nic_attach.BITS("10G"))
+    options = nic_options.NicOptions(include=("nic0",), take_over=("nic0",), reserve=nic_attach.BITS("1M"), rules=(rule,))
     with contextlib.ExitStack() as stack:
         network, runtime = stack.enter_context(nic_network.network()), stack.enter_context(runc.runtime())
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp"))
-        world = nic_attach.World(network.node, pathlib.Path(folder), settings)
+        world = nic_attach.World(network.node, pathlib.Path(folder), options)
         world.candidates = nic_network.BY_NAMESPACE[request.param]
         driver = stack.enter_context(world.driver())
         spaces = (stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace()))

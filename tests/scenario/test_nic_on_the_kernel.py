@@ -23,19 +23,19 @@ from drakit.node import engine, inventory_cache
 from drakit.node.publishing import publisher
 from drakit_nic import driver as nic_driver
 from drakit_nic import kernel_port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from fakes import netns
 
 pytestmark = pytest.mark.root
 
 NODE = "node-1"
 BITS = quantity.Quantity.of
-SETTINGS = nic_settings.NicSettings(
+OPTIONS = nic_options.NicOptions(
     exclude=("*-wire",),
-    interfaces=(
-        nic_settings.InterfaceRule(match="nic0", speed=BITS("25G"), reserve=BITS("1G")),
-        nic_settings.InterfaceRule(match="nic1", speed=BITS("10G")),
-        nic_settings.InterfaceRule(match="uplink0", speed=BITS("1G")),
+    rules=(
+        nic_options.NicRule(match="nic0", speed=BITS("25G"), reserve=BITS("1G")),
+        nic_options.NicRule(match="nic1", speed=BITS("10G")),
+        nic_options.NicRule(match="uplink0", speed=BITS("1G")),
     ),
 )
 
@@ -133,7 +133,7 @@ class Node:
 
 @contextlib.contextmanager
 def started(space: netns.Namespace, folder: pathlib.Path, known: Claims) -> Iterator[Node]:
-    author = nic_driver.NicDriver(kernel_port.KernelPort(space.name), node=NODE, settings=SETTINGS)
+    author = nic_driver.NicDriver(kernel_port.KernelPort(space.name), node=NODE, options=OPTIONS)
     served = cast("driver.Driver[object]", author)
     offered = inventory_cache.InventoryCache(served)
     offered.refresh()

@@ -13,14 +13,14 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import context as contexts
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.attach import attacher, collector, sandboxes
 from fakes import netns, nic_attach, waits
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
-RULES = tuple(nic_settings.InterfaceRule(match=name, speed=nic_attach.BITS("10G")) for name in ("nic0", "nic1"))
-SETTINGS = nic_settings.NicSettings(exclude=("*-wire",), interfaces=RULES)
+RULES = tuple(nic_options.NicRule(match=name, speed=nic_attach.BITS("10G")) for name in ("nic0", "nic1"))
+OPTIONS = nic_options.NicOptions(exclude=("*-wire",), rules=RULES)
 CALLS = 24
 SECONDS = 2
 ADDRESSES = {"addressPools": [{"subnet": "10.9.0.0/16", "first": "10.9.1.1", "last": "10.9.1.9"}]}
@@ -36,7 +36,7 @@ def world() -> Iterator[nic_attach.World]:
     with netns.namespace() as node, tempfile.TemporaryDirectory(prefix="dk") as made:
         node.make_nic("nic0", mac=nic_attach.NIC_MAC)
         node.make_nic("nic1", mac="02:00:00:00:00:21")
-        yield nic_attach.World(node, pathlib.Path(made), SETTINGS)
+        yield nic_attach.World(node, pathlib.Path(made), OPTIONS)
 
 
 def claim(number: int, device: str) -> claims.Claim:

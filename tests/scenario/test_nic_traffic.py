@@ -36,7 +36,7 @@ def network() -> Iterator[nic_network.NicNetwork]:
         yield made
 
 
-@pytest.fixture(params=nic_network.BY_NAMESPACE)
+@pytest.fixture(params=["best", pytest.param("memory", marks=pytest.mark.full)])
 def hostile(request: pytest.FixtureRequest) -> Iterator[nic_network.NicNetwork]:
     """A network whose pods are up to no good, by each way to know a sender."""
     if nic_network.why_not():

@@ -18,7 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
 from drakit.node import driver_context
 from drakit_nic import kernel_port, link_monitor, pod_interfaces
-from fakes import netns, nic_attach, watched_driver
+from fakes import log_lines, netns, nic_attach, watched_driver
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ def world() -> Iterator[nic_attach.World]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_attach.world() as made:
-        made.settings = dataclasses.replace(made.settings, whole=("nic0",), offer_addressed=True)
+        made.options = dataclasses.replace(made.options, whole=("nic0",), offer_addressed=True)
         made.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         made.node.ip("link", "set", "nic0", "alias", "of the admin")
         yield made
@@ -154,9 +154,7 @@ def lookalike(pod: nic_attach.Pod) -> None:
     pod.space.ip("link", "set", "fast0", "alias", str(found.get("ifalias", "none")))
 
 
-def test_a_lookalike_that_the_pod_made_stays_in_the_pod(
-    world: nic_attach.World, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lookalike_that_the_pod_made_stays_in_the_pod(world: nic_attach.World, pod: nic_attach.Pod, logged: log_lines.LogLines) -> None:
     with world.driver() as driver:
         ref = driver.prepare(WHOLE)
         assert world.call(ref, pod).code == 0
@@ -164,7 +162,7 @@ def test_a_lookalike_that_the_pod_made_stays_in_the_pod(
         driver.unprepare(ref)
     assert "nic0" not in world.node.links()
     assert "fast0" in pod.space.links()
-    assert "interface gone with its pod" in caplog.text
+    assert "interface gone with its pod" in logged.text
 
 
 def test_a_lookalike_put_in_its_place_at_the_last_moment_is_sent_back(world: nic_attach.World, pod: nic_attach.Pod) -> None:
@@ -278,9 +276,9 @@ def test_an_interface_that_another_namespace_uses_is_not_moved_into_a_pod(world:
 
 @pytest.mark.parametrize("moved_by", ["hook", "runtime"])
 def test_a_veth_with_a_peer_elsewhere_leaves_a_running_pod_only_if_recorded(
-    world: nic_attach.World, pod: nic_attach.Pod, moved_by: str, caplog: pytest.LogCaptureFixture
+    world: nic_attach.World, pod: nic_attach.Pod, moved_by: str, logged: log_lines.LogLines
 ) -> None:
-    world.settings = dataclasses.replace(world.settings, net_devices=moved_by == "runtime")
+    world.options = dataclasses.replace(world.options, net_devices=moved_by == "runtime")
     with netns.namespace() as other, world.driver() as driver:
         world.node.ip("link", "set", "nic0-wire", "netns", other.name)
         ref = driver.prepare(WHOLE)
@@ -290,7 +288,7 @@ def test_a_veth_with_a_peer_elsewhere_leaves_a_running_pod_only_if_recorded(
             world.node.ip("link", "set", "nic0", "netns", pod.space.name, "name", "fast0")
         driver.unprepare(ref)
         assert ("nic0" in world.node.links(), "fast0" in pod.space.links()) == (moved_by == "hook", moved_by == "runtime")
-        assert ("interface gone with its pod" in caplog.text) == (moved_by == "runtime")
+        assert ("interface gone with its pod" in logged.text) == (moved_by == "runtime")
 
 
 def as_an_earlier_version_wrote_it(world: nic_attach.World) -> None:

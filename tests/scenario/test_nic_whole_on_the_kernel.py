@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import claim as claims
 from drakit.core import records
-from fakes import netns, nic_attach
+from fakes import log_lines, netns, nic_attach
 
 pytestmark = pytest.mark.root
 
@@ -19,7 +19,7 @@ def world() -> Iterator[nic_attach.World]:
     if netns.why_not():
         pytest.skip(netns.why_not())
     with nic_attach.world() as made:
-        made.settings = dataclasses.replace(made.settings, whole=("nic0",), offer_addressed=True)
+        made.options = dataclasses.replace(made.options, whole=("nic0",), offer_addressed=True)
         made.node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
         made.node.ip("link", "set", "nic0", "alias", "of the admin")
         give_routes(made.node)
@@ -263,7 +263,7 @@ def test_the_default_route_goes_only_where_an_admin_says_so_and_comes_back(world
     before = routes(world)
     with world.driver() as driver:
         assert driver.local.author.discover().devices == ()
-    world.settings = dataclasses.replace(world.settings, take_over=("nic0",), reserve=nic_attach.BITS("1G"))
+    world.options = dataclasses.replace(world.options, take_over=("nic0",), reserve=nic_attach.BITS("1G"))
     with world.driver() as driver:
         ref = driver.prepare(whole())
         assert world.call(ref, pod).code == 0
@@ -273,7 +273,7 @@ def test_the_default_route_goes_only_where_an_admin_says_so_and_comes_back(world
 
 
 def test_a_route_that_cannot_come_back_is_reported_and_the_rest_does(
-    world: nic_attach.World, pod: nic_attach.Pod, caplog: pytest.LogCaptureFixture
+    world: nic_attach.World, pod: nic_attach.Pod, logged: log_lines.LogLines
 ) -> None:
     world.node.make_nic("spare", mac="02:00:00:00:00:78")
     world.node.ip("address", "add", "10.8.0.1/24", "dev", "spare")
@@ -286,7 +286,7 @@ def test_a_route_that_cannot_come_back_is_reported_and_the_rest_does(
     linked(world)
     assert routes(world) == before
     assert "10.50.0.0/16 via 10.8.0.254 dev spare" in world.node.ip("route"), "what somebody else made meanwhile is not replaced"
-    (line,) = (vars(record) for record in caplog.records if record.getMessage() == "route restore failed")
+    (line,) = (record for record in logged.lines if record["event"] == "route restore failed")
     assert line["interface"] == "nic0"
     assert line["route"].startswith("10.50.0.0/16 via 10.7.0.254 dev nic0 table 254")
     world.node.ip("link", "delete", "spare")

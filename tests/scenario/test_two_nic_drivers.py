@@ -25,7 +25,7 @@ def world() -> Iterator[nic_attach.World]:
 @contextlib.contextmanager
 def beside(world: nic_attach.World, *, name: str = OTHER) -> Iterator[nic_attach.Running]:
     """A driver of another name on the same node; it has a journal, locks and a socket of its own."""
-    with nic_attach.World(world.node, pathlib.Path(world.home).parent, world.settings, name=name).driver() as other:
+    with nic_attach.World(world.node, pathlib.Path(world.home).parent, world.options, name=name).driver() as other:
         yield other
 
 
@@ -113,8 +113,8 @@ def test_a_driver_adopts_and_marks_shares_of_a_version_without_marks(world: nic_
 
 def test_each_of_two_drivers_may_share_a_nic_of_its_own(world: nic_attach.World) -> None:
     world.node.make_nic("nic1", mac="02:00:00:00:00:21")
-    rule = dataclasses.replace(world.settings.interfaces[0], match="nic*")
-    world.settings = dataclasses.replace(world.settings, interfaces=(rule,))
+    rule = dataclasses.replace(world.options.rules[0], match="nic*")
+    world.options = dataclasses.replace(world.options, rules=(rule,))
     with world.driver() as driver, beside(world) as other:
         first = driver.prepare(nic_attach.claim(1))
         late = nic_attach.claim(2, driver=OTHER)

@@ -37,7 +37,7 @@ def drivers() -> Iterator[tuple[nic_attach.Running, nic_attach.Running]]:
 
 
 def one_of(stack: contextlib.ExitStack, world: nic_attach.World, name: str) -> nic_attach.Running:
-    own = nic_attach.World(world.node, pathlib.Path(world.home).parent / f"of-{name}", world.settings, name=name)
+    own = nic_attach.World(world.node, pathlib.Path(world.home).parent / f"of-{name}", world.options, name=name)
     running = stack.enter_context(own.driver(start=False))
     own.source.put(CLAIMS[name])
     return running

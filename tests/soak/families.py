@@ -11,7 +11,7 @@ from drakit import machines, testing
 from drakit_cluster.objects import resources
 from drakit_cluster.runtime import Mode
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 from drakit_gpu.mock import fault_injection, mock_gpus
 from drakit_nic import driver as nic_driver
 from fakes import netns
@@ -103,7 +103,9 @@ class GpuFamily:
 
     def _arm(self, action: fault_injection.Action, chance: random.Random) -> None:
         moment, call = chance.choice(list(fault_injection.Moment)), chance.choice(FAILING_CALLS)
-        self._faults.arm(fault_injection.Fault(call=call, moment=moment, action=action, code=port.Code.UNKNOWN, skip=chance.randrange(3)))
+        self._faults.arm(
+            fault_injection.Fault(call=call, moment=moment, action=action, code=nvml_errors.Code.UNKNOWN, skip=chance.randrange(3))
+        )
 
 
 class NicFamily:

@@ -55,15 +55,10 @@ def log_calls(path: pathlib.Path) -> list[ast.Call]:
 
 
 def log_keys(call: ast.Call) -> set[str]:
-    """The keys of a line: of the standard library's loggers those in ``extra``, also where a function adds to those that it is given."""
+    """The keys of a line, also where a function adds to those that it is given."""
     keys = {keyword.arg for keyword in call.keywords if keyword.arg}
-    extras = [keyword.value for keyword in call.keywords if keyword.arg == "extra"]
-    for extra in extras:
-        if isinstance(extra, ast.Dict):
-            keys |= {key.value for key in extra.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
-        elif isinstance(extra, ast.Call):
-            keys |= log_keys(extra)
-    return keys
+    added = [keyword.value for keyword in call.keywords if keyword.arg is None and isinstance(keyword.value, ast.Call)]
+    return keys.union(*map(log_keys, added))
 
 
 PHRASE = re.compile(r"([a-z]|[A-Z]+[ A-Z]|gRPC|RAPL)[^.,;!?'\"]*")
@@ -92,6 +87,11 @@ def test_log_messages_are_constant_phrases() -> None:
         if text is None or not PHRASE.fullmatch(text) or text.count(":") > 1
     }
     assert found == set()
+
+
+def test_every_module_logs_through_the_logger_of_drakit() -> None:
+    named = {name_of(path) for path in MODULES if "logging.getLogger(" in path.read_text("utf-8")}
+    assert named == {"driver/drakit/telemetry/logs.py"}
 
 
 LOG_KEYS = frozenset(
@@ -177,7 +177,7 @@ def test_log_keys_come_from_one_set() -> None:
         f"{name_of(path)}:{call.lineno}: {key}"
         for path in MODULES
         for call in log_calls(path)
-        for key in log_keys(call) - LOG_KEYS - {"extra", "exc_info"}
+        for key in log_keys(call) - LOG_KEYS - {"exc_info"}
     }
     assert found == set()
 

@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from drakit import settings
-from drakit.core import errors
+from drakit.core import errors, quantity
 from drakit.settings import schema
 from drakit_nic import options
 
@@ -37,7 +37,7 @@ def test_a_flag_that_was_not_given_changes_nothing() -> None:
 def test_lists_and_rules_can_come_from_the_environment() -> None:
     found = load(DRAKIT_NIC__INCLUDE="[eth1, eth2]", DRAKIT_NIC__RULES="[{match: 'eth*', speed: 10G}]")
     assert found.group("nic").include == ("eth1", "eth2")
-    assert found.group("nic").rules == (options.NicRule(match="eth*", speed="10G"),)
+    assert found.group("nic").rules == (options.NicRule(match="eth*", speed=quantity.Quantity.of("10G")),)
 
 
 WRONG = {

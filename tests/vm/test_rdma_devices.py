@@ -17,7 +17,7 @@ import pytest
 from drakit.core import claim as claims
 from drakit.core import errors
 from drakit_nic import kernel_port, pod_interfaces
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.attach import sandboxes
 from drakit_nic.discovery import attributes
 from drakit_nic.passthrough import whole_interface
@@ -71,8 +71,8 @@ def node_in(mode: str) -> Iterator[Node]:
     (nic,) = rdma_subsystem.interfaces_of("igb")
     with rdma_subsystem.mode(mode), rdma_subsystem.loaded([nic]) as (device,), tempfile.TemporaryDirectory(prefix="dk") as folder:
         rdma_subsystem.run("ip", "link", "set", nic, "up")
-        rule = nic_settings.InterfaceRule(match=nic, speed=nic_attach.BITS("1G"))
-        settings = nic_settings.NicSettings(whole=(nic,), interfaces=(rule,))
+        rule = nic_options.NicRule(match=nic, speed=nic_attach.BITS("1G"))
+        settings = nic_options.NicOptions(whole=(nic,), rules=(rule,))
         world = nic_attach.World(netns.Namespace("of the host"), pathlib.Path(folder), settings)
         world.namespace = None
         yield Node(world, nic, device)
@@ -184,10 +184,8 @@ def test_a_nic_with_a_software_device_is_not_moved() -> None:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, contextlib.ExitStack() as stack:
         rdma_subsystem.run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", nic)
         stack.callback(rdma_subsystem.run, "rdma", "link", "delete", "rxe0")
-        rule = nic_settings.InterfaceRule(match=nic, speed=nic_attach.BITS("1G"))
-        world = nic_attach.World(
-            netns.Namespace("of the host"), pathlib.Path(folder), nic_settings.NicSettings(whole=(nic,), interfaces=(rule,))
-        )
+        rule = nic_options.NicRule(match=nic, speed=nic_attach.BITS("1G"))
+        world = nic_attach.World(netns.Namespace("of the host"), pathlib.Path(folder), nic_options.NicOptions(whole=(nic,), rules=(rule,)))
         world.namespace = None
         node = Node(world, nic, "rxe0")
         with world.driver() as driver, pytest.raises(AssertionError, match=r"rxe0.*rdma link delete rxe0"):

@@ -11,6 +11,12 @@ from drakit_cluster.objects.resources import Resource
 _ANY = "*"
 EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS})
 """Writes of these kinds are exempt, so that a wrong policy or webhook can always be removed."""
+_OPERATORS: dict[str, Callable[[Json, list[Json]], bool]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value is None or value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,11 +102,3 @@ def selects(selector: Object, obj: Object) -> bool:
 def _requirement(requirement: Object, labels: Object) -> bool:
     check = _OPERATORS.get(json_types.text(requirement, "operator"))
     return check is not None and check(labels.get(json_types.text(requirement, "key")), json_types.items(requirement, "values"))
-
-
-_OPERATORS: dict[str, Callable[[Json, list[Json]], bool]] = {
-    "In": lambda value, values: value is not None and value in values,
-    "NotIn": lambda value, values: value is None or value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-}

@@ -6,24 +6,27 @@ A fix depends on the field, the message and the object. Without a special fix, t
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
-from drakit_cluster.lint import findings
+from drakit_cluster.lint import findings, unknown_fields
 from drakit_cluster.lint.findings import Finding
+from drakit_cluster.lint.mistake import Mistake
 from drakit_cluster.manifests import Dropped, Problem
-from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
-from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
+_NOT_LABEL = re.compile(r"[^a-z0-9-]+")
+_SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
+_LISTS = frozenset({"bools", "ints", "strings", "versions"})
+_ONE_VALUE = "bool, int, string or version"
+_MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
 
 
 def check(problems: Iterable[Problem]) -> Iterator[Finding]:
     """Yield a finding for every problem."""
     for problem in problems:
         is_unknown_field = problem.text == "unknown field"
-        fix = of_unknown(problem, _known_fields(problem)) if is_unknown_field else of_refusal(problem)
+        fix = unknown_fields.fix(problem) if is_unknown_field else of_refusal(problem)
         yield findings.error(problem.document, problem.field, problem.text, fix)
 
 
@@ -34,72 +37,6 @@ def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
         text = f"the API server drops this field{more}, because feature gate {dropped_field.gate} is off"
         fix = f"enable the gate in the cluster and lint with --gate {dropped_field.gate}=true, or remove the field"
         yield findings.warning(dropped_field.document, dropped_field.field, text, fix)
-
-
-def _known_fields(problem: Problem) -> Iterable[str]:
-    """Return the known fields of the object that has the unknown field."""
-    shape: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
-    for name, _ in _STEP.findall(problem.field.rpartition(".")[0]):
-        match shape:
-            case Struct():
-                shape = shape.fields.get(name) if name else None
-            case ListOf():
-                shape = shape.item
-            case MapOf():
-                shape = shape.value
-    return shape.fields if isinstance(shape, Struct) else ()
-
-
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
-_VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*"|[^:]*)')
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
-_NOT_LABEL = re.compile(r"[^a-z0-9-]+")
-_SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
-_LISTS = frozenset({"bools", "ints", "strings", "versions"})
-_ONE_VALUE = "bool, int, string or version"
-_MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mistake:
-    """A problem, with the parts that fixes use."""
-
-    problem: Problem
-
-    @property
-    def field(self) -> str:
-        return self.problem.field
-
-    @property
-    def body(self) -> Object:
-        return self.problem.document.body
-
-    @property
-    def detail(self) -> str:
-        """The message after the kind of failure and the value."""
-        kind, _, rest = self.problem.text.partition(": ")
-        if kind in ("Invalid value", "Unsupported value"):
-            match = _VALUE.match(self.problem.text)
-            return self.problem.text[match.end() :].removeprefix(": ") if match else rest
-        return rest or ("" if kind == "Required value" else kind)
-
-    @cached_property
-    def value(self) -> str:
-        """The value in the message, as text."""
-        match = _VALUE.match(self.problem.text)
-        try:
-            return str(json.loads(match[1])) if match else ""
-        except ValueError:
-            return match[1] if match else ""
-
-    def holder(self, levels: int = 1) -> Json:
-        """Return the object or list ``levels`` above the field."""
-        path: list[str | int] = [int(index) if index.isdecimal() else index or name for name, index in _STEP.findall(self.field)]
-        return json_types.at(self.body, *path[: len(path) - levels])
-
-    @property
-    def written(self) -> Json:
-        return self.holder(0)
 
 
 def _attribute(mistake: Mistake) -> str:
@@ -217,49 +154,3 @@ def of_refusal(problem: Problem) -> str:
             return fix if isinstance(fix, str) else fix(mistake)
     detail = mistake.detail
     return f"change it: it {detail}" if detail.startswith(("must", "may")) else f"change it: {detail}"
-
-
-_IN_EXACTLY = "write requests[].exactly.{name}, as resource.k8s.io/v1 requires"
-_RENAMED = {
-    "basic": "resource.k8s.io/v1 has no basic: move its fields to the device",
-    "composite": "resource.k8s.io/v1 has no composite: move its fields to the device, and its counters to consumesCounters",
-    "boolean": "write bool",
-    "integer": "write int",
-    "quantity": "write value",
-    "deviceMixins": "write spec.mixins.device",
-    "counterSetMixins": "write spec.mixins.counterSet",
-    "deviceCounterConsumptionMixins": "write spec.mixins.deviceCounterConsumption",
-}
-_OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
-_REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
-_WEIGHTED = frozenset({"weight", "podAffinityTerm"})
-_MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
-
-
-def of_unknown(problem: Problem, known: Iterable[str]) -> str:
-    """Return the fix for an unknown field, given the ``known`` ones."""
-    parent, _, name = problem.field.rpartition(".")
-    names = sorted(known)
-    if fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
-        return fix
-    if len(names) == 1:
-        return f"write {names[0]}, or remove it: kubectl refuses it and the server drops it"
-    return f"{findings.suggestion(name, names)}, or remove it: kubectl refuses it and the server drops it"
-
-
-def _misplaced(problem: Problem, parent: str, name: str) -> str:
-    """Return the fix for a field that belongs elsewhere."""
-    kind = problem.document.resource
-    if _OF_REQUEST.fullmatch(parent) and name in _MOVED:
-        return _IN_EXACTLY.format(name=name)
-    if kind is resources.CLAIM and problem.field == "spec.spec":
-        return "move its fields up to spec (only a ResourceClaimTemplate has spec.spec)"
-    if kind is resources.CLAIM_TEMPLATE and problem.field == "spec.devices":
-        return "move it to spec.spec: a template's spec contains the spec of a claim"
-    if _REQUIRED_TERM.fullmatch(parent) and name in _WEIGHTED:
-        return "a required term has no weight: move the fields of podAffinityTerm to the term, or write preferredDuringScheduling..."
-    if parent.endswith("nodeSelector"):
-        value = json_types.text(Mistake(problem=problem).holder(), name) or "VALUE"
-        expression = f"{{key: {name}, operator: In, values: [{value}]}}"
-        return f"a node selector is not a map of labels: write nodeSelectorTerms: [{{matchExpressions: [{expression}]}}]"
-    return ""

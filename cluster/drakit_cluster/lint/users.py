@@ -12,7 +12,7 @@ from drakit_cluster.lint.host_network import NetworkDevices
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.schema import shape, workloads
+from drakit_cluster.objects.schema import decoding, workloads
 from drakit_cluster.objects.validation import fields
 from drakit_cluster.scheduling import extended
 
@@ -129,7 +129,7 @@ class _Pod:
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
-        pod_spec_shape, decoder = workloads.POD.fields["spec"], shape.Decoder()
+        pod_spec_shape, decoder = workloads.POD.fields["spec"], decoding.Decoder()
         try:
             decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:

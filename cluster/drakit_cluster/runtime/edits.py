@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import shape
+from drakit_cluster.objects.schema import decoding
 from drakit_cluster.objects.schema.shape import ListOf, struct
 from drakit_cluster.objects.validation import failure, fields, rules
 from drakit_cluster.objects.validation.failure import Failure
@@ -121,7 +121,7 @@ _RULE = rules.all_of(
 
 def check(document: Json) -> Object:
     """Return the content of a spec file; raise SpecError for the first field that a runtime rejects."""
-    decoder = shape.Decoder()
+    decoder = decoding.Decoder()
     try:
         spec = decoder.decode(_SPEC, document, "spec")
     except errors.BadRequestError as error:

@@ -2,15 +2,29 @@
 
 import importlib.metadata
 import inspect
+import pkgutil
 import sys
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 import drakit_command
 from drakit.cli import process, terminal, tools
-from drakit.cli.commands import journal, prepare, publish, run, show, slices, uninstall, webhook
-from drakit.cli.doctor import command as doctor
+
+COMMANDS: Mapping[str, str] = {
+    "run": "drakit.cli.commands.run:run",
+    "publish": "drakit.cli.commands.publish:publish",
+    "slices": "drakit.cli.commands.slices:slices",
+    "show": "drakit.cli.commands.show:show",
+    "prepare": "drakit.cli.commands.prepare:prepare",
+    "unprepare": "drakit.cli.commands.prepare:unprepare",
+    "uninstall-node": "drakit.cli.commands.uninstall:uninstall_node",
+    "webhook": "drakit.cli.commands.webhook:webhook",
+    "doctor": "drakit.cli.doctor.command:doctor",
+    "journal": "drakit.cli.commands.journal:app",
+}
+"""The commands of the framework: each a function, or a group of commands. A process loads only the command that it runs."""
 
 app = typer.Typer(
     name="drakit",
@@ -19,20 +33,31 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(run.run)
-app.command()(publish.publish)
-app.command()(slices.slices)
-app.command()(show.show)
-app.command()(prepare.prepare)
-app.command()(prepare.unprepare)
-app.command("uninstall-node")(uninstall.uninstall_node)
-app.command()(webhook.webhook)
-app.command()(doctor.doctor)
-app.add_typer(journal.app, name="journal")
-if not tools.is_of_framework(app, sys.argv[1:]):
+
+
+def _add(name: str) -> None:
+    command = pkgutil.resolve_name(COMMANDS[name])
+    if isinstance(command, typer.Typer):
+        app.add_typer(command, name=name)
+    else:
+        app.command(name)(command)
+
+
+def _flow_help(commands: typer.Typer) -> None:
+    for command in commands.registered_commands:
+        command.help = terminal.flowed(inspect.getdoc(command.callback) or "")
+    for group in commands.registered_groups:
+        if group.typer_instance is not None:
+            _flow_help(group.typer_instance)
+
+
+if COMMANDS.keys() & sys.argv[1:2]:
+    _add(sys.argv[1])
+else:
+    for _name in COMMANDS:
+        _add(_name)
     tools.add(app)
-for _command in (*app.registered_commands, *journal.app.registered_commands):
-    _command.help = terminal.flowed(inspect.getdoc(_command.callback) or "")
+_flow_help(app)
 
 
 def _version(wanted: bool) -> None:

@@ -23,7 +23,7 @@ LOCAL_NODE = "local"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
+class NodeFamily:
     """A device family of this node, ready to be opened as a local node.
 
     ``kind`` is the family of any node, ``options`` its settings. ``is_served`` is False for a family without hardware that left a folder on the node.
@@ -55,7 +55,7 @@ def machine(settings: values.Settings) -> machines.Choice | None:
     return machines.Choice(name=settings.mock.machine, directory=folder, owner=node_name(settings))
 
 
-def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[NodeFamily, ...]:
     """Return the families that are served, by name; raises SettingsError if there are none."""
     chosen = narrowed(settings, only)
     wanted = [kind for kind in schema.current().families if _is_served(chosen, kind)]
@@ -69,7 +69,7 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Fa
     return tuple(_family(chosen, kind) for kind in wanted)
 
 
-def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[NodeFamily, ...]:
     """Return the families that are served, and enabled families without hardware that left a folder on the node; raises SettingsError."""
     chosen = narrowed(settings, only)
     if chosen.only or chosen.mock.machine is not None or schema.current().is_of_one_driver:
@@ -84,13 +84,13 @@ def families_left(settings: values.Settings, *, only: Iterable[str] = ()) -> tup
     return tuple(dataclasses.replace(_family(chosen, kind), is_served=kind.name in served) for kind in wanted)
 
 
-def families_to_read(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+def families_to_read(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[NodeFamily, ...]:
     """Return the families whose state may be on this node, served or not, for commands that read journals; raises SettingsError if none."""
     chosen = narrowed(settings, only)
     return families_left(chosen) or families(chosen)
 
 
-def families_to_serve(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[Family, ...]:
+def families_to_serve(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[NodeFamily, ...]:
     """Return the families that ``drakit run`` serves: those of ``families``, and enabled families without hardware whose journal has claims.
 
     Otherwise nobody would unprepare the claims of a node that comes back without a kernel driver, and their pods would never end.
@@ -149,14 +149,14 @@ def _is_served(settings: values.Settings, kind: known.Family[Any]) -> bool:
     return schema.current().is_of_one_driver or not (kind.mock_only or kind.missing(options))
 
 
-def _family(settings: values.Settings, kind: known.Family[Any]) -> Family:
+def _family(settings: values.Settings, kind: known.Family[Any]) -> NodeFamily:
     options = schema.options_of(settings, kind)
     driver_name = names.check_driver(kind.driver_name(options), f"{kind.name}.driver_name")
 
     def build(intents: local_node.Intents) -> driver.Driver[Any]:
         return kind.build(options, site(settings, driver_name, intents))
 
-    return Family(
+    return NodeFamily(
         kind=kind,
         options=options,
         spec=local_node.DriverSpec(driver_name=driver_name, build=build, identity=identity(settings)),

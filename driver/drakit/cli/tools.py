@@ -5,7 +5,7 @@ An entry point names a function for typer. A command that is known but not insta
 
 import functools
 import importlib.metadata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import typer
 
@@ -25,6 +25,11 @@ def installed() -> Mapping[str, Command]:
     return {point.name: _loaded(point) for point in entry_points.of(GROUP)}
 
 
+def is_installed(name: str) -> bool:
+    """Return whether a command is installed, without loading it."""
+    return any(point.name == name for point in entry_points.of(GROUP))
+
+
 def find(name: str) -> Command | None:
     """Return one installed command without loading the others, None if it is not installed."""
     return next((_loaded(point) for point in entry_points.of(GROUP) if point.name == name), None)
@@ -36,13 +41,6 @@ def _loaded(point: importlib.metadata.EntryPoint) -> Command:
     except errors.SettingsError as error:
         return _failing(error)
     return loaded
-
-
-def is_of_framework(app: typer.Typer, arguments: Sequence[str]) -> bool:
-    """Return whether the arguments are those of a command of the framework, which needs no tool to be loaded."""
-    own = {command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands}
-    own |= {str(group.name) for group in app.registered_groups}
-    return bool(own.intersection(arguments[:1]))
 
 
 def add(app: typer.Typer) -> None:

@@ -66,7 +66,7 @@ class View:
         return bool(self.trouble) or self.quarantine is not None
 
 
-def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.Family, View]]:
+def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tuple[composition.NodeFamily, View]]:
     """Yield the view of each family that is served or whose journal has claims. Raises SettingsError, JournalError."""
     for family in composition.families_to_read(settings, only=only):
         seen = look(family)
@@ -74,7 +74,7 @@ def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tu
             yield family, seen
 
 
-def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
+def look(family: composition.NodeFamily, *, with_unclaimed: bool = False) -> View:
     """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raises JournalError.
 
     ``with_unclaimed`` also reads what no claim has; a lost journal does not know that.
@@ -110,7 +110,7 @@ def look(family: composition.Family, *, with_unclaimed: bool = False) -> View:
 
 
 @contextlib.contextmanager
-def journal_copy(family: composition.Family) -> Iterator[tuple[pathlib.Path, str]]:
+def journal_copy(family: composition.NodeFamily) -> Iterator[tuple[pathlib.Path, str]]:
     """Yield the folder of a copy of a family's journal, and why the journal is damaged, behind or gone; empty if it is not.
 
     The folder and the one around it are temporary. A family without a journal has none to copy. Opening a damaged copy logs nothing. Raise
@@ -130,7 +130,7 @@ def journal_copy(family: composition.Family) -> Iterator[tuple[pathlib.Path, str
             yield copy, damage
 
 
-def _without_hardware(family: composition.Family, copy: pathlib.Path, damage: str, error: errors.DrakitError) -> View:
+def _without_hardware(family: composition.NodeFamily, copy: pathlib.Path, damage: str, error: errors.DrakitError) -> View:
     """Return the view of a family whose driver cannot be made or cannot read its hardware: what the copy of its journal has."""
     home, identity = family.folders.home, family.spec.identity
     with journals.Journal.open(copy, driver=family.spec.driver_name, boot_id=identity.boot_id) as journal:
@@ -161,7 +161,7 @@ def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
 
 
 def _to_restore(
-    family: composition.Family, lost: quarantines.Quarantine | None, entries: Sequence[lifecycle.Entry]
+    family: composition.NodeFamily, lost: quarantines.Quarantine | None, entries: Sequence[lifecycle.Entry]
 ) -> frozenset[names.ClaimUid]:
     """Return the claims that a lost journal named or that have CDI files, and that are not restored; none where no journal is lost."""
     if lost is None:
@@ -170,7 +170,7 @@ def _to_restore(
     return claims_with_files(family).union(lost.lost) - restored
 
 
-def claims_with_files(family: composition.Family) -> frozenset[names.ClaimUid]:
+def claims_with_files(family: composition.NodeFamily) -> frozenset[names.ClaimUid]:
     """Return the claims that have CDI files. It only reads: ``cdi.directory`` would create the folder and remove temporary files."""
     prefix = spec.file_prefix(family.spec.driver_name)
     paths = [path for path in family.folders.cdi.glob(f"{prefix}*.json") if not path.is_dir()]

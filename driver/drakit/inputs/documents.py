@@ -23,6 +23,11 @@ _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 LOADING_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, RecursionError)
 """The errors that a loader raises for a text; numbers may be too large for a float."""
+_NUMBERS = {
+    "tag:yaml.org,2002:int": r"[-+]?(0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)",
+    "tag:yaml.org,2002:float": r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
+}
+"""Numbers as Kubernetes reads them: without YAML 1.1's base 60, in which 1:30 is 90."""
 
 
 class DocumentError(ValueError):
@@ -164,12 +169,6 @@ class Loader(_FastLoader):  # type: ignore[misc] # either loader is a class
             raise yaml.constructor.ConstructorError(None, None, f"the key {odd[0]!r} is nothing that JSON has", node.start_mark)
         return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
 
-
-_NUMBERS = {
-    "tag:yaml.org,2002:int": r"[-+]?(0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)",
-    "tag:yaml.org,2002:float": r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
-}
-"""Numbers as Kubernetes reads them: without YAML 1.1's base 60, in which 1:30 is 90."""
 
 Loader.yaml_implicit_resolvers = {
     first: [

@@ -19,7 +19,6 @@ from drakit.core import device as hardware
 from drakit.core import errors, lifecycle, names, records
 from drakit.journal import codec, driver_state, examination, opening, quarantine, schema, sqlite, store
 
-Quarantine = quarantine.Quarantine
 _POOL = "pool"
 
 

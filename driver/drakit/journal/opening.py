@@ -131,7 +131,7 @@ def _open(
                 doubt = quarantines.NEW
             if doubt and quarantines.read(database) is None:
                 kept = len(store.uids(database))
-                schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantines.Quarantine(path=path, reason=doubt, kept=kept)))
+                quarantines.write(database, quarantines.Quarantine(path=path, reason=doubt, kept=kept))
             if evidence is not None:
                 schema.set_meta(database, _MARKED_KEY, boot_id)
                 if evidence.checks_new or (served is None and not last_boot_id):
@@ -209,7 +209,7 @@ def _write_successor(
             driver_state.restore(database, damage.salvage)
             if damage.is_served:
                 quarantines.set_served(database, is_served=True)
-            schema.set_meta(database, quarantines.KEY, quarantines.dump(quarantine))
+            quarantines.write(database, quarantine)
             if schema.has_progress(database):
                 schema.count_change(database, digest=digest, at_least=last_change)
 

@@ -44,9 +44,9 @@ def read(database: sqlite3.Connection) -> Quarantine | None:
     return quarantine
 
 
-def dump(quarantine: Quarantine) -> str:
-    """Return the text of a record."""
-    return codec.dump(_CONVERTER.encode(quarantine))
+def write(database: sqlite3.Connection, quarantine: Quarantine) -> None:
+    """Store the quarantine record. Inside the caller's transaction."""
+    schema.set_meta(database, KEY, codec.dump(_CONVERTER.encode(quarantine)))
 
 
 def release(database: sqlite3.Connection, released: Collection[names.ClaimUid]) -> Quarantine | None:
@@ -55,7 +55,7 @@ def release(database: sqlite3.Connection, released: Collection[names.ClaimUid]) 
     if before is None:
         return None
     after = dataclasses.replace(before, lost=tuple(uid for uid in before.lost if uid not in released))
-    schema.set_meta(database, KEY, dump(after))
+    write(database, after)
     return after
 
 

@@ -115,9 +115,17 @@ class BackgroundServices:
 
     def watch(self) -> None:
         """Start what needs a complete journal: loops that call verbs for its claims, and the author's watch, which may remove what no claim has."""
+        collector = orphans.OrphanCollector(
+            self._local.engine,
+            self._local.journal,
+            self._claims,
+            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
+            is_registered=self._kubelet.is_registered,
+            clock=self._clock,
+        )
         refresher = edits_refresh.EditsRefresher(self._local.engine, self._local.journal, self._local.author, self._clock)
         self._worker_threads += [
-            self._spawn("orphaned-claims", self._orphan_collector().run, self._stop),
+            self._spawn("orphaned-claims", collector.run, self._stop),
             self._spawn("deferred-releases", self.releases.run, self._stop),
             self._spawn("edits-refresh", refresher.run, self._stop),
         ]
@@ -213,16 +221,6 @@ class BackgroundServices:
             self._local.author.stop()
         except Exception:  # noqa: BLE001 - the process ends in any case
             _log.exception("driver stop failed", driver=self._local.author.name)
-
-    def _orphan_collector(self) -> orphans.OrphanCollector:
-        return orphans.OrphanCollector(
-            self._local.engine,
-            self._local.journal,
-            self._claims,
-            tracked=lambda: checkpoint.tracked(self._kubelet.checkpoint),
-            is_registered=self._kubelet.is_registered,
-            clock=self._clock,
-        )
 
     def _spawn(self, name: str, loop: Callable[[threading.Event], None], stop: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._guarded, args=(name, loop, stop), name=name, daemon=True)

@@ -6,10 +6,10 @@ and begins soon, because most of its claims wait for a lock.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 from drakit.core import errors, lifecycle, names, ports
+from drakit.journal import journal as journals
 from drakit.node import engine, recovery
 from drakit.telemetry import logs, plurals
 
@@ -20,17 +20,10 @@ SHOWN = 3
 """The number of claims that the note names."""
 
 
-class Journal(ports.Journal, Protocol):
-    """The journal with its counts (``journal.Journal``)."""
-
-    def counts(self) -> Mapping[lifecycle.State, int]:
-        """Return the number of claims in each state. Raises JournalError."""
-
-
 class DeferredReleases:
     """The loop that releases unpreparing claims of one driver."""
 
-    def __init__(self, claim_engine: engine.Engine, journal: Journal, clock: ports.Clock) -> None:
+    def __init__(self, claim_engine: engine.Engine, journal: journals.Journal, clock: ports.Clock) -> None:
         self._engine = claim_engine
         self._journal = journal
         self._clock = clock

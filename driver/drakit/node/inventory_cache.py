@@ -32,6 +32,7 @@ class InventoryCache:
 
     def __init__(self, author: Author, held: Callable[[], held_devices.Holdings] = dict) -> None:
         self._author = author
+        self._overlaps = functools.partial(advanced.overlap, author)
         self._held = held
         self.released: Callable[[], None] = lambda: None
         self._discovering = threading.Lock()
@@ -115,9 +116,6 @@ class InventoryCache:
             consumers=counter_set_consumers(devices.values()),
             number=self._current.number + 1,
         )
-
-    def _overlaps(self, first: device.Device, second: device.Device) -> bool:
-        return advanced.overlap(self._author, first, second)
 
     def seen(self, name: str) -> device.Device | None:
         """Return the flat device of this name from the last discovery, without a new discovery."""

@@ -311,17 +311,7 @@ class ObservedNode(Protocol):
         """Return the driver's own metrics."""
 
 
-class GaugeRegistry(Protocol):
-    """A registry of gauges (``metrics.DriverMetrics``)."""
-
-    def gauge(self, name: str, documentation: str, labels: Sequence[str], read: Gauge) -> None:
-        """Register a gauge that ``read`` returns at each scrape."""
-
-    def measure(self, read: Callable[[], Sequence[advanced.Metric]], prefix: str) -> None:
-        """Register a function that returns the driver's own metrics at each scrape."""
-
-
-def add_gauges(node: ObservedNode, meter: GaugeRegistry) -> None:
+def add_gauges(node: ObservedNode, meter: DriverMetrics) -> None:
     """Register the gauges of one node."""
     meter.gauge("claims", "Claims in the journal, by state.", ("state",), lambda: _by_state(node))
     meter.gauge("devices", "Devices offered, by whether they are tainted.", ("tainted",), lambda: _by_taint(node.devices()))

@@ -7,7 +7,7 @@ tell: they are written before a claim is prepared, and removed before its hardwa
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from drakit.core import advanced, edits, errors, lifecycle, names, ports
+from drakit.core import advanced, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.node import inventory_cache, resolution
 from drakit.telemetry import logs
@@ -35,7 +35,7 @@ def find(
             continue
         files = cdi.of(uid).keys()
         if files:
-            if not files <= _files_of(entry, author.name):
+            if not files <= {resolution.cdi_name(author.name, entry.claim, grant) for grant in entry.grants}:
                 replaced[uid] = entry
         elif listed.is_complete and uid not in listed.unreadable:
             claim = by_uid.get(uid)
@@ -88,7 +88,3 @@ class Remover:
     def _drop(self, entry: lifecycle.Entry) -> None:
         _log.warning("stale journal entry removed: its devices belong to another claim", claim=str(entry.claim), claim_uid=entry.claim.uid)
         self._journal.forget(entry.claim.uid)
-
-
-def _files_of(entry: lifecycle.Entry, driver: str) -> set[edits.CdiName]:
-    return {resolution.cdi_name(driver, entry.claim, grant) for grant in entry.grants}

@@ -7,15 +7,12 @@ once a period. The server pauses after one, because accept(2) fails again at onc
 import collections
 import enum
 import errno
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 
 LOG_SECONDS = 60.0
 PAUSE_SECONDS = 0.1
-
-_log = logging.getLogger(__name__)
 
 
 class Cause(enum.Enum):
@@ -71,7 +68,10 @@ class Overload:
             if now < self._log_at.get(cause, now):
                 return
             self._log_at[cause] = now + LOG_SECONDS
-        _log.warning("connection refused", extra={"part": self.server, "reason": cause.value, "count": count, **keys})
+        from drakit.telemetry import logs  # noqa: PLC0415 - the public API imports this module, and most of its users log nothing
+
+        _log = logs.get_logger(__name__)
+        _log.warning("connection refused", part=self.server, reason=cause.value, count=count, **keys)
 
     def failed(self, error: Exception, *, pause: Callable[[float], object] = time.sleep) -> Cause | None:
         """Count the failure to accept or serve a connection, pause where it will last, and return its cause, None for the client's own."""

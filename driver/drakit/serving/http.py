@@ -1,8 +1,8 @@
 """A small HTTP server for probes, metrics and reviews, on a configured address, with TLS if it has a certificate, or on a unix socket for root only.
 
-Invariants: the server answers only GET and HEAD of ``routes`` and POST to ``reviews``. A connection has one request and at most ``REQUEST_SECONDS``,
-with the TLS handshake, whether its client is slow or not. A body has at most ``BODY_MAX`` bytes. ``listener`` limits connections and threads, and at
-most ``PAGE_THREADS`` requests for one page run at a time. Answers have no secret, and no request changes state.
+Invariants: the server answers only GET and HEAD of ``routes`` and POST to ``reviews``. A connection has one request and the time
+that ``listener`` gives it, with the TLS handshake, whether its client is slow or not. A body has at most ``BODY_MAX`` bytes. ``listener`` limits
+connections and threads, and at most ``PAGE_THREADS`` requests for one page run at a time. Answers have no secret, and no request changes state.
 """
 
 import dataclasses
@@ -22,7 +22,6 @@ from drakit.serving import checks as checking
 from drakit.serving import listener as listening
 from drakit.telemetry import logs
 
-REQUEST_SECONDS = listening.REQUEST_SECONDS
 CONNECTIONS_MAX = 64
 PAGE_THREADS = 8
 """The most requests for one page at a time."""

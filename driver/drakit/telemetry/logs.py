@@ -1,13 +1,13 @@
 """Structured logs: each line has one constant message and key=value fields, as JSON or for a console, on standard error.
 
-Every module makes its logger once, ``_log = logs.get_logger(__name__)``, at import. ``setup`` sets level and style for all loggers, at any time.
-Fields of ``bound`` belong to the thread, so every line inside a call has the fields of that call. Before ``setup``, warnings and errors are shown.
+Every module makes its logger once, ``_log = logs.get_logger(__name__)``, at import; device families and drivers' authors call it
+``drakit.get_logger``. ``setup`` sets level and style for all loggers, at any time. Fields of ``bound`` belong to the thread, so every line inside a
+call has the fields of that call. Before ``setup``, warnings and errors are shown.
 
-Device families and drivers' authors log with the standard library: ``_log.info("board opened", extra={"device": name})``. Such a record is written in
-the same format, with the keys of ``extra`` as fields. The loggers of drakit and of packages passed to ``follow`` have the level of ``setup``; loggers
-of other libraries keep their own level, by default WARNING.
+Records of the standard library are written in the same format, with the keys of ``extra`` as fields. Loggers of packages passed to ``follow`` have
+the level of ``setup``; loggers of other libraries keep their own level, by default WARNING.
 
-Every field is cut to a length that no value from outside exceeds (``texts.cut``), with a mark.
+Every field is cut to a length that no value from outside exceeds (``texts.cut``), with a mark. A value that cannot be written never fails the caller.
 """
 
 import contextlib
@@ -66,7 +66,9 @@ _WRITING = threading.Lock()
 _FOLLOWING = {"drakit"}
 _RECORD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TRACES = frozenset({"exception", "stack"})
-_OUR_KEYS = frozenset({"event", "level", "logger", "timestamp", "exception", "stack"})
+_ADDED_KEYS = frozenset({"level", "logger", "timestamp"})
+_RESERVED_KEYS = _ADDED_KEYS | _TRACES | {"event"}
+"""The keys of the line itself. A field with such a name gets an underscore."""
 _METHODS = (("critical", 50), ("error", 40), ("warning", 30), ("info", 20))
 _JSON = json.JSONEncoder(default=str)
 _LONG_MAX = 32_768
@@ -155,7 +157,12 @@ def _drop_unwanted(_sink: Any, method: str, event: structlog_typing.EventDict) -
 def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
     if event.get("exc_info"):
         event = structlog.processors.format_exc_info(sink, method, event)
-    return _output.render(sink, method, {key: _bounded_field(key, value) for key, value in event.items()})
+    try:
+        fields = {key: _bounded_field(key, value) for key, value in event.items()}
+    except Exception:  # noqa: BLE001 - an author's value that cannot be formatted must not fail the author's call
+        fault = traceback.format_exc(limit=0).strip()
+        fields = {key: event[key] for key in ("event", *_ADDED_KEYS)} | {"error": f"the line's fields cannot be written: {fault}"}
+    return _output.render(sink, method, fields)
 
 
 def _bounded_field(key: str, value: object) -> object:
@@ -186,6 +193,8 @@ def _bounded(value: object, nesting: int = 0) -> object:
 
 def _complete(sink: "_Sink", method: str, event: structlog_typing.EventDict) -> structlog_typing.EventDict:
     """Add bound fields, level, logger and time, in one step for speed, because every claim writes lines."""
+    if not _ADDED_KEYS.isdisjoint(event):
+        event = {f"{key}_" if key in _ADDED_KEYS else key: value for key, value in event.items()}
     for key, value in _bound.get().items():
         event.setdefault(key, value)
     event["level"] = "error" if method == "exception" else method
@@ -221,7 +230,7 @@ class _Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         given = {key: value for key, value in vars(record).items() if key not in _RECORD_ATTRIBUTES}
-        fields: structlog_typing.EventDict = {f"{key}_" if key in _OUR_KEYS else key: value for key, value in given.items()}
+        fields: structlog_typing.EventDict = {f"{key}_" if key in _RESERVED_KEYS else key: value for key, value in given.items()}
         if record.exc_info:
             fields["exc_info"] = record.exc_info
         if record.stack_info:
@@ -229,14 +238,11 @@ class _Bridge(logging.Handler):
         sink, method = _Sink(record.name), _method(record.levelno)
         try:
             fields["event"] = record.getMessage()
-            line = _line(sink, method, dict(fields))
-        except structlog.DropEvent:
-            return
-        except Exception:  # noqa: BLE001 - an author's value that cannot be formatted must not fail the author's call
-            fault = traceback.format_exc(limit=0).strip()
-            message = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
-            line = _line(sink, method, {"event": message, "error": f"the line's fields cannot be written: {fault}"})
-        sink.msg(line)
+        except Exception:  # noqa: BLE001 - arguments that do not fit the message must not fail the author's call
+            fields["event"] = record.msg if isinstance(record.msg, str) else type(record.msg).__name__
+            fields["error"] = f"the message's arguments do not fit: {traceback.format_exc(limit=0).strip()}"
+        with contextlib.suppress(structlog.DropEvent):
+            sink.msg(_line(sink, method, fields))
 
 
 def _line(sink: _Sink, method: str, event: structlog_typing.EventDict) -> str:

@@ -19,7 +19,6 @@ from drakit.core import driver as drivers
 from drakit.node import driver_context
 
 Grant = drivers.Grant[object]
-_LOCK_CHECK_SECONDS = 0.05
 GrantKey = tuple[str, str, str, str, str]
 _LOCK_POLL_SECONDS = 0.05
 

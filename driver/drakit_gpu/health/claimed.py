@@ -9,11 +9,10 @@ The monitor holds no lock, so a claim's own unprepare may delete an instance bet
 """
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings
@@ -21,7 +20,7 @@ from drakit_gpu.sharing import gpu_settings
 Grant = drakit.Grant[object]
 COMPUTE_MODE_CHANGED = "the compute mode was changed"
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,12 +68,12 @@ class ClaimedHardware:
             anchor = faults.anchor_of(grant.device.name)
             try:
                 text = self._change(grant, gpu, mode)
-            except port.CallError as error:
-                if error.code in port.FAILED_GPU:
+            except nvml_errors.CallError as error:
+                if error.code in nvml_errors.FAILED_GPU:
                     raise
                 if self._is_unchanged(grant):
                     unchecked.add(anchor)
-                    _log.warning("GPU claim not checked", extra={"gpu": gpu.uuid, "device": grant.device.name, "error": str(error)})
+                    _log.warning("GPU claim not checked", gpu=gpu.uuid, device=grant.device.name, error=str(error))
                 continue
             if not text:
                 seen.append(key)

@@ -4,13 +4,12 @@
 set. So a call that failed is repeated at the next poll, and a restarted driver continues where the last one ended.
 """
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import drakit
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.health import claimed as claims_hardware
 from drakit_gpu.health import faults, signals, xids
 from drakit_gpu.inventory import claimed_devices, gpu_devices
@@ -18,11 +17,17 @@ from drakit_gpu.mig import partitioning
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _POLLS_BETWEEN_REFRESHES = 12
 # A busy GPU returns these, so they do not evict the programs that run on it.
 _TRANSIENT = frozenset(
-    {port.Code.TIMEOUT, port.Code.IN_USE, port.Code.NOT_READY, port.Code.INVALID_STATE, port.Code.INSUFFICIENT_RESOURCES}
+    {
+        nvml_errors.Code.TIMEOUT,
+        nvml_errors.Code.IN_USE,
+        nvml_errors.Code.NOT_READY,
+        nvml_errors.Code.INVALID_STATE,
+        nvml_errors.Code.INSUFFICIENT_RESOURCES,
+    }
 )
 _MAY_LOSE_SETTINGS = frozenset({signals.EventKind.RECOVERY, signals.EventKind.UNAVAILABLE})
 
@@ -165,13 +170,13 @@ class HealthMonitor:
     def _observe(self) -> dict[int, faults.Observation]:
         """Return the observation of each GPU. While no GPU answers, a GPU with an error of the NVML session is left out: its state is unknown."""
         observations: dict[int, faults.Observation] = {}
-        unclear: dict[int, port.CallError] = {}
+        unclear: dict[int, nvml_errors.CallError] = {}
         for minor, gpu in self._gpus.items():
             try:
                 self._hardware.ping(gpu)
                 observation: faults.Observation | None = self._observe_answering(gpu)
-            except port.CallError as error:
-                if error.code in port.SESSION_ERRORS:
+            except nvml_errors.CallError as error:
+                if error.code in nvml_errors.SESSION_ERRORS:
                     unclear[minor] = error
                     continue
                 observation = self._observe_failed(gpu, error)
@@ -182,7 +187,7 @@ class HealthMonitor:
                 minor: faults.Observation(lost=True, transient=True, error=str(unknown)) for minor, unknown in unclear.items()
             }
         for minor, unknown in unclear.items():
-            _log.warning("GPU health unknown", extra={"gpu": self._gpus[minor].uuid, "error": str(unknown)})
+            _log.warning("GPU health unknown", gpu=self._gpus[minor].uuid, error=str(unknown))
         return observations
 
     def _observe_answering(self, gpu: port.Gpu) -> faults.Observation:
@@ -204,10 +209,10 @@ class HealthMonitor:
         """Return a part of a GPU's state and whether it could be read. Raises CallError only where the GPU is lost or needs a reset."""
         try:
             return call(), True
-        except port.CallError as error:
-            if error.code in port.FAILED_GPU:
+        except nvml_errors.CallError as error:
+            if error.code in nvml_errors.FAILED_GPU:
                 raise
-            _log.warning("GPU health incomplete", extra={"gpu": gpu.uuid, "error": str(error)})
+            _log.warning("GPU health incomplete", gpu=gpu.uuid, error=str(error))
             return None, False
 
     def _changes(self, gpu: port.Gpu) -> claims_hardware.Changes:
@@ -227,11 +232,11 @@ class HealthMonitor:
     def _claimed_anchors(self, gpu: port.Gpu) -> frozenset[str]:
         return frozenset() if self._claimed is None else self._claimed.anchors(gpu)
 
-    def _observe_failed(self, gpu: port.Gpu, error: port.CallError) -> faults.Observation | None:
+    def _observe_failed(self, gpu: port.Gpu, error: nvml_errors.CallError) -> faults.Observation | None:
         """Return the observation of a GPU that answers with an error; None if the GPU was removed from the machine."""
-        if error.code is port.Code.RESET_REQUIRED:
+        if error.code is nvml_errors.Code.RESET_REQUIRED:
             return faults.Observation(action=signals.RecoveryAction.RESET, unchecked=self._claimed_anchors(gpu))
-        if error.code is port.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
+        if error.code is nvml_errors.Code.NOT_FOUND and not self._hardware.is_plugged(gpu):
             return None
         return faults.Observation(lost=True, transient=error.code in _TRANSIENT, error=str(error))
 
@@ -266,7 +271,7 @@ class HealthMonitor:
             return fault
         after = faults.updated(fault, observations[fault.minor], self._policy, now)
         if after is None:
-            _log.info("GPU fault cleared", extra=_keys(fault))
+            _log.info("GPU fault cleared", **_keys(fault))
         return after
 
     def _handle_xid(self, gpu: port.Gpu, xid: xids.Xid, instance_id: int | None) -> None:
@@ -292,7 +297,7 @@ class HealthMonitor:
                 return whole
             instance = next((instance for instance in self._hardware.gpu_instances(gpu.uuid) if instance.id == instance_id), None)
             profiles = {profile.id: profile for profile in self._hardware.gpu_instance_profiles(gpu.uuid)}
-        except port.CallError:
+        except nvml_errors.CallError:
             return whole
         if instance is None or instance.profile_id not in profiles:
             return whole
@@ -310,7 +315,7 @@ class HealthMonitor:
         known = {fault.key: fault.text for fault in self._faults}
         for fault in fresh:
             if fault.key not in known or (fault.kind == faults.CHANGED and fault.text != known[fault.key]):
-                _log.warning("GPU fault", extra=_keys(fault))
+                _log.warning("GPU fault", **_keys(fault))
                 if fault.kind in {faults.LOST, faults.CHANGED}:
                     self._notify(fault.anchor, fault.text)
 

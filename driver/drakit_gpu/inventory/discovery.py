@@ -8,25 +8,28 @@ The intents are read before and after the hardware, so an instance that a claim 
 
 import dataclasses
 import functools
-import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import drakit
-from drakit_gpu import identity, port, share_policy
+from drakit_gpu import identity, nvml_errors, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
 
 Result = TypeVar("Result")
 
 _NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _NO_MARKERS = markers.MarkerStore()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The settings that decide which devices are offered; see settings.GpuSettings."""
+    """The choices that decide which devices are offered.
+
+    ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
+    exclusive use only: CUDA sees no whole GPU while the mode is on, and a change of the mode needs a reset, which is up to the admin.
+    """
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
@@ -122,10 +125,10 @@ def discover(
     ]
     for unavailable in stuck:
         if unavailable not in cache.unoffered:
-            _log.warning("GPU not offered", extra={"gpu": unavailable.gpu, "reason": unavailable.reason})
+            _log.warning("GPU not offered", gpu=unavailable.gpu, reason=unavailable.reason)
     cache.unoffered = (*failed, *stuck)
     if not cache.completed(views, is_kept) and failed:
-        raise drakit.HardwareError(port.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
+        raise drakit.HardwareError(nvml_errors.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 
@@ -153,10 +156,10 @@ def _read_or_none(
     """Return the result of ``read``. If it fails, add the GPU to ``failed`` and return None; log the error unless ``before`` has it."""
     try:
         return read()
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
         if missing not in before:
-            _log.warning("GPU does not answer", extra={"gpu": gpu.uuid, "error": str(error)})
+            _log.warning("GPU does not answer", gpu=gpu.uuid, error=str(error))
         failed.append(missing)
         return None
 

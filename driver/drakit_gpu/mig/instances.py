@@ -14,11 +14,10 @@ A call on an instance that a process still uses is retried a few times, because 
 
 import contextlib
 import functools
-import logging
 from collections.abc import Callable
 
 import drakit
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.mig import markers
 
 Pause = Callable[[float], None]
@@ -26,9 +25,9 @@ Pause = Callable[[float], None]
 # Seconds before each retry of a call on an instance in use; afterwards the kubelet retries.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
 
-_log = logging.getLogger(__name__)
-_GONE = frozenset({port.Code.NOT_FOUND, port.Code.NOT_SUPPORTED})
-_LOST = _GONE | {port.Code.GPU_IS_LOST}
+_log = drakit.get_logger(__name__)
+_GONE = frozenset({nvml_errors.Code.NOT_FOUND, nvml_errors.Code.NOT_SUPPORTED})
+_LOST = _GONE | {nvml_errors.Code.GPU_IS_LOST}
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
@@ -57,7 +56,7 @@ def mig_device(hardware: port.GpuPort, slot: identity.Slot, instance: port.GpuIn
 
 def find_static(hardware: port.GpuPort, slot: identity.Slot) -> identity.MigDevice | None:
     """Return the MIG device that fills the slot alone; None if its GPU instance has no compute instance or several."""
-    with port.ignoring(_GONE):
+    with nvml_errors.ignoring(_GONE):
         made = find(hardware, slot)
         if made is not None and len(hardware.compute_instances(slot.gpu, made.instance_id)) == 1:
             return made
@@ -68,7 +67,7 @@ def is_unfinished(hardware: port.GpuPort, slot: identity.Slot, instance: port.Gp
     """Return whether this driver created an instance in this boot that has no compute instance, so that no process can use it. Raises CallError."""
     try:
         return (marker.is_of(instance.id) or marker.is_of(None)) and not hardware.compute_instances(slot.gpu, instance.id)
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         if error.code not in _GONE:
             raise
         return False
@@ -110,7 +109,7 @@ def ensure(
         marker.write(instance)
         compute = None if is_new else _find_compute(hardware, slot, instance)
         compute = compute or hardware.create_compute_instance(slot.gpu, instance.id, _full_profile(hardware, slot, instance).id)
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         if is_new:
             try:
                 remove(hardware, slot, None, pause)
@@ -141,23 +140,21 @@ def remove(
             return
         # The recorded one was deleted, and another share, which is gone by now, created this one: nobody else would delete it.
         recorded = None
-    with port.ignoring(_GONE):
+    with nvml_errors.ignoring(_GONE):
         computes = hardware.compute_instances(slot.gpu, instance.id)
         if recorded is not None and any(compute.id == recorded.compute_id and compute.mig_uuid != recorded.uuid for compute in computes):
             return
         if (recorded is not None or computes) and not marker.matches(instance):
-            _log.warning(
-                "MIG instance kept: another owner created it", extra={"gpu": slot.gpu, "instance": instance.id, "slot": describe(slot)}
-            )
+            _log.warning("MIG instance kept: another owner created it", gpu=slot.gpu, instance=instance.id, slot=describe(slot))
             return
         for compute in computes:
-            with port.ignoring(_GONE):
+            with nvml_errors.ignoring(_GONE):
                 destroy = functools.partial(hardware.destroy_compute_instance, slot.gpu, instance.id, compute.id)
                 _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
         destroy = functools.partial(hardware.destroy_gpu_instance, slot.gpu, instance.id)
         _retry_while_in_use(hardware, slot.gpu, destroy, pause, instance)
     if _find_present(hardware, slot) == instance:
-        raise drakit.HardwareError(port.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
+        raise drakit.HardwareError(nvml_errors.CALLS["destroy_gpu_instance"], f"{describe(slot)} still exists")
 
 
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
@@ -187,7 +184,7 @@ def _find_present(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstan
     """
     try:
         return find_instance(hardware, slot)
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         if error.code not in _LOST:
             raise
         gpu = hardware.gpu(slot.gpu)
@@ -211,15 +208,15 @@ def _find_compute(hardware: port.GpuPort, slot: identity.Slot, instance: port.Gp
 def _create(hardware: port.GpuPort, slot: identity.Slot) -> port.GpuInstance:
     try:
         created = hardware.create_gpu_instance(slot.gpu, slot.profile_id, slot.placement)
-    except port.CallError as error:
-        if error.code is port.Code.INSUFFICIENT_RESOURCES:
+    except nvml_errors.CallError as error:
+        if error.code is nvml_errors.Code.INSUFFICIENT_RESOURCES:
             raise drakit.DeviceBusyError(f"{describe(slot)} is taken: {error}") from error
         if error.code in _GONE:
             raise drakit.DeviceGoneError(f"{describe(slot)} cannot be created, the GPU or its MIG mode is gone: {error}") from error
         raise
     if not slot.is_instance(created):
         hardware.destroy_gpu_instance(slot.gpu, created.id)
-        raise drakit.HardwareError(port.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
+        raise drakit.HardwareError(nvml_errors.CALLS["create_gpu_instance"], f"created {created} instead of {describe(slot)}")
     return created
 
 
@@ -234,8 +231,8 @@ def _retry_while_in_use(
     for seconds in (*PAUSES, None):
         try:
             return act()
-        except port.CallError as error:
-            if error.code is not port.Code.IN_USE:
+        except nvml_errors.CallError as error:
+            if error.code is not nvml_errors.Code.IN_USE:
                 raise
             if seconds is None:
                 users, subject = _users(hardware, gpu, instance), str(gpu)
@@ -248,7 +245,7 @@ def _retry_while_in_use(
 
 def _users(hardware: port.GpuPort, gpu: port.GpuUuid, instance: port.GpuInstance | None) -> str:
     """Return the users of an instance or a GPU as text for an error. NVML may not see a process in another PID namespace."""
-    with contextlib.suppress(port.CallError):
+    with contextlib.suppress(nvml_errors.CallError):
         pids = hardware.running_processes(gpu, None if instance is None else instance.id)
         if pids:
             return f"processes {', '.join(map(str, pids))}"

@@ -6,7 +6,7 @@ import json
 import os
 import pathlib
 
-from drakit_gpu import identity, port
+from drakit_gpu import identity, nvml_errors, port
 
 _DIRECTORY_MODE, _FILE_MODE = 0o700, 0o600
 
@@ -41,7 +41,7 @@ class Marker:
             with contextlib.suppress(OSError):
                 _successor(self.file).unlink(missing_ok=True)
             detail = f"its marker cannot be written to {self.file}: {error.strerror}"
-            raise port.CallError(port.CALLS["create_gpu_instance"], port.Code.UNKNOWN, detail) from error
+            raise nvml_errors.CallError(nvml_errors.CALLS["create_gpu_instance"], nvml_errors.Code.UNKNOWN, detail) from error
 
     def matches(self, instance: port.GpuInstance) -> bool:
         """Return whether the marker names this instance; a truncated file names none."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import drakit
 from drakit import machines, tables
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 
 _FILE = "gpu-faults.json"
 _LOCK = "gpu-faults.lock"
@@ -48,13 +48,13 @@ class Fault:
     call: str
     moment: Moment
     action: Action
-    code: port.Code = port.Code.UNKNOWN
+    code: nvml_errors.Code = nvml_errors.Code.UNKNOWN
     skip: int = 0
     times: int = 1
 
     def __post_init__(self) -> None:
-        if self.call not in port.CALLS:
-            raise drakit.SettingsError(f"no call {self.call!r}; known are {', '.join(port.CALLS)}", key="fault.call")
+        if self.call not in nvml_errors.CALLS:
+            raise drakit.SettingsError(f"no call {self.call!r}; known are {', '.join(nvml_errors.CALLS)}", key="fault.call")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,7 +105,7 @@ class Faults:
         if fault is None:
             return
         if fault.action is Action.FAIL:
-            raise port.CallError(port.CALLS[call], fault.code, f"injected {moment.value} the effect")
+            raise nvml_errors.CallError(nvml_errors.CALLS[call], fault.code, f"injected {moment.value} the effect")
         if fault.action is Action.DIE:
             os.kill(os.getpid(), signal.SIGKILL)
         self._hang(call, moment)
@@ -164,7 +164,9 @@ def _decode_fault(row: tables.Table) -> Fault:
         call=row.text("call"),
         moment=Moment(row.choice("moment", [member.value for member in Moment])),
         action=Action(row.choice("action", [member.value for member in Action])),
-        code=port.Code[row.choice("code", [member.name for member in port.Code])] if "code" in row else port.Code.UNKNOWN,
+        code=nvml_errors.Code[row.choice("code", [member.name for member in nvml_errors.Code])]
+        if "code" in row
+        else nvml_errors.Code.UNKNOWN,
         skip=row.optional("skip", row.integer) or 0,
         times=row.integer("times", least=1) if "times" in row else 1,
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import drakit
 from drakit import machines, tables
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 
 _SUFFIX = ".yaml"
 _MIB = 1 << 20
@@ -66,7 +66,7 @@ class GpuMachine:
     """The GPUs of a machine, by UUID in the order of their minor numbers.
 
     ``latencies`` are seconds by method of the port; a method without one takes none.
-    ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see settings.GpuSettings.
+    ``whole_beside_partitions`` asks the driver to offer an Ampere GPU in MIG mode as a whole too; see discovery.DiscoveryOptions.
     """
 
     name: str
@@ -178,7 +178,7 @@ def _profile(row: tables.Table) -> tuple[port.GpuInstanceProfile, tuple[port.Pla
 
 def _latencies(row: tables.Table) -> Mapping[str, float]:
     """Return the latencies in seconds, by method of the port; the file has milliseconds."""
-    seconds = {call: row.integer(call) / 1000 for call in port.CALLS if call in row}
+    seconds = {call: row.integer(call) / 1000 for call in nvml_errors.CALLS if call in row}
     row.close()
     return seconds
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import drakit
 from drakit import machines
-from drakit_gpu import driver_root, port
+from drakit_gpu import driver_root, nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import events, fault_injection, machine, mock_driver_root, rules, state
 
@@ -69,7 +69,7 @@ class MockGpus(port.GpuPort):
         call = "gpus"
         with self._call(call):
             now, plugged = self._state.read().gpus, self.plugged()
-            lost = str(rules.failure(call, port.Code.GPU_IS_LOST))
+            lost = str(rules.failure(call, nvml_errors.Code.GPU_IS_LOST))
             return port.Census(
                 gpus=tuple(gpu for gpu in plugged if not now[gpu.uuid].lost),
                 silent=tuple(port.SilentGpu(index=index, error=lost) for index, gpu in enumerate(plugged) if now[gpu.uuid].lost),
@@ -110,7 +110,7 @@ class MockGpus(port.GpuPort):
         with self._call(call):
             profiles = self._board(gpu, call).model.profiles
             if profile_id not in profiles:
-                raise rules.failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
+                raise rules.failure(call, nvml_errors.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
             return profiles[profile_id][1]
 
     def gpu_instances(self, gpu: port.GpuUuid, profile_id: int | None = None) -> Sequence[port.GpuInstance]:
@@ -289,7 +289,7 @@ class MockGpus(port.GpuPort):
             yield
             self._faults.trigger(call, fault_injection.Moment.AFTER)
         except OSError as error:
-            raise rules.failure(call, port.Code.UNKNOWN, str(error)) from error
+            raise rules.failure(call, nvml_errors.Code.UNKNOWN, str(error)) from error
 
     def _board(self, gpu: port.GpuUuid, call: str) -> machine.Board:
         """Return the board of a GPU that answers."""
@@ -300,9 +300,9 @@ class MockGpus(port.GpuPort):
         """Return the state of a GPU that answers."""
         now = self._state.read().gpus.get(gpu)
         if now is None or gpu not in self._machine.boards or now.unplugged:
-            raise rules.failure(call, port.Code.NOT_FOUND, gpu)
+            raise rules.failure(call, nvml_errors.Code.NOT_FOUND, gpu)
         if now.lost:
-            raise rules.failure(call, port.Code.GPU_IS_LOST)
+            raise rules.failure(call, nvml_errors.Code.GPU_IS_LOST)
         return now
 
     def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:

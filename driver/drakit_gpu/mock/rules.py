@@ -10,7 +10,7 @@ import itertools
 import uuid
 from collections.abc import Iterable
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import machine, state
 
 _FIRST_INSTANCE_ID = 1
@@ -27,12 +27,12 @@ def create_instance(
     _check_mig(gpu, call)
     profile, placements = _profile(model, profile_id, call)
     if placement not in placements:
-        raise failure(call, port.Code.INVALID_ARGUMENT, f"{profile.name} cannot be placed at {placement.start}:{placement.size}")
+        raise failure(call, nvml_errors.Code.INVALID_ARGUMENT, f"{profile.name} cannot be placed at {placement.start}:{placement.size}")
     present = [instance.instance for instance in gpu.instances]
     if any(instance.placement.overlaps(placement) for instance in present):
-        raise failure(call, port.Code.INSUFFICIENT_RESOURCES, "the placement is occupied")
+        raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, "the placement is occupied")
     if sum(instance.profile_id == profile_id for instance in present) >= profile.instances:
-        raise failure(call, port.Code.INSUFFICIENT_RESOURCES, f"{profile.instances} of {profile.name} exist")
+        raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, f"{profile.instances} of {profile.name} exist")
     created = port.GpuInstance(
         id=_lowest_free((instance.id for instance in present), _FIRST_INSTANCE_ID), profile_id=profile_id, placement=placement
     )
@@ -44,7 +44,7 @@ def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
     call = "destroy_gpu_instance"
     instance = find(gpu, instance_id, call)
     if instance.computes:
-        raise failure(call, port.Code.IN_USE, f"compute instances: {len(instance.computes)}")
+        raise failure(call, nvml_errors.Code.IN_USE, f"compute instances: {len(instance.computes)}")
     _check_unused(gpu, instance_id, call)
     return _with_instances(gpu, tuple(other for other in gpu.instances if other is not instance))
 
@@ -66,10 +66,10 @@ def create_compute(model: machine.Model, gpu: state.GpuState, instance_id: int, 
     instance = find(gpu, instance_id, call)
     slices = {profile.id: profile.slices for profile in compute_profiles(model, gpu, instance_id, call)}
     if profile_id not in slices:
-        raise failure(call, port.Code.INVALID_ARGUMENT, f"no compute instance profile {profile_id}")
+        raise failure(call, nvml_errors.Code.INVALID_ARGUMENT, f"no compute instance profile {profile_id}")
     taken = sum(slices[compute.profile_id] for compute in instance.computes)
     if taken + slices[profile_id] > _profile(model, instance.instance.profile_id, call)[0].slices:
-        raise failure(call, port.Code.INSUFFICIENT_RESOURCES, f"{taken} compute slices are taken")
+        raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, f"{taken} compute slices are taken")
     created = state.Compute(id=_lowest_free((compute.id for compute in instance.computes), 0), profile_id=profile_id)
     return _with_computes(gpu, instance, (*instance.computes, created)), created
 
@@ -83,18 +83,18 @@ def destroy_compute(gpu: state.GpuState, instance_id: int, compute_id: int) -> s
     return _with_computes(gpu, instance, tuple(compute for compute in instance.computes if compute.id != compute_id))
 
 
-def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, port.CallError | None]:
+def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tuple[state.GpuState, nvml_errors.CallError | None]:
     """Return the GPU with MIG on or off, and the error of a change that is only pending. Raises CallError while instances exist."""
     call = "set_mig_mode"
     if not board.model.profiles:
-        raise failure(call, port.Code.NOT_SUPPORTED)
+        raise failure(call, nvml_errors.Code.NOT_SUPPORTED)
     if gpu.instances and not enabled:
-        raise failure(call, port.Code.IN_USE, f"GPU instances: {len(gpu.instances)}")
+        raise failure(call, nvml_errors.Code.IN_USE, f"GPU instances: {len(gpu.instances)}")
     if enabled == gpu.mig_mode:
         return dataclasses.replace(gpu, pending_mode=None), None
     if not gpu.clients:
         return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None, time_slice=port.TimeSlice.DEFAULT), None
-    used = failure(call, port.Code.IN_USE, f"clients: {len(gpu.clients)}")
+    used = failure(call, nvml_errors.Code.IN_USE, f"clients: {len(gpu.clients)}")
     if board.gpu.switches_mig_at_once:
         return gpu, used
     return dataclasses.replace(gpu, pending_mode=enabled), used
@@ -103,7 +103,7 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
 def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:
     """Return the GPU with another time slice. Raises CallError for a GPU older than Volta, or with MIG on."""
     if gpu.mig_mode or board.model.compute_capability < _TIME_SLICES_FROM:
-        raise failure("set_time_slice", port.Code.NOT_SUPPORTED)
+        raise failure("set_time_slice", nvml_errors.Code.NOT_SUPPORTED)
     return dataclasses.replace(gpu, time_slice=interval)
 
 
@@ -112,7 +112,7 @@ def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
     _check_mig(gpu, call)
     instance = next((other for other in gpu.instances if other.instance.id == instance_id), None)
     if instance is None:
-        raise failure(call, port.Code.NOT_FOUND, f"GPU instance {instance_id}")
+        raise failure(call, nvml_errors.Code.NOT_FOUND, f"GPU instance {instance_id}")
     return instance
 
 
@@ -120,7 +120,7 @@ def find_compute(instance: state.Instance, compute_id: int, call: str) -> state.
     """Return the compute instance of an id. Raises CallError (NOT_FOUND)."""
     present = next((compute for compute in instance.computes if compute.id == compute_id), None)
     if present is None:
-        raise failure(call, port.Code.NOT_FOUND, f"compute instance {compute_id}")
+        raise failure(call, nvml_errors.Code.NOT_FOUND, f"compute instance {compute_id}")
     return present
 
 
@@ -129,25 +129,25 @@ def mig_uuid(gpu: port.GpuUuid, instance_id: int, compute_id: int) -> str:
     return f"MIG-{uuid.uuid5(uuid.UUID(gpu.removeprefix(_GPU_PREFIX)), f'{instance_id}/{compute_id}')}"
 
 
-def failure(call: str, code: port.Code, detail: str = "") -> port.CallError:
+def failure(call: str, code: nvml_errors.Code, detail: str = "") -> nvml_errors.CallError:
     """Return the error of a port method, under the name of its NVML call."""
-    return port.CallError(port.CALLS.get(call, call), code, detail)
+    return nvml_errors.CallError(nvml_errors.CALLS.get(call, call), code, detail)
 
 
 def _check_unused(gpu: state.GpuState, instance_id: int, call: str) -> None:
     users = [client.pid for client in gpu.clients if client.instance_id == instance_id]
     if users:
-        raise failure(call, port.Code.IN_USE, f"clients: {len(users)}")
+        raise failure(call, nvml_errors.Code.IN_USE, f"clients: {len(users)}")
 
 
 def _check_mig(gpu: state.GpuState, call: str) -> None:
     if not gpu.mig_mode:
-        raise failure(call, port.Code.NOT_SUPPORTED, "MIG mode is off")
+        raise failure(call, nvml_errors.Code.NOT_SUPPORTED, "MIG mode is off")
 
 
 def _profile(model: machine.Model, profile_id: int, call: str) -> tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]]:
     if profile_id not in model.profiles:
-        raise failure(call, port.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
+        raise failure(call, nvml_errors.Code.INVALID_ARGUMENT, f"no GPU instance profile {profile_id}")
     return model.profiles[profile_id]
 
 

@@ -8,23 +8,25 @@ value that NVML does not support is None. Errors are CallError under the name of
 
 import ctypes
 import functools
-import logging
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self, TypeVar
 
 import pynvml
 
-from drakit_gpu import driver_root, host, port, programs
+import drakit
+from drakit_gpu import driver_root, host, nvml_errors, port, programs
 from drakit_gpu.health import signals
 from drakit_gpu.nvml import events, instances, library, properties, session
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
-_STALE = frozenset({port.Code.UNINITIALIZED, port.Code.INVALID_ARGUMENT, port.Code.GPU_IS_LOST, port.Code.DRIVER_NOT_LOADED})
+_log = drakit.get_logger(__name__)
+_STALE = frozenset(
+    {nvml_errors.Code.UNINITIALIZED, nvml_errors.Code.INVALID_ARGUMENT, nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.DRIVER_NOT_LOADED}
+)
 
-_ENDED = frozenset({port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED, port.Code.LIB_RM_VERSION_MISMATCH})
+_ENDED = frozenset({nvml_errors.Code.UNINITIALIZED, nvml_errors.Code.DRIVER_NOT_LOADED, nvml_errors.Code.LIB_RM_VERSION_MISMATCH})
 
 _COMPUTE_MODES = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: port.ComputeMode.DEFAULT,
@@ -52,7 +54,9 @@ class NvidiaSmi:
         """Change the time slice of a GPU; raises CallError, NOT_SUPPORTED where nvidia-smi is missing or reports that."""
         program = self._root.program("nvidia-smi")
         if program is None:
-            raise port.CallError(port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}")
+            raise nvml_errors.CallError(
+                nvml_errors.CALLS["set_time_slice"], nvml_errors.Code.NOT_SUPPORTED, f"no nvidia-smi below {self._root.path}"
+            )
         preloaded = self._root.library(library.NAME)
         env = {} if preloaded is None else {"LD_PRELOAD": str(preloaded)}
         try:
@@ -61,8 +65,8 @@ class NvidiaSmi:
             )
         except programs.ProgramError as error:
             unsupported = "not supported" in str(error).lower()
-            raise port.CallError(
-                port.CALLS["set_time_slice"], port.Code.NOT_SUPPORTED if unsupported else port.Code.UNKNOWN, str(error)
+            raise nvml_errors.CallError(
+                nvml_errors.CALLS["set_time_slice"], nvml_errors.Code.NOT_SUPPORTED if unsupported else nvml_errors.Code.UNKNOWN, str(error)
             ) from error
 
 
@@ -86,7 +90,7 @@ class NvmlGpus(port.GpuPort):
         self._sessions = session.SessionCounter()
         self._silent: tuple[port.SilentGpu, ...] = ()
         self._is_open = False
-        self._failure = port.CallError(port.CALLS["session_error"], port.Code.UNINITIALIZED)
+        self._failure = nvml_errors.CallError(nvml_errors.CALLS["session_error"], nvml_errors.Code.UNINITIALIZED)
 
     @classmethod
     def open(
@@ -102,10 +106,10 @@ class NvmlGpus(port.GpuPort):
             self._is_open = False
             session.end()
 
-    def session_error(self) -> port.CallError | None:
+    def session_error(self) -> nvml_errors.CallError | None:
         try:
             self._count()
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             return error
         return None
 
@@ -128,7 +132,7 @@ class NvmlGpus(port.GpuPort):
         silent = tuple(answer for answer in answers if isinstance(answer, port.SilentGpu))
         for silent_gpu in silent:
             if silent_gpu not in self._silent:
-                _log.warning("GPU does not answer", extra={"index": silent_gpu.index, "count": count, "error": silent_gpu.error})
+                _log.warning("GPU does not answer", index=silent_gpu.index, count=count, error=silent_gpu.error)
         self._silent = silent
         return port.Census(gpus=tuple(gpus), silent=silent)
 
@@ -145,9 +149,9 @@ class NvmlGpus(port.GpuPort):
             if uuid not in self._gpus:
                 self._gpus[uuid] = self._on(uuid, "gpus", lambda handle: properties.gpu(handle, self._host))
             return self._gpus.get(uuid)
-        except port.CallError as error:
-            if error.code is not port.Code.NOT_FOUND:
-                _log.warning("GPU does not answer", extra={"gpu": uuid, "error": str(error)})
+        except nvml_errors.CallError as error:
+            if error.code is not nvml_errors.Code.NOT_FOUND:
+                _log.warning("GPU does not answer", gpu=uuid, error=str(error))
             return None
 
     def known_gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
@@ -166,7 +170,9 @@ class NvmlGpus(port.GpuPort):
         status = self._on(gpu, call, lambda handle: pynvml.nvmlDeviceSetMigMode(handle, mode))
         self._drop_handle(gpu)  # The change may have reset the GPU.
         if status != pynvml.NVML_SUCCESS:
-            raise port.CallError(port.CALLS[call], session.CODES.get(status, port.Code.UNKNOWN), "the mode is pending and not active")
+            raise nvml_errors.CallError(
+                nvml_errors.CALLS[call], session.CODES.get(status, nvml_errors.Code.UNKNOWN), "the mode is pending and not active"
+            )
 
     def gpu_instance_profiles(self, gpu: port.GpuUuid) -> Sequence[port.GpuInstanceProfile]:
         profiles = self._profiles.get(gpu)
@@ -181,8 +187,8 @@ class NvmlGpus(port.GpuPort):
         profiles = [profile for profile in self.gpu_instance_profiles(gpu) if profile_id in {None, profile.id}]
         try:
             return self._on(gpu, "gpu_instances", lambda handle: instances.gpu_instances(handle, profiles))
-        except port.CallError as error:
-            if error.code is port.Code.NOT_SUPPORTED:
+        except nvml_errors.CallError as error:
+            if error.code is nvml_errors.Code.NOT_SUPPORTED:
                 return ()
             raise
 
@@ -232,7 +238,7 @@ class NvmlGpus(port.GpuPort):
     def capability_minors(self, gpu: port.GpuUuid, instance_id: int, compute_id: int) -> port.CapabilityMinors:
         known = self.known_gpu(gpu)
         if known is None:
-            raise port.CallError(port.CALLS["capability_minors"], port.Code.NOT_FOUND, gpu)
+            raise nvml_errors.CallError(nvml_errors.CALLS["capability_minors"], nvml_errors.Code.NOT_FOUND, gpu)
         return self._host.capability_minors(known.minor, instance_id, compute_id)
 
     def compute_mode(self, gpu: port.GpuUuid) -> port.ComputeMode | None:
@@ -268,7 +274,7 @@ class NvmlGpus(port.GpuPort):
         try:
             pynvml.nvmlDeviceGetHandleByPciBusId(gpu.pci_bus_id)
         except pynvml.NVMLError as error:
-            return session.code_of(error) is not port.Code.NOT_FOUND
+            return session.code_of(error) is not nvml_errors.Code.NOT_FOUND
         return True
 
     def population(self) -> str:
@@ -285,7 +291,7 @@ class NvmlGpus(port.GpuPort):
         try:
             with session.calling("gpus"):
                 return pynvml.nvmlDeviceGetCount()
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             if error.code not in _ENDED:
                 raise
         self._replace_session(number)
@@ -297,7 +303,7 @@ class NvmlGpus(port.GpuPort):
             with session.calling("gpus"):
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)
                 gpu = properties.gpu(handle, self._host)
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             return port.SilentGpu(index=index, error=str(error))
         self._addresses[gpu.uuid] = gpu.pci_bus_id
         self._gpus[gpu.uuid] = gpu
@@ -312,7 +318,7 @@ class NvmlGpus(port.GpuPort):
             try:
                 with session.calling(call):
                     return act(cached)
-            except port.CallError as error:
+            except nvml_errors.CallError as error:
                 if error.code not in _STALE:
                     raise
                 self._drop_handle(gpu)
@@ -340,7 +346,7 @@ class NvmlGpus(port.GpuPort):
                 raise
         handle = pynvml.nvmlDeviceGetHandleByPciBusId(address)
         if pynvml.nvmlDeviceGetUUID(handle) != gpu:
-            raise port.CallError("nvmlDeviceGetHandleByPciBusId", port.Code.NOT_FOUND, f"another GPU is at {address}")
+            raise nvml_errors.CallError("nvmlDeviceGetHandleByPciBusId", nvml_errors.Code.NOT_FOUND, f"another GPU is at {address}")
         return handle
 
     def _in(self, gpu: port.GpuUuid, instance_id: int, call: str, act: Callable[[pynvml.c_nvmlGpuInstance_t], Result]) -> Result:
@@ -368,7 +374,7 @@ class NvmlGpus(port.GpuPort):
                 try:
                     session.use(self._load())
                     session.start()
-                except port.CallError as error:
+                except nvml_errors.CallError as error:
                     self._failure = error
                     raise
                 self._is_open = True

@@ -4,18 +4,18 @@ NVML frees an event set together with its session. So a session does not end whi
 """
 
 import contextlib
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Self
 
 import pynvml
 
-from drakit_gpu import port
+import drakit
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.nvml import session
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 _KINDS: Mapping[int, signals.EventKind] = {
     pynvml.nvmlEventTypeXidCriticalError: signals.EventKind.XID,
@@ -57,21 +57,21 @@ class NvmlEvents(signals.Events):
             with session.calling("events"):
                 supported = _WANTED & pynvml.nvmlDeviceGetSupportedEventTypes(handle)
                 pynvml.nvmlDeviceRegisterEvents(handle, supported, self._set)
-        except port.CallError as error:
-            _log.warning("GPU sends no events: its health is polled only", extra={"gpu": uuid, "error": str(error)})
+        except nvml_errors.CallError as error:
+            _log.warning("GPU sends no events: its health is polled only", gpu=uuid, error=str(error))
             return False
         if not supported & pynvml.nvmlEventTypeXidCriticalError:
-            _log.warning("GPU sends no Xids: its health is polled only", extra={"gpu": uuid})
+            _log.warning("GPU sends no Xids: its health is polled only", gpu=uuid)
         return bool(supported & pynvml.nvmlEventTypeXidCriticalError)
 
     def wait(self, seconds: float) -> signals.Event | None:
         with self._sessions.using(self._number), self._guard, session.calling("events"):
             if self._set is None:
-                raise port.CallError(port.CALLS["events"], port.Code.UNINITIALIZED, "closed")
+                raise nvml_errors.CallError(nvml_errors.CALLS["events"], nvml_errors.Code.UNINITIALIZED, "closed")
             try:
                 data = pynvml.nvmlEventSetWait_v2(self._set, round(seconds * 1000))
             except pynvml.NVMLError as error:
-                if session.code_of(error) is port.Code.TIMEOUT:
+                if session.code_of(error) is nvml_errors.Code.TIMEOUT:
                     return None
                 raise
             return self._event(data)
@@ -80,7 +80,7 @@ class NvmlEvents(signals.Events):
         """Free the set once no thread waits for it. NVML freed the set of an earlier session with that session."""
         with self._guard:
             closing, self._set = self._set, None
-        with contextlib.suppress(pynvml.NVMLError, port.CallError), self._sessions.using(self._number):
+        with contextlib.suppress(pynvml.NVMLError, nvml_errors.CallError), self._sessions.using(self._number):
             if closing is not None:
                 pynvml.nvmlEventSetFree(closing)
 
@@ -106,5 +106,5 @@ class NvmlEvents(signals.Events):
         try:
             return port.GpuUuid(pynvml.nvmlDeviceGetUUID(data.device))
         except pynvml.NVMLError as error:
-            _log.warning("event of an unknown GPU ignored", extra={"xid": xid, "error": str(error)})
+            _log.warning("event of an unknown GPU ignored", xid=xid, error=str(error))
             return None

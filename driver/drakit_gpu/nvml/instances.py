@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pynvml
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.nvml import properties, session
 
 Result = TypeVar("Result")
@@ -18,8 +18,8 @@ ComputeProfiles = Mapping[int, pynvml.c_nvmlComputeInstanceProfileInfo_t]
 
 _MIB = 1 << 20
 _V1, _V2 = 1, 2
-_NO_SUCH_PROFILE = frozenset({port.Code.NOT_SUPPORTED, port.Code.INVALID_ARGUMENT})
-_OLD_LIBRARY = frozenset({port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
+_NO_SUCH_PROFILE = frozenset({nvml_errors.Code.NOT_SUPPORTED, nvml_errors.Code.INVALID_ARGUMENT})
+_OLD_LIBRARY = frozenset({nvml_errors.Code.FUNCTION_NOT_FOUND, nvml_errors.Code.ARGUMENT_VERSION_MISMATCH})
 
 
 def gpu_instance_profiles(handle: pynvml.c_nvmlDevice_t) -> tuple[port.GpuInstanceProfile, ...]:

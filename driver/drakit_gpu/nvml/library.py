@@ -7,7 +7,7 @@ one; by the path of its link the dynamic loader would return the old one. The ol
 import ctypes
 import pathlib
 
-from drakit_gpu import driver_root, port
+from drakit_gpu import driver_root, nvml_errors
 
 NAME = "libnvidia-ml.so.1"
 
@@ -25,4 +25,4 @@ def load(path: pathlib.Path | None, root: driver_root.DriverRoot) -> object:
             fix = f"install the NVIDIA driver, or set gpu.driver_root, gpu.library_folders or gpu.library; {root.searched()}"
         else:
             fix = f"cannot load {file}: {error}; gpu.library and gpu.driver_root must lead to the driver's {NAME}"
-        raise port.CallError(port.CALLS["session_error"], port.Code.LIBRARY_NOT_FOUND, fix) from error
+        raise nvml_errors.CallError(nvml_errors.CALLS["session_error"], nvml_errors.Code.LIBRARY_NOT_FOUND, fix) from error

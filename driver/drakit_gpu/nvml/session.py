@@ -5,29 +5,31 @@ A session does not end while a thread uses an event set of it (see ``events``).
 
 import contextlib
 import ctypes
-import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import pynvml
 
-from drakit_gpu import port
+import drakit
+from drakit_gpu import nvml_errors
 
 Result = TypeVar("Result")
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 # nvml.h: GPU_NOT_FOUND is the error of newer libraries for an unknown UUID.
-CODES: Mapping[int, port.Code] = {**{code.value: code for code in port.Code}, 28: port.Code.NOT_FOUND}
+CODES: Mapping[int, nvml_errors.Code] = {**{code.value: code for code in nvml_errors.Code}, 28: nvml_errors.Code.NOT_FOUND}
 # The errors of a GPU or library that does not support a call.
-ABSENT = frozenset({port.Code.NOT_SUPPORTED, port.Code.FUNCTION_NOT_FOUND, port.Code.ARGUMENT_VERSION_MISMATCH})
+ABSENT = frozenset({nvml_errors.Code.NOT_SUPPORTED, nvml_errors.Code.FUNCTION_NOT_FOUND, nvml_errors.Code.ARGUMENT_VERSION_MISMATCH})
 # Errors of the GPU or the session, which every other call would return too.
-_GRAVE = frozenset({port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNINITIALIZED, port.Code.DRIVER_NOT_LOADED})
-_FIXES: Mapping[port.Code, str] = {
-    port.Code.DRIVER_NOT_LOADED: "load the NVIDIA kernel driver (nvidia-smi must work), or choose a mock machine",
-    port.Code.LIB_RM_VERSION_MISMATCH: "library and kernel driver differ: reboot, or reload the kernel driver",
-    port.Code.NO_PERMISSION: "run as root, or give access to /dev/nvidiactl",
+_GRAVE = frozenset(
+    {nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.RESET_REQUIRED, nvml_errors.Code.UNINITIALIZED, nvml_errors.Code.DRIVER_NOT_LOADED}
+)
+_FIXES: Mapping[nvml_errors.Code, str] = {
+    nvml_errors.Code.DRIVER_NOT_LOADED: "load the NVIDIA kernel driver (nvidia-smi must work), or choose a mock machine",
+    nvml_errors.Code.LIB_RM_VERSION_MISMATCH: "library and kernel driver differ: reboot, or reload the kernel driver",
+    nvml_errors.Code.NO_PERMISSION: "run as root, or give access to /dev/nvidiactl",
 }
 
 
@@ -46,7 +48,7 @@ def start() -> None:
         pynvml.nvmlInitWithFlags(pynvml.NVML_INIT_FLAG_NO_GPUS)
     except pynvml.NVMLError as error:
         code = code_of(error)
-        raise port.CallError("nvmlInitWithFlags", code, _FIXES.get(code, str(error))) from error
+        raise nvml_errors.CallError("nvmlInitWithFlags", code, _FIXES.get(code, str(error))) from error
 
 
 def end() -> None:
@@ -61,7 +63,7 @@ def calling(call: str) -> Iterator[None]:
     try:
         yield
     except pynvml.NVMLError as error:
-        raise port.CallError(port.CALLS[call], code_of(error), str(error)) from error
+        raise nvml_errors.CallError(nvml_errors.CALLS[call], code_of(error), str(error)) from error
 
 
 def optional(read: Callable[[], Result]) -> Result | None:
@@ -83,13 +85,13 @@ def detail(read: Callable[[], Result]) -> Result | None:
         if code in _GRAVE:
             raise
         if code not in ABSENT:
-            _log.debug("GPU property unreadable", extra={"error": str(error)})
+            _log.debug("GPU property unreadable", error=str(error))
         return None
 
 
-def code_of(error: pynvml.NVMLError) -> port.Code:
+def code_of(error: pynvml.NVMLError) -> nvml_errors.Code:
     """Return the port's code of an error."""
-    return CODES.get(error.value, port.Code.UNKNOWN)
+    return CODES.get(error.value, nvml_errors.Code.UNKNOWN)
 
 
 # A wait for an event takes a second at most, so a call that takes longer than this hangs.
@@ -116,7 +118,9 @@ class SessionCounter:
         """Keep the session of that number from ending; raises CallError (UNINITIALIZED) when it has ended."""
         with self._changed:
             if self._is_ending or number != self._number:
-                raise port.CallError(port.CALLS["events"], port.Code.UNINITIALIZED, "the NVML session was replaced; open events again")
+                raise nvml_errors.CallError(
+                    nvml_errors.CALLS["events"], nvml_errors.Code.UNINITIALIZED, "the NVML session was replaced; open events again"
+                )
             self._users += 1
         try:
             yield
@@ -150,8 +154,10 @@ class SessionCounter:
                 self._changed.notify_all()
 
     @staticmethod
-    def _hangs() -> port.CallError:
-        return port.CallError(port.CALLS["renew"], port.Code.TIMEOUT, "a thread hangs in a call to NVML, so its session cannot be replaced")
+    def _hangs() -> nvml_errors.CallError:
+        return nvml_errors.CallError(
+            nvml_errors.CALLS["renew"], nvml_errors.Code.TIMEOUT, "a thread hangs in a call to NVML, so its session cannot be replaced"
+        )
 
 
 def address(handle: pynvml.c_nvmlDevice_t) -> int:

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Self
 
 import drakit
-from drakit_gpu import config, identity, port, share_policy
+from drakit_gpu import config, identity, nvml_errors, port, share_policy
 
 Grant = drakit.Grant[config.AnyConfig]
 
 _VOLTA = (7, 0)
 _FIELD = "parameters.sharing"
-_GONE = frozenset({port.Code.NOT_FOUND, port.Code.GPU_IS_LOST})
+_GONE = frozenset({nvml_errors.Code.NOT_FOUND, nvml_errors.Code.GPU_IS_LOST})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, appli
             hardware.set_compute_mode(gpu, settings.before)
         if settings.time_slice not in (None, port.TimeSlice.DEFAULT):
             _undo_time_slice(hardware, gpu, applied=applied)
-    except port.CallError as error:
+    except nvml_errors.CallError as error:
         if error.code not in _GONE or hardware.gpu(gpu) is not None:
             raise
 
@@ -131,8 +131,8 @@ def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool
     """Restore the default. A GPU whose time slice never changed, or that is in MIG mode now, may not support time slices."""
     try:
         hardware.set_time_slice(gpu, port.TimeSlice.DEFAULT)
-    except port.CallError as error:
-        if error.code is not port.Code.NOT_SUPPORTED:
+    except nvml_errors.CallError as error:
+        if error.code is not nvml_errors.Code.NOT_SUPPORTED:
             raise
         mode = hardware.mig_mode(gpu) if applied else None
         if applied and not (mode is not None and mode.current):

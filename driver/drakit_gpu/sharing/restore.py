@@ -6,7 +6,6 @@ must not. Under the lock a claim is read again, so a GPU is changed only while a
 Failures are retried. A GPU whose lock another process holds is such a failure: nobody waits for a hung holder, neither the start nor another GPU.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -16,7 +15,7 @@ from drakit_gpu import identity, port
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import pod_daemons
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _JOIN_SECONDS = 5.0
 _LOCK_SECONDS = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -87,10 +86,10 @@ class Restorer:
         except drakit.DrakitError as error:
             if isinstance(error, drakit.LockedError):
                 locked.add(error.lock)
-            _log.warning("restoring claim settings failed", extra={**_keys(grant), "error": str(error)})
+            _log.warning("restoring claim settings failed", **_keys(grant), error=str(error))
             return False
         except Exception:  # noqa: BLE001 - one claim's failure must not block the others
-            _log.exception("restoring claim settings failed", extra=_keys(grant))
+            _log.exception("restoring claim settings failed", **_keys(grant))
             return False
         return True
 
@@ -99,11 +98,11 @@ class Restorer:
             return
         mode = self._hardware.mig_mode(wanted.gpu)
         if mode is not None and mode.current:
-            _log.warning("claim settings wait: MIG mode is on", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
+            _log.warning("claim settings wait: MIG mode is on", **_keys(grant), gpu=wanted.gpu, settings=settings.description)
             return
         gpu_settings.apply(self._hardware, wanted.gpu, settings)
         applied.add(same)
-        _log.info("claim settings restored", extra={**_keys(grant), "gpu": wanted.gpu, "settings": settings.description})
+        _log.info("claim settings restored", **_keys(grant), gpu=wanted.gpu, settings=settings.description)
 
     def _is_prepared(self, grant: Grant) -> bool:
         """Return whether the claim is still as it was listed; it may have been unprepared, and prepared again, before the lock was acquired."""
@@ -114,13 +113,12 @@ class Restorer:
 class RestoreWorker:
     """The worker thread, from ``start`` to ``stop``; it sleeps until a GPU is queued. A failure is retried after ``pause`` seconds, then later.
 
-    After every ``patrol`` seconds without work it starts MPS daemons that do not run; every tenth time it also removes the remains of others.
+    After every minute without work it starts MPS daemons that do not run; every tenth time it also removes the remains of others.
     """
 
-    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE, patrol: float = _PATROL_SECONDS) -> None:
+    def __init__(self, restorer: Restorer, *, pause: float = _FIRST_PAUSE) -> None:
         self._restorer = restorer
         self._pause = pause
-        self._patrol = patrol
         self._patrols = 0
         self._condition = threading.Condition()
         self._queue: frozenset[port.GpuUuid] = frozenset()
@@ -147,7 +145,7 @@ class RestoreWorker:
     def _run(self) -> None:
         pauses = drakit.Backoff(self._pause, _LONGEST_PAUSE)
         failed: frozenset[port.GpuUuid] = frozenset()
-        seconds = self._patrol
+        seconds = _PATROL_SECONDS
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._queue or self._is_over, seconds)
@@ -157,7 +155,7 @@ class RestoreWorker:
             failed = self._attempt(gpus)
             if not failed:
                 pauses.reset()
-            seconds = pauses.next() if failed else self._patrol
+            seconds = pauses.next() if failed else _PATROL_SECONDS
 
     def _attempt(self, gpus: frozenset[port.GpuUuid]) -> frozenset[port.GpuUuid]:
         """Restore the claims of these GPUs, or patrol where there are none; return the GPUs where that failed."""
@@ -169,7 +167,7 @@ class RestoreWorker:
                 gpus = self._restorer.gpus_missing_daemon()
             return self._restorer.restore(gpus)
         except drakit.DrakitError as error:
-            _log.warning("listing prepared claims failed", extra={"error": str(error)})
+            _log.warning("listing prepared claims failed", error=str(error))
             return gpus
         except Exception:  # noqa: BLE001 - no error may end the worker
             _log.exception("listing prepared claims failed")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import drakit
 from drakit_nic import config
 from drakit_nic.addresses import ip_pools
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names
 
 LOCK = f"{'z' * 16}-nic-addresses"
 """Locks are taken in the order of their names. This one sorts after every interface's, so a call that waits for its NIC does not hold it."""
@@ -125,7 +125,7 @@ class Lease:
     @property
     def hosts(self) -> frozenset[str]:
         """Return the addresses without their prefixes."""
-        return frozenset(text.partition("/")[0] for text in self.addresses)
+        return ip_pools.hosts(self.addresses)
 
 
 IsAlive = Callable[[Lease], bool]
@@ -246,21 +246,21 @@ class AddressLeases:
 
         Only one pod at a time has a whole interface, and it is no member of a share. So its lease ends when another sandbox gets the interface.
         """
-        is_same_pod = offers.is_whole(lease.grant.device) or (bool(sandbox_id.pod) and lease.sandbox_id.pod == sandbox_id.pod)
+        is_same_pod = device_names.is_whole(lease.grant.device) or (bool(sandbox_id.pod) and lease.sandbox_id.pod == sandbox_id.pod)
         return is_same_pod and lease.sandbox_id.cookie != sandbox_id.cookie and _is_same_grant(lease.grant, grant)
 
     def _is_ended(self, lease: Lease, grant: Grant, sandbox_id: SandboxId, is_alive: IsAlive | None = None) -> bool:
         """Return whether a lease's sandbox is gone, or was replaced by a new sandbox of its pod."""
         if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id):
             return True
-        return not offers.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
+        return not device_names.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
 
     def _ended_holders(
         self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
     ) -> Iterator[Lease]:
         """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
-        for address in sorted(hosts_of(chosen)):
+        for address in sorted(ip_pools.hosts(chosen.addresses)):
             for lease in self._holders(address):
                 if lease in ended:
                     continue
@@ -287,11 +287,6 @@ def _hosts(leases: Iterable[Lease]) -> frozenset[str]:
 
 def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, LeaseLocation]]:
     return ((host, lease.location) for lease in leases for host in lease.hosts)
-
-
-def hosts_of(chosen: config.NicConfig) -> frozenset[str]:
-    """Return the configured addresses without their prefixes."""
-    return frozenset(text.partition("/")[0] for text in chosen.addresses)
 
 
 def _in_use_message(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:

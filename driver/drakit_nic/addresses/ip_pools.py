@@ -134,3 +134,8 @@ def _check_interface_address(address: Interface, field: str) -> None:
         raise drakit.ConfigError(f"{address} is not an address an interface can have", field=field)
     if subnet.prefixlen == 0:
         raise drakit.ConfigError(f"{address} is on a network of all addresses", field=field)
+
+
+def hosts(addresses: Iterable[str]) -> frozenset[str]:
+    """Return addresses such as ``10.1.2.3/24`` without their prefixes."""
+    return frozenset(address.partition("/")[0] for address in addresses)

@@ -12,19 +12,19 @@ milliseconds, so the thread does it, and no lock is held.
 import dataclasses
 import heapq
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
 from typing import Protocol
 
+import drakit
 from drakit_nic.netlink import announcement_frames
 
 PAUSES = (1.0, 2.0)
 """Seconds between one announcement and the next."""
 LINK_SECONDS, LINK_PAUSE = 30.0, 0.5
 """The longest wait for a link, and the pause between two looks."""
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -241,4 +241,4 @@ class Announcer:
 
 
 def _log_failure(subject: Subject, error: Exception) -> None:
-    _log.warning("address announcement failed", extra={"interface": subject.name, "error": getattr(error, "strerror", None) or str(error)})
+    _log.warning("address announcement failed", interface=subject.name, error=getattr(error, "strerror", None) or str(error))

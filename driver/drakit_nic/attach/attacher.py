@@ -8,17 +8,16 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 import contextlib
 import dataclasses
 import errno
-import logging
 from collections.abc import Callable
 
 import drakit
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attachment_records, sandboxes, server
 from drakit_nic.netlink import link_requests
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[object]
 
@@ -104,7 +103,7 @@ class Attacher:
         try:
             self.undo(grant, share, attachment)
         except drakit.DrakitError as error:
-            _log.warning("attachment rollback failed", extra=log_keys(grant, attachment, interface=attachment.name, error=str(error)))
+            _log.warning("attachment rollback failed", **log_keys(grant, attachment, interface=attachment.name, error=str(error)))
 
     def _prepared_share(self, request: server.Request) -> tuple[Grant, port.Share]:
         """Return the grant of a request with its share. Raises RefusedError where the claim is not prepared."""
@@ -134,7 +133,7 @@ class Attacher:
                 self._undo_after_failure(call.grant, call.share, attachment)
             raise
         if recorded is None:
-            _log.info("sandbox attached", extra=log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
+            _log.info("sandbox attached", **log_keys(call.grant, attachment, interface=attachment.name, mac=attachment.mac))
 
     def _planned(self, call: Call, recorded: attachment_records.Attachment | None) -> attachment_records.Attachment:
         """Return the recorded attachment with its present nsid, or else a new one."""
@@ -191,7 +190,7 @@ class Attacher:
             ifindex=link.ifindex,
             name=wanted.name,
             mac=attachment.mac,
-            hosts=pod_interfaces.hosts_of(wanted),
+            hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
             is_router=config.of(call.grant).forwarding,

@@ -10,7 +10,6 @@ A claim that no container lists is prepared and never attached. Neither the kube
 for the claim. It waits first, because an image may still be pulled, and records none for a claim that was ever attached.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 
@@ -19,7 +18,7 @@ from drakit_nic import device_locks, port
 from drakit_nic import share as shares
 from drakit_nic.attach import attacher, attachment_records, sandboxes
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[object]
 COLLECT_INTERVAL = 30.0
@@ -58,7 +57,7 @@ class AttachmentCollector:
         share_ids = {share.id for share in self._machine.shares()} | {intent.get("id") for intent in self._intents()}
         for nsid, link in marked:
             if attachment_records.share_of(link.alias) not in share_ids:
-                _log.warning("removing interface without a claim", extra={"interface": link.name, "alias": link.alias})
+                _log.warning("removing interface without a claim", interface=link.name, alias=link.alias)
                 self._kernel.delete(nsid, link)
 
     def collect(self) -> None:
@@ -97,7 +96,7 @@ class AttachmentCollector:
         if _USED not in self._context.state(grant):
             self._context.set_state(grant, _USED, {})
         self._attacher.undo(grant, share, attachment)
-        _log.info("attachment of a deleted sandbox removed", extra=attacher.log_keys(grant, attachment, interface=attachment.name))
+        _log.info("attachment of a deleted sandbox removed", **attacher.log_keys(grant, attachment, interface=attachment.name))
 
     def _warn(self, grant: Grant) -> None:
         """Record one Event for a claim that no container attached to for a while. Time counts from the first check, also by an earlier process.

@@ -15,7 +15,6 @@ import contextlib
 import dataclasses
 import enum
 import fcntl
-import logging
 import os
 import pathlib
 import re
@@ -141,7 +140,7 @@ _BIND_PAUSE_SECONDS = 0.02
 _DESCRIPTORS_MAX = 4
 _GONE = select.POLLHUP | select.POLLRDHUP | select.POLLERR
 _CREDENTIALS = struct.Struct("=iII")
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Attach = Callable[[Request, int, Callable[[], bool]], None]
 
@@ -176,7 +175,7 @@ class Server:
         self._thread.join(_STOP_SECONDS)
         with self._guard:
             if not self._guard.wait_for(lambda: not self._unread and not self._calls.total(), _STOP_SECONDS):
-                _log.warning("attach calls still running", extra={"devices": sorted(+self._calls)})
+                _log.warning("attach calls still running", devices=sorted(+self._calls))
         self._socket.close()
         os.close(self._wake_reader)
         os.close(self._wake_writer)
@@ -206,11 +205,11 @@ class Server:
         try:
             fresh, inode = listen(self._path)
         except drakit.HardwareError as error:
-            _log.warning("attach socket lost", extra={"path": str(self._path), "error": str(error)})
+            _log.warning("attach socket lost", path=str(self._path), error=str(error))
             return
         self._socket.close()
         self._socket, self._inode = fresh, inode
-        _log.warning("attach socket created again", extra={"path": str(self._path)})
+        _log.warning("attach socket created again", path=str(self._path))
 
     def _serve_in_thread(self, connection: socket.socket) -> None:
         with contextlib.ExitStack() as undo:
@@ -234,7 +233,7 @@ class Server:
                     if _is_root(connection) and not _is_probe(connection):
                         connection.send(self._answer(connection, unread))
             except OSError as error:
-                _log.info("attach client disconnected", extra={"error": str(error)})
+                _log.info("attach client disconnected", error=str(error))
 
     def _read(self) -> None:
         with self._guard:
@@ -268,7 +267,7 @@ class Server:
             with _received(connection) as (request, descriptor), self._counted(request.device, unread):
                 self._attach(request, descriptor, lambda: time.monotonic() < deadline and is_waiting(connection))
         except MalformedError as error:
-            _log.warning("attach request malformed", extra={"error": str(error)})
+            _log.warning("attach request malformed", error=str(error))
             return refusal(str(error))
         except (RefusedError, drakit.DrakitError) as error:
             return refusal(str(error))
@@ -355,7 +354,7 @@ def _is_root(connection: socket.socket) -> bool:
     """Return whether the caller is a process of the host's root. Other callers get no answer."""
     pid, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if uid != 0:
-        _log.warning("attach caller refused: not root", extra={"caller_pid": pid, "caller_uid": uid})
+        _log.warning("attach caller refused: not root", caller_pid=pid, caller_uid=uid)
     return bool(uid == 0)
 
 

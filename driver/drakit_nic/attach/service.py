@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -13,7 +12,7 @@ from drakit_nic import interface_identity, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, hook_program, sandboxes, server
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names
 from drakit_nic.passthrough import whole_interface
 
 SOCKET = "attach.sock"
@@ -21,7 +20,7 @@ TIMEOUT = server.SECONDS + 2
 """Seconds after which the runtime kills the client. The client reports a failure before that."""
 RECORDED = "hook"
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[Any]
 
@@ -102,7 +101,7 @@ class Service:
         )
         missing = self.missing()
         if missing:
-            _log.error("NIC sharing unavailable", extra={"error": missing})
+            _log.error("NIC sharing unavailable", error=missing)
             context.rediscover()
         started.collector.remove_orphans()
         overloaded = functools.partial(self._calls.refused, server.Reason.OVERLOAD, 0.0)
@@ -115,7 +114,7 @@ class Service:
         pod = request.pod or request.sandbox
         try:
             grant = started.context.grant(request.claim, request.device, request.share_id)
-            if grant is not None and offers.is_whole(grant.device):
+            if grant is not None and device_names.is_whole(grant.device):
                 started.whole_attacher.attach(request, grant, descriptor, is_waited_for)
             else:
                 started.share_attacher.attach(request, descriptor, is_waited_for, just_read=grant)
@@ -129,7 +128,7 @@ class Service:
                 "container": request.container,
             }
             outcome_keys = {"duration_ms": round(seconds * 1000, 1), "reason": reason.value, "error": str(error)}
-            _log.warning("attach refused", extra=attacher.log_keys(grant, request, **request_keys, **outcome_keys))
+            _log.warning("attach refused", **attacher.log_keys(grant, request, **request_keys, **outcome_keys))
             if grant is not None and isinstance(error, server.RefusedError | drakit.DrakitError):
                 self.callbacks.failed(grant, pod, str(error))
             raise

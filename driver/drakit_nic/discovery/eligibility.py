@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import drakit
 from drakit_nic import interface_identity, port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic.shaping import htb
 
 CHILD_KINDS = frozenset({"macvlan", "macvtap", "ipvlan", "ipvtap"})
@@ -23,13 +23,12 @@ class Refusal:
     """The reason that an interface is not offered.
 
     ``reason`` is read after the interface's name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``expected`` reason is
-    normal or follows the admin's settings, so no warning is logged. ``is_of_speed`` is true if only the speed is missing, which an admin can set.
+    normal or follows the admin's settings, so no warning is logged.
     """
 
     reason: str
     change: str = ""
     expected: bool = False
-    is_of_speed: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,8 +42,8 @@ class Caution:
 class NodeContext:
     """The settings, the machine's shaping and all interfaces, which the checks of one interface read."""
 
-    def __init__(self, interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, machine: port.Shaping) -> None:
-        self.settings = settings
+    def __init__(self, interfaces: Sequence[port.Interface], options: nic_options.NicOptions, machine: port.Shaping) -> None:
+        self.options = options
         self.shaping = machine
         self.by_index: Mapping[int, port.Interface] = {interface.ifindex: interface for interface in interfaces}
         self.uplinks = _uplinks(interfaces)
@@ -63,7 +62,7 @@ class NodeContext:
 
     def speed(self, interface: port.Interface) -> int | None:
         """Return the speed in bits per second: the lower of the hardware's and the admin's rule, None if both are unknown."""
-        configured = self.settings.rule_for(interface).speed
+        configured = self.options.rule_for(interface).speed
         reported = interface.speed if self.is_believable(interface) else None
         return min((speed for speed in (reported, None if configured is None else configured.value) if speed is not None), default=None)
 
@@ -78,7 +77,7 @@ def speed_of(interface: port.Interface, context: NodeContext) -> int | Refusal:
     return _unknown_speed(interface, context) if speed is None else speed
 
 
-def too_small(speed: int, reserve: drakit.Quantity, rates: nic_settings.BandwidthPolicy) -> Refusal:
+def too_small(speed: int, reserve: drakit.Quantity, rates: nic_options.BandwidthPolicy) -> Refusal:
     """Return the refusal of an interface whose bandwidth is too small for the policy's two smallest amounts."""
     smallest = rates.min + rates.step
     return Refusal(
@@ -144,7 +143,7 @@ def _use(interface: port.Interface, context: NodeContext) -> str:
 
 
 def _reserve(interface: port.Interface, context: NodeContext) -> int:
-    reserve = context.settings.rule_for(interface).reserve
+    reserve = context.options.rule_for(interface).reserve
     return 0 if reserve is None else reserve.value
 
 
@@ -165,9 +164,9 @@ def _check_usable(interface: port.Interface, context: NodeContext) -> Refusal | 
 
 
 def _check_filters(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    if not nic_settings.matches(interface, context.settings.include):
+    if not nic_options.matches(interface, context.options.include):
         return Refusal(reason="does not match nic.include", change="add a glob that matches it to nic.include", expected=True)
-    if nic_settings.matches(interface, context.settings.exclude):
+    if nic_options.matches(interface, context.options.exclude):
         return Refusal(reason="matches nic.exclude", change="remove the glob that matches it from nic.exclude", expected=True)
     return None
 
@@ -176,12 +175,12 @@ def _check_host_use(interface: port.Interface, context: NodeContext) -> Refusal 
     use = _use(interface, context)
     if not use:
         return None
-    if nic_settings.matches(interface, context.settings.take_over):
+    if nic_options.matches(interface, context.options.take_over):
         return _check_host_reserve(interface, context)
     if interface.ifindex in context.uplinks:
         change = "add a glob that matches it to nic.take_over, and set a reserve for the host (nic.reserve, or a rule in nic.rules)"
         return Refusal(reason=use, change=change, expected=True)
-    if not context.settings.offer_addressed:
+    if not context.options.offer_addressed:
         change = (
             "set nic.offer_addressed to true, or add a glob that matches it to nic.take_over; in both cases set nic.reserve for the host"
         )
@@ -201,19 +200,19 @@ def _check_host_reserve(interface: port.Interface, context: NodeContext) -> Refu
 
 def _check_virtual_function(interface: port.Interface, context: NodeContext) -> Refusal | None:
     parent = interface.pci.physical_function if interface.pci else ""
-    if parent and context.settings.rule_for(interface).speed is None:
+    if parent and context.options.rule_for(interface).speed is None:
         reason = f"is a virtual function of {parent}, whose bandwidth it shares"
-        return Refusal(reason=reason, change=_SET_SPEED, expected=True, is_of_speed=True)
+        return Refusal(reason=reason, change=_SET_SPEED, expected=True)
     return None
 
 
 def _check_enforceable(interface: port.Interface, context: NodeContext) -> Refusal | None:
     """Return a refusal if the rate of a share could not be enforced on the interface."""
-    if interface.other_owner:
+    if interface.other_driver:
         change = (
             f"release that driver's shares and exclude it there (if that driver is gone for good: ip link delete drb{interface.ifindex})"
         )
-        return Refusal(reason=f"is shared out by the driver {interface.other_owner}", change=change)
+        return Refusal(reason=f"is shared out by the driver {interface.other_driver}", change=change)
     if interface.queueing:
         reason = f"has a root qdisc of another program ({interface.queueing})"
         return Refusal(reason=reason, change=f"stop that program and remove the qdisc: tc qdisc delete dev {interface.name} root")
@@ -227,7 +226,7 @@ def _unknown_speed(interface: port.Interface, context: NodeContext) -> Refusal:
         reason, expected = f"is virtual ({interface.kind}), so its reported speed is ignored", True
     else:
         reason, expected = f"reports no speed{'' if interface.carrier else ' (no carrier)'}", not interface.carrier
-    return Refusal(reason=reason, change=_SET_SPEED, expected=expected, is_of_speed=True)
+    return Refusal(reason=reason, change=_SET_SPEED, expected=expected)
 
 
 _CHECKS: tuple[Callable[[port.Interface, NodeContext], Refusal | None], ...] = (

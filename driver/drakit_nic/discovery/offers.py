@@ -5,26 +5,33 @@ excludes it, when another program configured its queueing, when the kernel canno
 be allocated as bandwidth.
 """
 
-import base64
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import drakit
+from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic import settings as nic_settings
-from drakit_nic.discovery import attributes, eligibility
+from drakit_nic.discovery import attributes, device_names, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
-WHOLE_SUFFIX = "-whole"
-_PCI = "pci-"
-_ENCODED = "net-"
+NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
+_USES = "uses"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """The link of a physical function: its device name, and the bandwidth that its own shares and its virtual functions draw on."""
+
+    name: str
+    bandwidth: drakit.Quantity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` is set where the interface is also offered whole. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``whole`` is set where the interface is also offered whole. ``min_rate`` is set for a virtual function whose parent guarantees the bandwidth of a
+    claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -34,6 +41,8 @@ class Nic:
     bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
+    min_rate: bool = False
+    link: Link | None = None
     shares: int = 0
     caution: eligibility.Caution | None = None
 
@@ -43,7 +52,7 @@ class Nic:
             name=self.name,
             attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
             capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
         )
 
@@ -56,16 +65,24 @@ class Nic:
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
-            name=f"{self.name}{WHOLE_SUFFIX}",
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
+            name=f"{self.name}{device_names.WHOLE_SUFFIX}",
+            attributes=attributes.of(
+                self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE, min_rate=self.min_rate
+            ),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(bandwidth.value if is_function else None),
             allow_multiple_allocations=is_function,
         )
 
-    def _consumes(self) -> tuple[drakit.CounterConsumption, ...]:
-        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
-        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+    def _consumes(self, bandwidth: drakit.Quantity | None) -> tuple[drakit.CounterConsumption, ...]:
+        """Return one use of the interface, and the bandwidth from the link of its physical function, None for all of it.
+
+        All shares together consume them once. So an interface has either shares or one claim for the whole, and a link is never promised twice.
+        """
+        drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.whole else {}
+        if self.link is not None:
+            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = min(bandwidth or self.link.bandwidth, self.link.bandwidth)
+        return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,23 +108,27 @@ class Survey:
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
+    links: tuple[Link, ...] = ()
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> drakit.Inventory:
         """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
         devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
-        return drakit.Inventory(devices=tuple(devices), counter_sets=sets)
+        sets: dict[str, dict[str, drakit.Quantity]] = {nic.name: {_USES: drakit.ONE} for nic in self.nics if nic.whole}
+        for link in self.links:
+            sets.setdefault(link.name, {})[attributes.BANDWIDTH] = link.bandwidth
+        counter_sets = tuple(drakit.CounterSet(name=name, counters=counters) for name, counters in sets.items())
+        return drakit.Inventory(devices=tuple(devices), counter_sets=counter_sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
         """Return why an interface that is there is not offered, by the names of both forms of its device."""
         reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
         not_whole = {
-            f"{nic.name}{WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
+            f"{nic.name}{device_names.WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
             for nic in self.nics
             if not nic.whole
         }
-        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+        return {**reasons, **{f"{name}{device_names.WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
 
 
 class LastSpeeds:
@@ -133,63 +154,57 @@ class LastSpeeds:
         return interface
 
 
-NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
+def survey(
+    interfaces: Sequence[port.Interface],
+    options: nic_options.NicOptions,
+    shaping: port.Shaping = NOT_SHAPED,
+    guaranteeing: Collection[str] = (),
+) -> Survey:
+    """Return the offered and withheld interfaces by the settings and by the machine's shaping.
 
-
-def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
-    """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
-    context = eligibility.NodeContext(interfaces, settings, shaping)
+    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate.
+    """
+    context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
-    for name, interface in sorted(device_names(interfaces).items()):
+    for name, interface in sorted(device_names.by_name(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
-            nics.append(nic_or_refusal)
+            is_guaranteed = bool(interface.pci and interface.pci.physical_function in guaranteeing)
+            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
+    links = _links(interfaces, nics, options)
     return Survey(
-        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
+        nics=tuple(dataclasses.replace(nic, link=links.get(_link_address(nic.interface))) for nic in nics),
+        withheld=tuple(sorted(withheld, key=lambda entry: entry.name)),
+        links=tuple(links.values()),
+        interest=_interest(interfaces, options),
     )
 
 
-def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
-    """Return the interfaces by device name. Names are valid and unique for any set of interfaces of one namespace.
+def _links(interfaces: Sequence[port.Interface], nics: Sequence[Nic], options: nic_options.NicOptions) -> Mapping[str, Link]:
+    """Return the links of physical functions with offered virtual functions, by bus id, as far as their speed is known.
 
-    An interface behind a PCI function is named after its address (``pci-0000-8a-00-0``), because interface names may change with a boot, a udev rule
-    or a rename, and a claim must keep the same hardware. Where several interfaces share one function, the one with the lowest index has that
-    name. All others have the interface's name where it is a DNS label, else ``net-`` and the name in base 32.
+    The speed is the reported one, because a rule may give shares only a part of it. The host's reserve is not available.
     """
-    by_name: dict[str, port.Interface] = {}
-    for interface in sorted(interfaces, key=lambda interface: interface.ifindex):
-        name = _name_by_pci(interface)
-        by_name[_name_by_interface(interface.name) if not name or name in by_name else name] = interface
-    return by_name
+    parents = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
+    links: dict[str, Link] = {}
+    for name, interface in device_names.by_name(interfaces).items():
+        rule = options.rule_for(interface)
+        speed = interface.speed if interface.speed is not None else rule.speed and rule.speed.value
+        if speed and interface.pci and not interface.pci.physical_function and interface.pci.bus_id in parents:
+            available = max(speed - (rule.reserve or drakit.ZERO).value, 0)
+            links[interface.pci.bus_id] = Link(name=name, bandwidth=drakit.Quantity.of(available))
+    return links
 
 
-def is_whole(device: drakit.Device) -> bool:
-    """Return whether a device is the exclusive form of an interface."""
-    return device.attributes.get(attributes.FORM) == attributes.WHOLE
+def _link_address(interface: port.Interface) -> str:
+    """Return the bus id of the physical function whose link an interface uses, empty where it is unknown."""
+    return (interface.pci.physical_function or interface.pci.bus_id) if interface.pci else ""
 
 
-def base_name(device: drakit.Device) -> str:
-    """Return the device name of the interface, which is that of the shared form."""
-    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
-
-
-def _name_by_pci(interface: port.Interface) -> str:
-    if interface.is_virtual or interface.pci is None:
-        return ""
-    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
-    return name if drakit.is_label(name) else ""
-
-
-def _name_by_interface(name: str) -> str:
-    if drakit.is_label(name) and not name.startswith((_PCI, _ENCODED)):
-        return name
-    return _ENCODED + base64.b32encode(name.encode(errors="surrogateescape")).decode().rstrip("=").lower()
-
-
-def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings) -> port.Interest:
+def _interest(interfaces: Sequence[port.Interface], options: nic_options.NicOptions) -> port.Interest:
     """Return the interfaces besides hardware that can be offered: bonds, teams, and interfaces whose speed a rule sets.
 
     Hardware is not listed: a node may have hundreds of virtual functions, and the kernel limits the size of the filter.
@@ -198,13 +213,13 @@ def _interest(interfaces: Sequence[port.Interface], settings: nic_settings.NicSe
         ifindexes=frozenset(
             interface.ifindex
             for interface in interfaces
-            if interface.kind in eligibility.AGGREGATE_KINDS or settings.rule_for(interface).speed is not None
+            if interface.kind in eligibility.AGGREGATE_KINDS or options.rule_for(interface).speed is not None
         ),
-        globs=tuple(rule.match for rule in settings.interfaces if rule.speed is not None),
+        globs=tuple(rule.match for rule in options.rules if rule.speed is not None),
     )
 
 
-def shareable(available: int, rates: nic_settings.BandwidthPolicy) -> drakit.Capacity | None:
+def shareable(available: int, rates: nic_options.BandwidthPolicy) -> drakit.Capacity | None:
     """Return the capacity of ``available`` bits per second, rounded down to a valid amount, None if the policy needs more.
 
     The API requires that min + step fits the capacity, and that default and max are min + n * step within it (KEP-5075, validRange).
@@ -226,12 +241,12 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
     speed = eligibility.speed_of(interface, context)
     if isinstance(speed, eligibility.Refusal):
         return speed
-    rule = context.settings.rule_for(interface)
-    rates, reserve = rule.policy or context.settings.policy, rule.reserve or drakit.ZERO
+    rule = context.options.rule_for(interface)
+    rates, reserve = rule.policy, rule.reserve or drakit.ZERO
     bandwidth = shareable(speed - reserve.value, rates)
     if bandwidth is None:
         return eligibility.too_small(speed, reserve, rates)
-    whole = nic_settings.matches(interface, context.settings.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
+    whole = nic_options.matches(interface, context.options.whole) and interface.kind not in eligibility.AGGREGATE_KINDS
     return Nic(
         name=name,
         interface=interface,
@@ -239,14 +254,14 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
         bandwidth=bandwidth,
         classifier=context.shaping.classifier,
         whole=whole,
-        shares=context.settings.shares or _default_shares(bandwidth, rates),
+        shares=context.options.shares or _default_shares(bandwidth, rates),
         caution=eligibility.caution(interface, context),
     )
 
 
-def _default_shares(bandwidth: drakit.Capacity, rates: nic_settings.BandwidthPolicy) -> int:
+def _default_shares(bandwidth: drakit.Capacity, rates: nic_options.BandwidthPolicy) -> int:
     """Return the default maximum number of shares, 0 where the bandwidth is used up first."""
-    return nic_settings.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_settings.SHARES_MAX else 0
+    return nic_options.SHARES_MAX if bandwidth.value.value // rates.min.value > nic_options.SHARES_MAX else 0
 
 
 def _slots(shares: int) -> drakit.Capacity:

@@ -15,7 +15,6 @@ and drops the rest, also the events of a driver's own requests that read queuein
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import re
 import select
@@ -23,12 +22,13 @@ import socket
 import struct
 from collections.abc import Collection, Iterator
 
+import drakit
 from drakit_nic import port
 from drakit_nic.netlink import rtnetlink
 from drakit_nic.shaping import ifb_links
 
 _GROUPS = 1 << 0 | 1 << 3
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _WILD = re.compile(r"[*?\[]")
 
 _TYPE_AT, _SEQUENCE_AT, _FAMILY_AT, _INDEX_AT, _ATTRIBUTES_AT = 4, 8, 16, 20, 32
@@ -71,7 +71,7 @@ class KernelWatch:
         except OSError as error:
             _detach_filter(self._socket)
             if not self._is_refusal_logged:
-                _log.warning("event filter refused", extra={"error": str(error)})
+                _log.warning("event filter refused", error=str(error))
             self._is_refusal_logged = True
         return was_filtered
 

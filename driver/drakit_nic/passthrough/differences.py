@@ -5,7 +5,6 @@ still is read from the kernel.
 """
 
 import json
-import logging
 import os
 import pathlib
 import tempfile
@@ -18,7 +17,7 @@ from drakit_nic.passthrough import properties
 
 FOLDER = "returned"
 _SUFFIX = ".json"
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 def report(home: pathlib.Path | None, host_state: pod_interfaces.HostState, failed: Mapping[str, str]) -> None:
@@ -29,7 +28,7 @@ def report(home: pathlib.Path | None, host_state: pod_interfaces.HostState, fail
     try:
         write(home, host_state.name, {name: recorded[name] for name in failed})
     except OSError as error:
-        _log.warning("interface differences not recorded", extra={"interface": host_state.name, "error": str(error)})
+        _log.warning("interface differences not recorded", interface=host_state.name, error=str(error))
 
 
 def write(home: pathlib.Path, interface: str, recorded: drakit.Record) -> None:

@@ -8,7 +8,6 @@ there may be nothing to return.
 import contextlib
 import dataclasses
 import errno
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ _CANNOT_ENTER = (
 _RETURNING = "the hardware is in no network namespace that can be seen; it returns to the host when the namespace that has it ends"
 _ENDING_SECONDS, _PAUSE_SECONDS = 1.0, 0.02
 """The longest wait for a namespace that may be ending: the kernel takes some milliseconds after its last process."""
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 class _OutOfReachError(OSError):
@@ -318,18 +317,33 @@ def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> N
     except OSError as error:
         if error.errno not in {errno.EACCES, errno.EPERM, errno.EROFS}:
             raise
-        _log.warning("kernel settings not written", extra={"interface": wanted.name, "error": error.strerror or str(error)})
+        _log.warning("kernel settings not written", interface=wanted.name, error=error.strerror or str(error))
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """Set MAC and MTU where they differ. The link is set down before its MAC changes, because some drivers require that."""
+    """Set MAC and MTU where they differ."""
     if wanted.mac and link.mac != wanted.mac:
-        link_requests.alter(sock, link.ifindex, up=False)
         with refusals.naming("mac", wanted.mac):
-            link_requests.alter(sock, link.ifindex, mac=wanted.mac)
+            _set_mac(sock, link, wanted.mac)
     if wanted.mtu and link.mtu != wanted.mtu:
         with refusals.naming("mtu", wanted.mtu):
             link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
+
+
+def _set_mac(sock: rtnetlink.Socket, link: link_requests.Link, mac: str) -> None:
+    """Set the MAC of a link that may be up. The link is set down first, because some drivers require that.
+
+    A virtual function whose parent has set its address may refuse even that address, and take it from the parent when it goes up (igbvf).
+    """
+    link_requests.alter(sock, link.ifindex, up=False)
+    try:
+        link_requests.alter(sock, link.ifindex, mac=mac)
+    except OSError:
+        link_requests.alter(sock, link.ifindex, up=True)
+        link_requests.alter(sock, link.ifindex, up=False)
+        present = link_requests.at(sock, link.ifindex)
+        if present is None or present.mac != mac:
+            raise
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:
@@ -412,9 +426,9 @@ def _restore(host: locator.Host, link: link_requests.Link, whole: pod_interfaces
     with properties.opened(sock, host.descriptor, link) as interface:
         failed = properties.restore(interface, pod_interfaces.properties_of(state, was_away=was_away))
     for name, reason in failed.items():
-        _log.warning("interface property not restored", extra={"interface": state.name, "property": name, "error": reason})
+        _log.warning("interface property not restored", interface=state.name, property=name, error=reason)
     for route, error in host_routes.restore(sock, link.ifindex, state.name, state.routes) if was_away else ():
-        _log.warning("route restore failed", extra={"interface": state.name, "route": str(route), "error": str(error)})
+        _log.warning("route restore failed", interface=state.name, route=str(route), error=str(error))
     link_requests.set_alias(sock, link.ifindex, state.alias)
     return failed
 

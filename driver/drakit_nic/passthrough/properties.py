@@ -8,7 +8,6 @@ return. The name is not in the table, because an interface that cannot get its n
 import contextlib
 import dataclasses
 import functools
-import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
 
@@ -16,18 +15,22 @@ import drakit
 from drakit_nic.netlink import ethtool, interface_sysctls, link_requests, rtnetlink
 from drakit_nic.passthrough import programs
 
+MAC, MTU, UP, ADDRESSES = "mac", "mtu", "up", "addresses"
+OF_STATE = (MAC, MTU, UP, ADDRESSES)
+"""The properties that are fields of ``HostState``, and that are restored also where the interface never left the host."""
+
 _PROMISCUOUS, _ALL_MULTICAST, _MULTICAST, _NO_ARP = 0x100, 0x200, 0x1000, 0x80
 _BROADCAST, _QUEUE_LENGTH, _LINK_MODE, _GROUP = 2, 13, 17, 27
 _PROTO_DOWN, _GSO_SEGMENTS, _GSO_SIZE, _PROTO_DOWN_REASON = 39, 40, 41, 55
 _GRO_SIZE, _GSO_IPV4_SIZE, _GRO_IPV4_SIZE = 58, 63, 64
 _REASON_MASK, _REASON_VALUE = 1, 2
 _ALL_REASONS = 0xFFFFFFFF
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 _NESTED = 0x8000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Interface:
+class OpenInterface:
     """An interface in the open namespace ``descriptor``, with a socket there."""
 
     sock: rtnetlink.Socket
@@ -35,7 +38,7 @@ class Interface:
     link: link_requests.Link
     driver: ethtool.Ethtool
 
-    def again(self) -> "Interface":
+    def again(self) -> "OpenInterface":
         """Return the interface as it is now. Raises OSError where it is gone."""
         link = link_requests.at(self.sock, self.link.ifindex)
         if link is None:
@@ -48,29 +51,29 @@ class Property:
     """One property. ``read`` returns None if the interface has no such property. ``is_as`` compares an interface with a record."""
 
     name: str
-    read: Callable[[Interface], drakit.Json]
-    write: Callable[[Interface, drakit.Json], None]
-    is_as: Callable[[Interface, drakit.Json], bool] | None = None
+    read: Callable[[OpenInterface], drakit.Json]
+    write: Callable[[OpenInterface, drakit.Json], None]
+    is_as: Callable[[OpenInterface, drakit.Json], bool] | None = None
 
-    def holds(self, interface: Interface, recorded: drakit.Json) -> bool:
+    def holds(self, interface: OpenInterface, recorded: drakit.Json) -> bool:
         """Return whether the interface has the recorded value now."""
         return self.read(interface) == recorded if self.is_as is None else self.is_as(interface, recorded)
 
 
 @contextlib.contextmanager
-def opened(sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> Iterator[Interface]:
+def opened(sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> Iterator[OpenInterface]:
     """Yield a link of the socket's namespace, which is open as ``descriptor``, for reading and writing its properties. Raises OSError."""
     with ethtool.opened(descriptor) as generic:
-        yield Interface(sock=sock, descriptor=descriptor, link=link, driver=ethtool.Ethtool(generic))
+        yield OpenInterface(sock=sock, descriptor=descriptor, link=link, driver=ethtool.Ethtool(generic))
 
 
-def read(interface: Interface) -> drakit.Record:
+def read(interface: OpenInterface) -> drakit.Record:
     """Return the value of every property in ``TABLE`` that the interface has, without those of ``OF_STATE``."""
     values = {row.name: _read_optional(row, interface) for row in TABLE if row.name not in OF_STATE}
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _read_optional(row: Property, interface: Interface) -> drakit.Json:
+def _read_optional(row: Property, interface: OpenInterface) -> drakit.Json:
     """Return a property's value, None if the kernel driver refuses to tell it, because the claim can be served without."""
     try:
         return row.read(interface)
@@ -82,10 +85,10 @@ def _read_optional(row: Property, interface: Interface) -> drakit.Json:
 @functools.lru_cache(maxsize=1024)
 def _log_unreadable(interface: str, name: str, reason: str) -> None:
     """Log a property that cannot be read, once."""
-    _log.warning("interface property not read", extra={"interface": interface, "property": name, "error": reason})
+    _log.warning("interface property not read", interface=interface, property=name, error=reason)
 
 
-def restore(interface: Interface, recorded: drakit.Record) -> Mapping[str, str]:
+def restore(interface: OpenInterface, recorded: drakit.Record) -> Mapping[str, str]:
     """Restore the recorded properties that differ, and return the error of each that cannot be restored, by name."""
     failed: dict[str, str] = {}
     for row in TABLE:
@@ -106,7 +109,7 @@ def restore(interface: Interface, recorded: drakit.Record) -> Mapping[str, str]:
     return failed
 
 
-def differing(interface: Interface, recorded: drakit.Record) -> tuple[str, ...]:
+def differing(interface: OpenInterface, recorded: drakit.Record) -> tuple[str, ...]:
     """Return the names of the recorded properties that the interface does not have now. Raises OSError."""
     return tuple(row.name for row in TABLE if row.name in recorded and not row.holds(interface, recorded[row.name]))
 
@@ -115,12 +118,12 @@ def _number(name: str, attribute: int, form: str = "=I") -> Property:
     """Return the property of one number of the link."""
     layout = struct.Struct(form)
 
-    def read_number(interface: Interface) -> drakit.Json:
+    def read_number(interface: OpenInterface) -> drakit.Json:
         content = interface.link.attributes.get(attribute)
         value: int | None = None if content is None else layout.unpack(content[: layout.size])[0]
         return value
 
-    def write_number(interface: Interface, value: drakit.Json) -> None:
+    def write_number(interface: OpenInterface, value: drakit.Json) -> None:
         more = rtnetlink.pack(attribute, layout.pack(_integer(value)))
         link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
@@ -128,7 +131,7 @@ def _number(name: str, attribute: int, form: str = "=I") -> Property:
 
 
 def _flag(name: str, flag: int) -> Property:
-    def write_flag(interface: Interface, value: drakit.Json) -> None:
+    def write_flag(interface: OpenInterface, value: drakit.Json) -> None:
         link_requests.set_flags(interface.sock, interface.link.ifindex, flag if value else 0, flag)
 
     return Property(name=name, read=lambda interface: bool(interface.link.flags & flag), write=write_flag)
@@ -137,7 +140,7 @@ def _flag(name: str, flag: int) -> Property:
 def _group(name: str, group: ethtool.Group) -> Property:
     """Return the property of a group of settings of the interface's driver."""
 
-    def is_as(interface: Interface, recorded: drakit.Json) -> bool:
+    def is_as(interface: OpenInterface, recorded: drakit.Json) -> bool:
         return ethtool.is_as(_mapping(recorded), interface.driver.read(group, interface.link.ifindex) or drakit.EMPTY_RECORD)
 
     return Property(
@@ -156,18 +159,18 @@ def _programs(name: str, kind: programs.Kind) -> Property:
     )
 
 
-def _write_mac(interface: Interface, value: drakit.Json) -> None:
+def _write_mac(interface: OpenInterface, value: drakit.Json) -> None:
     """Set the MAC with the link down, because some drivers require that."""
     link_requests.alter(interface.sock, interface.link.ifindex, up=False)
     link_requests.alter(interface.sock, interface.link.ifindex, mac=str(value))
 
 
-def _write_broadcast(interface: Interface, value: drakit.Json) -> None:
+def _write_broadcast(interface: OpenInterface, value: drakit.Json) -> None:
     more = rtnetlink.pack(_BROADCAST, bytes.fromhex(str(value).replace(":", "")))
     link_requests.set_attributes(interface.sock, interface.link.ifindex, more)
 
 
-def _write_proto_down(interface: Interface, value: drakit.Json) -> None:
+def _write_proto_down(interface: OpenInterface, value: drakit.Json) -> None:
     """Set whether a protocol holds the link down. It cannot be cleared while it has reasons."""
     reasons = rtnetlink.number(_REASON_MASK, _ALL_REASONS) + rtnetlink.number(_REASON_VALUE, 0)
     if not value:
@@ -175,7 +178,7 @@ def _write_proto_down(interface: Interface, value: drakit.Json) -> None:
     link_requests.set_attributes(interface.sock, interface.link.ifindex, rtnetlink.pack(_PROTO_DOWN, bytes([bool(value)])))
 
 
-def _write_altnames(interface: Interface, value: drakit.Json) -> None:
+def _write_altnames(interface: OpenInterface, value: drakit.Json) -> None:
     """Remove other names and add the missing ones, each by itself, because another interface may have got one meanwhile."""
     wanted, present = set(_texts(value)), set(interface.link.altnames)
     link_requests.delete_altnames(interface.sock, interface.link.ifindex, present - wanted)
@@ -183,19 +186,19 @@ def _write_altnames(interface: Interface, value: drakit.Json) -> None:
         link_requests.add_altnames(interface.sock, interface.link.ifindex, [name])
 
 
-def _read_sysctls(interface: Interface) -> drakit.Json:
+def _read_sysctls(interface: OpenInterface) -> drakit.Json:
     """Return the settings that are not the namespace's default. The kernel gives the default to an interface that moves in."""
     name = interface.link.name
     return interface_sysctls.read_own(interface.descriptor, name)
 
 
-def _write_sysctls(interface: Interface, value: drakit.Json) -> None:
+def _write_sysctls(interface: OpenInterface, value: drakit.Json) -> None:
     failed = interface_sysctls.restore(interface.descriptor, interface.link.name, _settings(value))
     if failed:
         raise OSError("; ".join(f"{name}: {error}" for name, error in failed.items()))
 
 
-def _has_sysctls(interface: Interface, recorded: drakit.Json) -> bool:
+def _has_sysctls(interface: OpenInterface, recorded: drakit.Json) -> bool:
     return not interface_sysctls.differing(interface.descriptor, interface.link.name, _settings(recorded))
 
 
@@ -203,14 +206,14 @@ def _settings(value: drakit.Json) -> Mapping[str, str]:
     return {name: str(setting) for name, setting in _mapping(value).items()}
 
 
-def _write_addresses(interface: Interface, value: drakit.Json) -> None:
+def _write_addresses(interface: OpenInterface, value: drakit.Json) -> None:
     present = set(link_requests.addresses(interface.sock, interface.link.ifindex))
     for address in _texts(value):
         if address not in present:
             link_requests.add_address(interface.sock, interface.link.ifindex, address)
 
 
-def _has_addresses(interface: Interface, recorded: drakit.Json) -> bool:
+def _has_addresses(interface: OpenInterface, recorded: drakit.Json) -> bool:
     return set(_texts(recorded)) <= set(link_requests.addresses(interface.sock, interface.link.ifindex))
 
 
@@ -232,9 +235,6 @@ def _texts(value: drakit.Json) -> tuple[str, ...]:
     return tuple(map(str, value))
 
 
-MAC, MTU, UP, ADDRESSES = "mac", "mtu", "up", "addresses"
-OF_STATE = (MAC, MTU, UP, ADDRESSES)
-"""The properties that are fields of ``HostState``, and that are restored also where the interface never left the host."""
 TABLE: tuple[Property, ...] = (
     Property(name="altnames", read=lambda interface: tuple(sorted(interface.link.altnames)), write=_write_altnames),
     _programs("xdpPrograms", programs.Kind.XDP),

@@ -17,7 +17,6 @@ An interface that is in a pod is still offered, from its intent, because a devic
 import contextlib
 import dataclasses
 import functools
-import logging
 import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
@@ -25,12 +24,12 @@ from typing import Annotated, Any
 import drakit
 from drakit import wire
 from drakit_nic import config, interface_identity, pod_interfaces, port
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
 from drakit_nic.discovery import attributes
-from drakit_nic.passthrough import differences, host_routes, rdma_devices, sriov
+from drakit_nic.passthrough import differences, host_routes, rdma_devices, sriov, virtual_functions
 
 _KEY = _STATE_KEY = "whole"
 _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
@@ -45,7 +44,7 @@ _SOFTWARE_RDMA = (
     "{name}, a software RDMA device, is on {interface}, and the kernel deletes it when the interface moves to a pod; "
     "run on the host: rdma link delete {name}"
 )
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 Grant = drakit.Grant[Any]
 
@@ -60,6 +59,13 @@ class Intent:
     function: sriov.Function | None = None
     function_was: Annotated[sriov.Settings | None, wire.Field(name="was")] = None
     function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
+
+    @property
+    def virtual(self) -> virtual_functions.Plan | None:
+        """The plan for the virtual function, None if it is none."""
+        if self.function is None or self.function_was is None or self.function_is is None:
+            return None
+        return virtual_functions.Plan(function=self.function, former=self.function_was, wanted=self.function_is)
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
@@ -95,16 +101,17 @@ def away(intents: Iterable[drakit.Record], present: Sequence[port.Interface]) ->
 class Whole:
     """Planning, preparing and unpreparing of whole interfaces. ``home`` is the driver's folder, None without files, as on a mock machine."""
 
-    def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
+    def __init__(self, machine: port.Port, *, node: str, options: nic_options.NicOptions, home: pathlib.Path | None = None) -> None:
         self._machine, self._node, self._home = machine, node, home
-        self._settings, self._runtime_moves = settings, settings.net_devices
+        self._runtime_moves = options.net_devices
+        self.functions = virtual_functions.VirtualFunctions(machine, options)
 
     def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
         """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
         chosen = config.of(grant)
         config.check(chosen, node=self._node)
         self._check_config(chosen, interface)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
             raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
@@ -112,26 +119,24 @@ class Whole:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
         self._check_rdma(host_state)
-        function = self._function_of(interface)
-        was = None if function is None else self._machine.function(function)
-        planned = None
-        if was is not None:
-            rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
-            ceil = self._ceil(chosen, interface)
-            planned = sriov.wanted(was, mac=chosen.mac, vlan=chosen.vlan, min_rate=rate, max_rate=max(rate, ceil))
-        elif chosen.vlan is not None:
-            raise drakit.ConfigError(
-                f"{interface.name} is not a virtual function; only a virtual function can have a VLAN", field="parameters.vlan"
-            )
+        rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
+        function = self.functions.plan(interface, chosen, rate=rate)
+        if function is None:
+            config.check_no_function(chosen, f"{interface.name} is not a virtual function of a NIC of this host")
         return Intent(
-            mark=mark, interface=interface, host_state=host_state, function=function if was else None, function_was=was, function_is=planned
+            mark=mark,
+            interface=interface,
+            host_state=host_state,
+            function=function.function if function else None,
+            function_was=function.former if function else None,
+            function_is=function.wanted if function else None,
         ).to_record()
 
     def prepare(self, grant: Grant, hook: drakit.Hook | None) -> drakit.Prepared:
         """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
         planned, chosen = _intent_of_grant(grant), config.of(grant)
-        if planned.function is not None and planned.function_is is not None:
-            self._machine.set_function(planned.function, planned.function_is)
+        if planned.virtual is not None:
+            self._machine.set_function(planned.virtual.function, planned.virtual.wanted)
         name = chosen.interface_name or planned.host_state.name
         present = self._machine.host_state(planned.host_state.name)
         if present is not None and present.mac in {planned.host_state.mac, chosen.mac, ""}:
@@ -154,29 +159,15 @@ class Whole:
         """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
-        mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
+        mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
+        virtual = planned.virtual if planned else None
+        if virtual is not None:
+            self.functions.release(virtual)
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
-            _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
-        if planned and planned.function is not None and planned.function_was is not None:
-            self._machine.set_function(planned.function, planned.function_was)
-
-    def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
-        """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
-        limit = self._settings.rule_for(interface).ceil
-        ceil = chosen.ceil.value if chosen.ceil else 0
-        return ceil if limit is None else min(ceil, limit.value)
-
-    def _function_of(self, interface: port.Interface) -> sriov.Function | None:
-        """Return the virtual function of an interface, None if it is none, or if its parent has no interface here."""
-        pci = interface.pci
-        if pci is None or not pci.physical_function or pci.function_number is None:
-            return None
-        parents = (
-            interface.name for interface in self._machine.interfaces() if interface.pci and interface.pci.bus_id == pci.physical_function
-        )
-        parent = next(parents, "")
-        return sriov.Function(parent=parent, number=pci.function_number) if parent else None
+            _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
+        if virtual is not None:
+            self.functions.restore(virtual)
 
     def _check_rdma(self, host_state: pod_interfaces.HostState) -> None:
         """Raise HardwareError for an RDMA device that cannot follow its interface."""
@@ -253,7 +244,7 @@ class WholeAttacher:
                 if rollback_error:
                     raise server.RefusedError(f"{error}; {rollback_error}", server.reason_of(error)) from error
                 raise
-            _log.info("interface moved into pod", extra=_log_keys(call))
+            _log.info("interface moved into pod", **_log_keys(call))
 
     def _plan_call(self, request: server.Request, grant: Grant, sandbox: pod_interfaces.InterfaceRef, opened: sandboxes.Sandbox) -> _Call:
         """Return the call with its placement: the recorded one where the sandbox has the interface, else a new one.
@@ -305,7 +296,7 @@ class WholeAttacher:
             ifindex=link.ifindex,
             name=link.name,
             mac=link.mac,
-            hosts=pod_interfaces.hosts_of(wanted),
+            hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             is_router=config.of(call.grant).forwarding,
         )
@@ -321,19 +312,19 @@ class WholeAttacher:
         try:
             is_back = self._kernel.return_to_host(dataclasses.replace(call.whole, host_state=marked), call.sandbox)
         except drakit.DrakitError as error:
-            _log.error("interface not returned to host", extra=_log_keys(call, error=str(error)))
+            _log.error("interface not returned to host", **_log_keys(call, error=str(error)))
             return f"returning the interface to the host failed: {error}"
         if not is_back:
-            _log.error("interface gone", extra=_log_keys(call))
+            _log.error("interface gone", **_log_keys(call))
             return "the interface is lost: no interface in the pod has its identity"
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(call.grant, call.sandbox_id)
             self._context.set_state(call.grant, _STATE_KEY, None)
-        _log.info("interface returned to host", extra=_log_keys(call))
+        _log.info("interface returned to host", **_log_keys(call))
         try:
             self._kernel.remove_config(call.sandbox, call.wanted)  # Rules outlive the interface in the pod.
         except drakit.HardwareError as error:
-            _log.warning("pod rules not removed", extra=_log_keys(call, error=str(error)))
+            _log.warning("pod rules not removed", **_log_keys(call, error=str(error)))
         return ""
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> Grant:
@@ -426,8 +417,8 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
         "RDMA_DEVICE": planned.host_state.rdma.name if planned.host_state.rdma else "",
     }
     if planned.function_is is not None:
-        values |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
-    return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
+        values |= {"BANDWIDTH": str(shares.bandwidth(grant.device, grant.consumed_capacity, "")), "MAC": planned.function_is.mac}
+    return shares.variables(grant.request, shares.id_on_node(grant.claim, grant.device, grant.share_id), values)
 
 
 def _host_state_of(device: drakit.Device) -> pod_interfaces.HostState:

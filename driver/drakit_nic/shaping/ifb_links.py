@@ -30,7 +30,7 @@ def is_ours(link: link_requests.Link) -> bool:
     return link.kind == _KIND and (link.alias.startswith(_MARK) or not link.alias)
 
 
-def owner(link: link_requests.Link) -> str:
+def driver_of(link: link_requests.Link) -> str:
     """Return the driver that shares the NIC, empty where the mark names none."""
     return link.alias.partition(",")[0].partition(_BY)[2] if link.alias.startswith(_MARK) else ""
 

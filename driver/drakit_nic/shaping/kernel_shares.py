@@ -45,7 +45,7 @@ def from_memory() -> Enforcement:
 class KernelShares:
     """Shares in a namespace: None for the process's own, else a name under /run/netns, a path, or an open descriptor.
 
-    ``owner`` is the name of the driver. NICs that another driver shares are read and never changed; without a name, the driver changes all NICs.
+    ``driver`` is its name. NICs that another driver shares are read and never changed; without a name, the driver changes all NICs.
     ``candidates`` are the ways to enforce shares to choose from, best first. ``after_effect`` is called after every request that changes the kernel,
     before its answer is read.
     """
@@ -54,12 +54,12 @@ class KernelShares:
         self,
         namespace: str | int | None = None,
         *,
-        owner: str = "",
+        driver: str = "",
         candidates: Callable[[], Iterable[Enforcement]] = enforcements,
         after_effect: Callable[[], None] = lambda: None,
     ) -> None:
         self._namespace = namespace
-        self._owner = owner
+        self._driver = driver
         self._after_effect = after_effect
         self._lock = threading.RLock()
         self._held: dict[int, maps.Maps] = {}
@@ -97,16 +97,16 @@ class KernelShares:
                 with self._nic(sock, ifindex) as nic:
                     nic.remove(minor)
             elif hint is not None:
-                ifb_links.clear(sock, hint.ifindex, self._owner)
+                ifb_links.clear(sock, hint.ifindex, self._driver)
                 with self._nic(sock, hint.ifindex, hint.interface) as nic:
-                    if not nic.other_owner:
+                    if not nic.other_driver:
                         nic.tidy()
 
     def _remove_at(self, sock: rtnetlink.Socket, hint: port.Share) -> bool:
         """Remove the share where it was planned, and return whether it was there."""
         with self._nic(sock, hint.ifindex, hint.interface) as nic:
             installed = nic.bpf_maps.share(hint.minor)
-            if installed is None or installed.id != hint.id or nic.other_owner:
+            if installed is None or installed.id != hint.id or nic.other_driver:
                 return False
             nic.remove(hint.minor)
             return True
@@ -134,7 +134,7 @@ class KernelShares:
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
-            if installed is not None and installed.id == share.id and not nic.other_owner:
+            if installed is not None and installed.id == share.id and not nic.other_driver:
                 nic.dismiss(installed, cookie, mac.lower())
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
@@ -183,7 +183,7 @@ class KernelShares:
 
     def traffic(self) -> tuple[port.Traffic, ...]:
         with self._sock("traffic") as sock:
-            per_share = [traffic for nic in self._nics(sock) if not nic.other_owner for traffic in nic.traffic()]
+            per_share = [traffic for nic in self._nics(sock) if not nic.other_driver for traffic in nic.traffic()]
         return tuple(sorted(per_share, key=lambda traffic: traffic.share_id))
 
     def watch(self) -> port.Watch:
@@ -205,7 +205,7 @@ class KernelShares:
             nic=ifindex,
             name=name or link_requests.name_of(sock, ifindex),
             classifier=enforced.shaping.classifier,
-            owner=self._owner,
+            driver=self._driver,
             fair=enforced.shaping.fair_queues,
             offsets=enforced.offsets,
         )
@@ -217,7 +217,7 @@ class KernelShares:
         try:
             yield nic
         finally:
-            if nic.bpf_maps.has_shares() and not nic.other_owner:
+            if nic.bpf_maps.has_shares() and not nic.other_driver:
                 self._held[ifindex] = nic.bpf_maps
             else:
                 nic.bpf_maps.close()
@@ -226,7 +226,7 @@ class KernelShares:
     def _own_nic(self, sock: rtnetlink.Socket, ifindex: int, name: str) -> Iterator[shared_nic.Nic]:
         """Yield one NIC to change. Raises HardwareError where another driver shares it."""
         with self._nic(sock, ifindex, name) as nic:
-            parts.refuse_other_owner(nic.present.link, self._owner, name)
+            parts.refuse_other_driver(nic.present.link, self._driver, name)
             yield nic
 
     def _nics(self, sock: rtnetlink.Socket) -> Iterator[shared_nic.Nic]:
@@ -258,14 +258,14 @@ class KernelShares:
         """Return the interface index and class of a share, None if it is not installed."""
         for ifindex, _, bpf_maps in self._all_maps(sock):
             for minor, share in bpf_maps.read_shares(ifindex, "").items():
-                if share.id == share_id and not parts.other_owner(ifb_links.find(sock, ifindex), self._owner):
+                if share.id == share_id and not parts.other_driver(ifb_links.find(sock, ifindex), self._driver):
                     return ifindex, minor
         return None
 
     def _delete_stale_ifbs(self, sock: rtnetlink.Socket) -> None:
         """Delete the ifbs of NICs that are gone, and close their maps."""
         for ifindex, link in ifb_links.ours(sock).items():
-            if not link_requests.name_of(sock, ifindex) and not parts.other_owner(link, self._owner):
+            if not link_requests.name_of(sock, ifindex) and not parts.other_driver(link, self._driver):
                 link_requests.delete(sock, link.ifindex)
                 held = self._held.pop(ifindex, None)
                 if held is not None:

@@ -218,12 +218,12 @@ class Maps:
         self._write_entry(share, self.listed_members(share.minor) if former is not None and former.id == share.id else ())
 
     def _write_entry(self, share: port.Share, macs: Collection[str] | None) -> None:
-        identity = share.id.encode()
-        if len(identity) > _TEXT_BYTES:
+        share_id = share.id.encode()
+        if len(share_id) > _TEXT_BYTES:
             raise ValueError(f"the share id {share.id[:64]!r} is longer than {_TEXT_BYTES} bytes")
         listing = None if macs is None else b"".join(_octets(mac) for mac in sorted(macs))
-        is_listed = listing is not None and len(identity) + 1 + len(listing) <= _TEXT_BYTES
-        text = identity.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if is_listed and listing else identity
+        is_listed = listing is not None and len(share_id) + 1 + len(listing) <= _TEXT_BYTES
+        text = share_id.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if is_listed and listing else share_id
         mark = 1 + len(macs) if is_listed and macs is not None else _UNKNOWN
         bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
 
@@ -269,9 +269,9 @@ def _listed(value: bytes) -> frozenset[str] | None:
 
 
 def _share(minor: int, value: bytes, ifindex: int, interface: str) -> port.Share:
-    octets, _, bandwidth, ceil, identity = _SHARE.unpack(value)
+    octets, _, bandwidth, ceil, share_id = _SHARE.unpack(value)
     return port.Share(
-        id=identity.split(b"\0", 1)[0].decode(),
+        id=share_id.split(b"\0", 1)[0].decode(),
         interface=interface,
         ifindex=ifindex,
         mac=octets.hex(":"),

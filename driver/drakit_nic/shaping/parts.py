@@ -64,14 +64,14 @@ class NicParts:
 class NicContext:
     """The NIC that parts belong to: a socket of its namespace, its index and name, its classifier, and whether queues are fair.
 
-    ``owner`` is the name of the calling driver, empty where it has none. ``offsets`` is for kernels whose programs have no helper for namespaces.
+    ``driver`` is the name of the calling driver, empty where it has none. ``offsets`` is for kernels whose programs have no helper for namespaces.
     """
 
     sock: rtnetlink.Socket
     nic: int
     name: str
     classifier: port.Classifier
-    owner: str = ""
+    driver: str = ""
     fair: bool = False
     offsets: socket_namespace.Offsets | None = None
 
@@ -119,15 +119,15 @@ def chosen_by_others(root: tc_messages.Qdisc | None) -> str:
     return str(root) if root and root.handle and not is_our_root(root) else ""
 
 
-def other_owner(link: link_requests.Link | None, owner: str) -> str:
+def other_driver(link: link_requests.Link | None, driver: str) -> str:
     """Return the other driver that shares the NIC of this ifb, empty where there is none. A driver without a name detects no other."""
-    present = ifb_links.owner(link) if link is not None and owner and ifb_links.is_ours(link) else ""
-    return present if present != owner else ""
+    present = ifb_links.driver_of(link) if link is not None and driver and ifb_links.is_ours(link) else ""
+    return present if present != driver else ""
 
 
-def refuse_other_owner(link: link_requests.Link | None, owner: str, name: str) -> None:
+def refuse_other_driver(link: link_requests.Link | None, driver: str, name: str) -> None:
     """Raise HardwareError where another driver shares the NIC of this name."""
-    other = other_owner(link, owner)
+    other = other_driver(link, driver)
     if other:
         fix = "only one driver can share out an interface; exclude it from the other (nic.exclude)"
         raise drakit.HardwareError("RTM_NEWQDISC", f"{name} is shared out by the driver {other}; {fix}")
@@ -216,7 +216,7 @@ def create(part: Part, context: NicContext, bpf_maps: maps.Maps) -> None:
             _attach_filter(context, nic, tc_messages.OURS, _filter_name(context, part), program)
         case Part.HOOK:
             tc_messages.add_hooks(sock, nic)
-            ifb_links.mark(sock, _ifb(context), nic, driver=context.owner, with_hook=True)
+            ifb_links.mark(sock, _ifb(context), nic, driver=context.driver, with_hook=True)
         case Part.REDIRECT:
             name = _hook_filter_name(context, part)
             _attach_filter(context, nic, tc_messages.HOOK_INGRESS, name, classifiers.everything(), redirect=_ifb(context))
@@ -228,7 +228,7 @@ def release(context: NicContext) -> None:
     """Remove all parts. The kernel restores the default root qdisc. The ifb is removed last, because it marks the NIC as this driver's."""
     sock, nic = context.sock, context.nic
     present = find(sock, nic)
-    refuse_other_owner(present.link, context.owner, context.name)
+    refuse_other_driver(present.link, context.driver, context.name)
     if present.hook:
         tc_messages.delete_filter(sock, nic, tc_messages.HOOK_INGRESS)
         if has_egress_hook(present.hook):
@@ -257,7 +257,7 @@ def _is_current(context: NicContext, part: Part, installed: tc_messages.Filter |
 
 def _is_marked(context: NicContext, link: link_requests.Link | None) -> bool:
     """Return whether the ifb is up and its mark complete. A mark of an older version lacks the driver's name."""
-    return link is not None and link.up and bool(link.alias) and (not context.owner or ifb_links.owner(link) == context.owner)
+    return link is not None and link.up and bool(link.alias) and (not context.driver or ifb_links.driver_of(link) == context.driver)
 
 
 def _redirects_to(installed: tc_messages.Filter | None, link: link_requests.Link | None) -> bool:
@@ -282,7 +282,7 @@ def _ifb(context: NicContext) -> int:
     link = ifb_links.find(context.sock, context.nic)
     if link is None:
         raise OSError(errno.ENODEV, f"{ifb_links.name_for(context.nic)} was just deleted")
-    refuse_other_owner(link, context.owner, context.name)
+    refuse_other_driver(link, context.driver, context.name)
     return link.ifindex
 
 
@@ -290,14 +290,14 @@ def _create_ifb(context: NicContext) -> None:
     """Create the ifb, which claims the NIC for this driver, or mark the existing one."""
     for _ in range(_CLAIM_TRIES):
         present = find(context.sock, context.nic)
-        refuse_other_owner(present.link, context.owner, context.name)
+        refuse_other_driver(present.link, context.driver, context.name)
         refuse_foreign(present, context.name)
         is_own_hook = present.owns_hook or (present.hook is None and not (present.link and present.link.alias))
         if present.link is None:
-            if ifb_links.claim(context.sock, context.nic, driver=context.owner, with_hook=is_own_hook):
+            if ifb_links.claim(context.sock, context.nic, driver=context.driver, with_hook=is_own_hook):
                 return
         elif present.link.alias or is_our_root(present.ifb_root):
-            ifb_links.mark(context.sock, present.link.ifindex, context.nic, driver=context.owner, with_hook=is_own_hook)
+            ifb_links.mark(context.sock, present.link.ifindex, context.nic, driver=context.driver, with_hook=is_own_hook)
             return
         else:  # Two drivers could mark it, but only one can create its own in its place.
             link_requests.delete(context.sock, present.link.ifindex)

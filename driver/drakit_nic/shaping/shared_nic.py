@@ -32,9 +32,9 @@ class Nic:
         self.bpf_maps = parts.open_maps(self.present, held)
 
     @property
-    def other_owner(self) -> str:
+    def other_driver(self) -> str:
         """Return the name of another driver that shares this NIC, empty where none does."""
-        return parts.other_owner(self.present.link, self.context.owner)
+        return parts.other_driver(self.present.link, self.context.driver)
 
     @property
     def _sides(self) -> Mapping[str, int]:
@@ -167,7 +167,7 @@ class Nic:
         """Create a part, and in a new HTB all classes."""
         parts.create(part, self.context, self.bpf_maps)
         self.present = parts.find(self.context.sock, self.context.nic)
-        parts.refuse_other_owner(self.present.link, self.context.owner, self.context.name)
+        parts.refuse_other_driver(self.present.link, self.context.driver, self.context.name)
         if part in {parts.Part.ROOT, parts.Part.IFB_ROOT}:
             shares = self.bpf_maps.read_shares(self.context.nic, self.context.name).values()
             ifindex = self._sides.get(_EGRESS if part is parts.Part.ROOT else _INGRESS)

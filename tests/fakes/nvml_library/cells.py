@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import ClassVar, cast
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import mock_gpus
 
@@ -50,7 +50,7 @@ class Library:
                 return self.returns[symbol]
             try:
                 return found(self, *args) or SUCCESS
-            except port.CallError as error:
+            except nvml_errors.CallError as error:
                 return error.code.value
             except KeyError:
                 return INVALID_ARGUMENT
@@ -60,7 +60,7 @@ class Library:
     def load(self) -> "Library":
         """The library, as the adapter loads it for a session; CallError while it is not installed."""
         if not self.is_installed:
-            raise port.CallError("dlopen", port.Code.LIBRARY_NOT_FOUND, "not installed")
+            raise nvml_errors.CallError("dlopen", nvml_errors.Code.LIBRARY_NOT_FOUND, "not installed")
         self.loads += 1
         return self
 
@@ -85,7 +85,7 @@ class Library:
         meaning = self.meant(handle)
         found = next((gpu for gpu in self.hardware.gpus() if gpu.uuid == meaning), None)
         if found is None:
-            raise port.CallError("", port.Code.GPU_IS_LOST)
+            raise nvml_errors.CallError("", nvml_errors.Code.GPU_IS_LOST)
         return found
 
     def instance(self, handle: object) -> Instance:

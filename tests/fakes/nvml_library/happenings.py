@@ -2,7 +2,7 @@
 
 import ctypes
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.health import signals
 from fakes.nvml_library import cells
 
@@ -33,7 +33,7 @@ def register(library: cells.Library, handle: object, mask: object, set_handle: o
     event_set(library, set_handle)
     gpu = library.gpu(handle).uuid
     if library.event_kinds.get(gpu, EVENT_TYPES) is None:
-        raise port.CallError("", port.Code.NOT_SUPPORTED)
+        raise nvml_errors.CallError("", nvml_errors.Code.NOT_SUPPORTED)
     library.registered[gpu] = cells.number(mask)
 
 

@@ -2,7 +2,7 @@
 
 import ctypes
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from fakes.nvml_library import cells
 
 
@@ -21,8 +21,8 @@ def set_mig_mode(library: cells.Library, handle: object, mode: object, status: o
     cells.write(status, cells.SUCCESS)
     try:
         library.hardware.set_mig_mode(gpu, enabled=cells.number(mode) == 1)
-    except port.CallError as error:
-        if error.code is not port.Code.IN_USE or library.hardware.gpu_instances(gpu):
+    except nvml_errors.CallError as error:
+        if error.code is not nvml_errors.Code.IN_USE or library.hardware.gpu_instances(gpu):
             raise
         cells.write(status, error.code.value)
 

@@ -9,7 +9,7 @@ import pytest
 from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import formats, shape, table
+from drakit_cluster.objects.schema import decoding, formats, shape, table
 from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
@@ -82,7 +82,7 @@ def test_fields_and_list_keys_of_the_alpha_kinds_are_those_of_the_schema(kind: s
     ],
 )
 def test_leaves_are_read_as_a_server_reads_them(leaf: shape.Leaf, value: Json, wanted: Json) -> None:
-    assert shape.Decoder().decode(leaf, value, "x") == wanted
+    assert decoding.Decoder().decode(leaf, value, "x") == wanted
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_leaves_are_read_as_a_server_reads_them(leaf: shape.Leaf, value: Json, w
 )
 def test_leaves_of_a_wrong_type_are_refused(leaf: shape.Leaf, value: Json) -> None:
     with pytest.raises(errors.BadRequestError, match=r"^x: want"):
-        shape.Decoder().decode(leaf, value, "x")
+        decoding.Decoder().decode(leaf, value, "x")
 
 
 @pytest.mark.parametrize(

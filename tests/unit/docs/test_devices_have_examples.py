@@ -45,7 +45,15 @@ def fleet(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactor
     (folder / "connectx.yaml").write_text(CONNECTX)
     orders: dict[str, tuple[str, ...]] = {name: (name,) for name in machines.names() if not name.startswith("tpu")}
     orders["shared"] = (SHOWN[0], *(word for setting in SHARED for word in ("--set", setting)))
-    orders["connectx"] = (str(folder / "connectx.yaml"), "--family", "nic", "--set", "nic.rules=[{match: ens1v0, speed: 10G}]", "--set", "nic.whole=[ens1]")
+    orders["connectx"] = (
+        str(folder / "connectx.yaml"),
+        "--family",
+        "nic",
+        "--set",
+        "nic.rules=[{match: ens1v0, speed: 10G}]",
+        "--set",
+        "nic.whole=[ens1]",
+    )
     for key, words in orders.items():
         ran = commands.run("slices", "-o", "json", "--folder", str(folder / key), "--mock", *words)
         assert ran.returncode == 0, ran.stderr

@@ -4,12 +4,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "errors.md"
 SOURCES = sorted((markdown.ROOT / "driver").rglob("*.py"))
-CALL = str(port.CallError("nvmlDeviceGetMemoryInfo", port.Code.GPU_IS_LOST))
+CALL = str(nvml_errors.CallError("nvmlDeviceGetMemoryInfo", nvml_errors.Code.GPU_IS_LOST))
 
 
 def printed() -> str:

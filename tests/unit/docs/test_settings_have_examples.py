@@ -7,7 +7,6 @@ from drakit import settings
 from drakit.cli import options
 from drakit.inputs import documents
 from drakit_nic import options as nic_options
-from drakit_nic import settings as nic_settings
 from unit.docs import markdown
 
 PAGE = markdown.ROOT / "docs" / "reference" / "settings.md"
@@ -49,9 +48,3 @@ def test_every_flag_of_the_page_has_the_value_of_the_file() -> None:
     assert {key: read[key] for key in keys} == {key: wanted[key] for key in keys}
     assert {option: word for option, word in flags if option != "--set"} == {option: str(wanted[key]) for key, option in owned.items()}
     assert set(wanted) == keys | set(owned)
-
-
-def test_the_example_of_a_rule_is_one_that_the_driver_takes() -> None:
-    for rule in documents.load(FILE.read_text("utf-8"))["nic"]["rules"]:
-        match = rule.pop("match")
-        assert nic_settings.InterfaceRule.parse(match, rule).match == match

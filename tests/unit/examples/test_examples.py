@@ -17,6 +17,9 @@ EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/
 FAMILY = manifests.ROOT / "examples" / "tpu"
 """The example that has no command of its own: ``drakit run`` serves it."""
 
+RARELY = {"cpu", "fpga"}
+"""The examples that the full run installs; what they show beyond the others is tested without an environment of their own too."""
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -49,7 +52,9 @@ def test_there_are_examples() -> None:
     assert [path.name for path in EXAMPLES] == [*manifests.EXAMPLES, FAMILY.name]
 
 
-@pytest.mark.parametrize("folder", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "folder", [pytest.param(path, id=path.name, marks=[pytest.mark.full] if path.name in RARELY else []) for path in EXAMPLES]
+)
 def test_an_example_works_where_drakit_was_never_seen(
     folder: pathlib.Path, clean: wheels.CleanEnvironment, mypy_cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:

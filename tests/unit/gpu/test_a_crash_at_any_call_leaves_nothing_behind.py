@@ -5,7 +5,7 @@ import pathlib
 import pytest
 
 from drakit.core import errors
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -22,14 +22,14 @@ gpus:
   cudaDriverVersion: "13.0"
   boards: [{model: h100-sxm5-80gb, pciBusID: "0000:07:00.0", migMode: false}]
 """
-COMMON = {port.Code.IN_USE, port.Code.NOT_SUPPORTED}
+COMMON = {nvml_errors.Code.IN_USE, nvml_errors.Code.NOT_SUPPORTED}
 CODES = [
-    port.Code.NOT_SUPPORTED,
-    port.Code.IN_USE,
-    port.Code.INSUFFICIENT_RESOURCES,
-    port.Code.GPU_IS_LOST,
-    pytest.param(port.Code.NOT_FOUND, marks=pytest.mark.full),
-    pytest.param(port.Code.UNKNOWN, marks=pytest.mark.full),
+    nvml_errors.Code.NOT_SUPPORTED,
+    nvml_errors.Code.IN_USE,
+    nvml_errors.Code.INSUFFICIENT_RESOURCES,
+    nvml_errors.Code.GPU_IS_LOST,
+    pytest.param(nvml_errors.Code.NOT_FOUND, marks=pytest.mark.full),
+    pytest.param(nvml_errors.Code.UNKNOWN, marks=pytest.mark.full),
 ]
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)], ids=["sampled", "every"])
 
@@ -108,10 +108,10 @@ def test_a_crash_at_any_step_of_unprepare_leaves_nothing_behind(node: gpu_node.G
 @pytest.mark.parametrize("moment", list(fault_injection.Moment))
 @pytest.mark.parametrize("code", CODES)
 def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
-    node: gpu_node.GpuNode, code: port.Code, moment: fault_injection.Moment
+    node: gpu_node.GpuNode, code: nvml_errors.Code, moment: fault_injection.Moment
 ) -> None:
     injector = fault_injection.Faults(node.choice.directory)
-    for call in port.CALLS:
+    for call in nvml_errors.CALLS:
         fault = fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code)
         injector.arm(fault)
         try:
@@ -134,16 +134,16 @@ def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("moment", list(fault_injection.Moment))
-@pytest.mark.parametrize("code", [code if code in COMMON else pytest.param(code, marks=pytest.mark.full) for code in port.Code])
+@pytest.mark.parametrize("code", [code if code in COMMON else pytest.param(code, marks=pytest.mark.full) for code in nvml_errors.Code])
 def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_too(
-    tmp_path: pathlib.Path, code: port.Code, moment: fault_injection.Moment
+    tmp_path: pathlib.Path, code: nvml_errors.Code, moment: fault_injection.Moment
 ) -> None:
     (tmp_path / "lab.yaml").write_text(ONE_HOPPER)
     node = gpu_node.GpuNode(tmp_path / "machine", str(tmp_path / "lab.yaml"))
     injector = fault_injection.Faults(node.choice.directory)
     gpu = node.hardware.gpus()[0].uuid
     for name in (HOPPER, "gpu-0"):
-        for call in port.CALLS:
+        for call in nvml_errors.CALLS:
             node.hardware.set_mig_mode(gpu, enabled=name == "gpu-0")
             injector.arm(fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code, times=6))
             try:

@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 from drakit_gpu.mig import markers
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
@@ -18,7 +18,7 @@ CALLS = (
     *("gpu_instances", "compute_instances", "compute_instance_profiles", "create_gpu_instance", "create_compute_instance"),
     *("destroy_gpu_instance", "destroy_compute_instance", "mig_mode", "capability_minors", "device_majors"),
 )
-CODES = (port.Code.UNKNOWN, port.Code.NOT_FOUND, port.Code.GPU_IS_LOST)
+CODES = (nvml_errors.Code.UNKNOWN, nvml_errors.Code.NOT_FOUND, nvml_errors.Code.GPU_IS_LOST)
 
 
 def node_of(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
@@ -26,7 +26,7 @@ def node_of(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
     return gpu_node.GpuNode(tmp_path / "gpus", resources=gpu_driver.HostResources(made=made))
 
 
-def fail(node: gpu_node.GpuNode, call: str, moment: fault_injection.Moment, code: port.Code, skip: int) -> None:
+def fail(node: gpu_node.GpuNode, call: str, moment: fault_injection.Moment, code: nvml_errors.Code, skip: int) -> None:
     faults = fault_injection.Faults(node.choice.directory)
     faults.disarm()
     faults.arm(fault_injection.Fault(call=call, moment=moment, action=FAIL, code=code, skip=skip))
@@ -34,7 +34,7 @@ def fail(node: gpu_node.GpuNode, call: str, moment: fault_injection.Moment, code
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_once_leaves_no_instance(tmp_path: pathlib.Path, call: str, code: port.Code) -> None:
+def test_a_call_that_fails_once_leaves_no_instance(tmp_path: pathlib.Path, call: str, code: nvml_errors.Code) -> None:
     node = node_of(tmp_path)
     fresh = node.grant(PART)
     for moment in MOMENTS:
@@ -56,7 +56,7 @@ def test_a_call_that_fails_once_leaves_no_instance(tmp_path: pathlib.Path, call:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("call", ["gpu_instances", "mig_mode"])
-def test_a_recall_that_fails_never_takes_an_own_instance_for_an_admins(tmp_path: pathlib.Path, call: str, code: port.Code) -> None:
+def test_a_recall_that_fails_never_takes_an_own_instance_for_an_admins(tmp_path: pathlib.Path, call: str, code: nvml_errors.Code) -> None:
     node = node_of(tmp_path)
     node.prepare(PART)
     grant = node.journal["a"].grant

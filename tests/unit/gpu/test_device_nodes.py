@@ -12,7 +12,7 @@ from drakit import machines
 from drakit.core import edits, errors
 from drakit_gpu import device_nodes
 from drakit_gpu import driver as gpu_driver
-from fakes import gpu_node
+from fakes import gpu_node, log_lines
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")]
 
@@ -126,7 +126,7 @@ def test_a_link_to_nothing_or_to_another_device_is_replaced(tmp_path: pathlib.Pa
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "node"])
-def test_anything_but_a_link_is_kept(tmp_path: pathlib.Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_anything_but_a_link_is_kept(tmp_path: pathlib.Path, kind: str, logged: log_lines.LogLines) -> None:
     link = tmp_path / "dev/char/510:147"
     link.parent.mkdir(parents=True)
     if kind == "node":
@@ -136,7 +136,7 @@ def test_anything_but_a_link_is_kept(tmp_path: pathlib.Path, kind: str, caplog: 
     before = link.lstat()
     device_nodes.ensure_device_nodes([NODE], tmp_path)
     assert link.lstat() == before
-    assert ("device link not created" in caplog.text) == (kind != "node"), "a node of that number serves as well as a link"
+    assert ("device link not created" in logged.text) == (kind != "node"), "a node of that number serves as well as a link"
     assert node_at(tmp_path / "dev/nvidia-caps/nvidia-cap147")[1] == NUMBER
 
 

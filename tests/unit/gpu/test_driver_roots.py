@@ -6,7 +6,7 @@ import platform
 import pytest
 
 from drakit.core import edits, errors
-from drakit_gpu import cdi, driver_root, settings
+from drakit_gpu import cdi, driver_root
 from drakit_gpu.nvml import library
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import supervisor
@@ -145,7 +145,7 @@ def test_an_error_names_the_folders_that_were_searched(tmp_path: pathlib.Path) -
 def test_folders_of_the_settings_are_searched_first(tmp_path: pathlib.Path) -> None:
     install(tmp_path / "usr/lib64", ("libcuda", "libnvidia-ml"))
     install(tmp_path / "opt/own", ("libcuda", "libnvidia-ml"))
-    root = driver_root.DriverRoot(path=tmp_path, folders=settings.GpuSettings(library_folders=("/opt/own",)).library_folders)
+    root = driver_root.DriverRoot(path=tmp_path, folders=("/opt/own",))
     assert root.library(library.NAME) == tmp_path / f"opt/own/libnvidia-ml.so.{VERSION}"
     assert mounted(root)[f"{MULTIARCH}/libcuda.so.1"] == str(tmp_path / f"opt/own/libcuda.so.{VERSION}")
 

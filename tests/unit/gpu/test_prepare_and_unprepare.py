@@ -7,7 +7,7 @@ import pytest
 
 from drakit import machines
 from drakit.core import device, errors, records
-from drakit_gpu import cdi, config, identity, port
+from drakit_gpu import cdi, config, identity, nvml_errors, port
 from drakit_gpu.mig import instances
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
@@ -111,10 +111,10 @@ def test_a_failed_compute_instance_takes_its_gpu_instance_with_it_at_once(node: 
             call="create_compute_instance",
             moment=fault_injection.Moment.BEFORE,
             action=fault_injection.Action.FAIL,
-            code=port.Code.NO_PERMISSION,
+            code=nvml_errors.Code.NO_PERMISSION,
         )
     )
-    with pytest.raises(port.CallError, match="nvmlGpuInstanceCreateComputeInstance: NO_PERMISSION"):
+    with pytest.raises(nvml_errors.CallError, match="nvmlGpuInstanceCreateComputeInstance: NO_PERMISSION"):
         node.prepare("gpu-0-mig-1g5gb-19-6")
     assert not node.instances()
 
@@ -123,7 +123,7 @@ def test_a_failed_undo_is_reported_and_completed_later(node: gpu_node.GpuNode) -
     injector = fault_injection.Faults(node.choice.directory)
     for call in ("create_compute_instance", "destroy_gpu_instance"):
         injector.arm(fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL))
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         node.prepare("gpu-0-mig-1g5gb-19-6")
     assert "could not be deleted either" in caught.value.__notes__[0]
     assert node.instances() == [(0, 19, 6)]
@@ -155,7 +155,7 @@ def test_a_device_that_is_free_a_moment_later_is_removed_at_once(node: gpu_node.
         call="destroy_gpu_instance",
         moment=fault_injection.Moment.BEFORE,
         action=fault_injection.Action.FAIL,
-        code=port.Code.IN_USE,
+        code=nvml_errors.Code.IN_USE,
         times=times,
     )
     fault_injection.Faults(node.choice.directory).arm(fault)
@@ -170,7 +170,7 @@ def test_a_user_that_nvml_does_not_name_is_still_an_error_that_says_so(node: gpu
         call="destroy_gpu_instance",
         moment=fault_injection.Moment.BEFORE,
         action=fault_injection.Action.FAIL,
-        code=port.Code.IN_USE,
+        code=nvml_errors.Code.IN_USE,
         times=9,
     )
     unknown = fault_injection.Fault(call="running_processes", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -32,6 +32,6 @@ def test_a_failing_call_hides_no_unclaimed_instance(node: gpu_node.GpuNode, call
 
 
 def test_an_instance_that_is_deleted_meanwhile_is_not_unclaimed(node: gpu_node.GpuNode) -> None:
-    fault = fault_injection.Fault(call="compute_instances", moment=BEFORE, action=FAIL, code=port.Code.NOT_FOUND)
+    fault = fault_injection.Fault(call="compute_instances", moment=BEFORE, action=FAIL, code=nvml_errors.Code.NOT_FOUND)
     fault_injection.Faults(node.choice.directory).arm(fault)
     assert len(node.driver.unclaimed()) == 1

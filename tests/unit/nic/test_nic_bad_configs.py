@@ -13,7 +13,7 @@ from drakit.core import claim as claims
 from drakit.core import config as core_config
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity, records
-from drakit_nic import config, driver, mock_port, settings
+from drakit_nic import config, driver, mock_port, options
 from fakes import examples
 
 HEAD = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
@@ -97,6 +97,12 @@ BY_ADMIN: list[tuple[str, dict[str, object]]] = [
     ("mac", {"mac": "02:d9:a1:00:00:01"}),
     ("vlan", {"vlan": 4095}),
     ("vlan", {"vlan": 7}),
+    ("spoofCheck", {"spoofCheck": False}),
+    ("spoofCheck", {"spoofCheck": "off"}),
+    ("trust", {"trust": True}),
+    ("trust", {"trust": 1}),
+    ("linkState", {"linkState": "enable"}),
+    ("linkState", {"linkState": "up"}),
     ("sysctls['net.ipv4.ip_forward']", {"sysctls": {"net.ipv4.ip_forward": 1}}),
     ("sysctls['ipv4.arp_ignore']", {"sysctls": {"ipv4.arp_ignore": 4}}),
     ('sysctls["ipv4.arp_ignore"]', {"sysctls": {"ipv4.arp_ignore": "1"}}),
@@ -142,7 +148,7 @@ for _name in (
 @pytest.fixture(scope="module")
 def nics(tmp_path_factory: pytest.TempPathFactory) -> driver.NicDriver:
     choice = machines.Choice(name="dgx-a100-40gb", directory=tmp_path_factory.mktemp("machine"))
-    return driver.NicDriver(Untouched(choice), node="node-1", settings=settings.NicSettings(whole=("eth1",)))
+    return driver.NicDriver(Untouched(choice), node="node-1", options=options.NicOptions(whole=("eth1",)))
 
 
 def prepare(nics: driver.NicDriver, *written: tuple[claims.ConfigSource, Mapping[str, object]], device: str = "pci-0000-0c-00-0") -> None:

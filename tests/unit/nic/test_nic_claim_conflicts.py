@@ -8,7 +8,7 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import errors, names, quantity
-from drakit_nic import config, driver, mock_port, settings
+from drakit_nic import config, driver, mock_port, options
 
 FIRST, SECOND = "pci-0000-0c-00-0", "pci-0000-4b-00-0"
 NAMED = config.NicConfig(interface_name="fast0")
@@ -20,7 +20,7 @@ Grant = drivers.Grant[config.NicConfig]
 @pytest.fixture
 def nics(tmp_path: pathlib.Path) -> Nics:
     machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
-    return Nics(machine, node="node-1", settings=settings.NicSettings(whole=("eth1",)))
+    return Nics(machine, node="node-1", options=options.NicOptions(whole=("eth1",)))
 
 
 def grant(nics: Nics, request: str, chosen: config.NicConfig, *, device: str = FIRST, claim: int = 1, share: int = 1) -> Grant:

@@ -13,7 +13,7 @@ from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import device, driver, errors, names, quantity, records
 from drakit.core.slices import feature_gates
-from drakit_nic import config, mock_port, port, settings
+from drakit_nic import config, mock_port, options, port
 from drakit_nic import driver as nic_driver
 from drakit_nic import share as shares
 
@@ -269,8 +269,8 @@ def test_a_record_is_read_back_as_the_share_it_was_written_of(nics: nic_driver.N
 def test_a_share_borrows_up_to_the_class_and_admin_ceil_and_records_the_request(
     machine: mock_port.MockPort, bound: str | None, asked: str | None, ceil: int
 ) -> None:
-    choices = settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
-    nics = nic_driver.NicDriver(machine, node="node-1", settings=choices)
+    choices = options.NicOptions(ceil=None if bound is None else quantity.Quantity.of(bound))
+    nics = nic_driver.NicDriver(machine, node="node-1", options=choices)
     chosen = config.NicConfig(ceil=None if asked is None else quantity.Quantity.of(asked))
     grant = planned(nics, config=chosen)
     prepared = nics.prepare(grant)

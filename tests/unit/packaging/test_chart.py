@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from drakit import settings
+from drakit.core import quantity
 from drakit.serving import certificates
 from fakes import manifests
 
@@ -237,7 +238,7 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
         assert (read.log.level, read.log.format) == ("debug", "console")
         gpu, nic = read.group("gpu"), read.group("nic")
         assert (gpu.share_memory, gpu.shares, gpu.ignored_xids) == (True, 8, (31, 43))
-        assert (nic.exclude, nic.rules[0].speed) == (("docker*",), "10G")
+        assert (nic.exclude, nic.rules[0].speed) == (("docker*",), quantity.Quantity.of("10G"))
 
 
 def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts() -> None:

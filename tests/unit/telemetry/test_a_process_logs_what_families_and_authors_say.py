@@ -24,7 +24,8 @@ if __name__ == "__main__":
 import logging
 import drakit
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
+_standard = logging.getLogger(__name__)
 _library = logging.getLogger("some_library")
 
 
@@ -39,19 +40,22 @@ class Boards(drakit.Driver):
     name = "boards.example.com"
 
     def discover(self):
-        _log.debug("boards counted", extra={"boards": 1})
+        _log.debug("boards counted", boards=1)
+        _standard.debug("boards counted again", extra={"boards": 1})
         _library.info("library chats")
         _library.warning("library %s", "warns")
         return drakit.Inventory.of([drakit.Device(name="board-0")])
 
     def prepare(self, grant):
-        _log.info("board opened", extra={"device": grant.device.name, "event": "own", "path": "/dev/board \\x1b[31m0"})
-        _log.info("bad %d", "arguments")
-        _log.info("bad field", extra={"path": Unwritable()})
+        _log.info("board opened", device=grant.device.name, level="own", path="/dev/board \\x1b[31m0")
+        _standard.info("board opened again", extra={"device": grant.device.name, "event": "own"})
+        _standard.info("bad %d", "arguments")
+        _log.info("bad field", path=Unwritable())
+        _standard.info("bad field again", extra={"path": Unwritable()})
         try:
             raise OSError("no such board")
         except OSError:
-            _log.exception("board lost", extra={"device": grant.device.name})
+            _log.exception("board lost", device=grant.device.name)
         return drakit.Prepared(edits=drakit.Edits(env={"BOARD": "0"}))
 
     def unprepare(self, grant):
@@ -89,16 +93,19 @@ def events(stderr: str) -> dict[str, dict[str, object]]:
 
 def test_an_authors_debug_and_info_are_json_lines_with_their_keys_and_the_claims(program: pathlib.Path) -> None:
     lines = events(stderr_of_prepare(program, level="debug", style="json"))
-    assert {"level": "debug", "logger": "acme_boards.driver", "boards": 1}.items() <= lines["boards counted"].items()
+    counted = {"level": "debug", "logger": "acme_boards.driver", "boards": 1}
+    assert counted.items() <= lines["boards counted"].items()
+    assert counted.items() <= lines["boards counted again"].items()
     opened = {
         "level": "info",
         "device": "board-0",
         "claim": "default/claim",
         "claim_uid": UID,
-        "event_": "own",
+        "level_": "own",
         "path": "/dev/board \x1b[31m0",
     }
     assert opened.items() <= lines["board opened"].items()
+    assert {"device": "board-0", "claim_uid": UID, "event_": "own"}.items() <= lines["board opened again"].items()
     assert lines["library warns"]["level"] == "warning"
     assert "library chats" not in lines
     assert {"level": "error", "device": "board-0"}.items() <= lines["board lost"].items()
@@ -109,12 +116,13 @@ def test_a_line_that_cannot_be_written_is_named_and_its_caller_goes_on(program: 
     lines = events(stderr_of_prepare(program, level="info", style="json"))
     assert "TypeError" in str(lines["bad %d"]["error"])
     assert "RuntimeError: no text" in str(lines["bad field"]["error"])
+    assert "RuntimeError: no text" in str(lines["bad field again"]["error"])
     assert "boards counted" not in lines
 
 
 def test_the_console_format_has_the_same_keys(program: pathlib.Path) -> None:
     written = stderr_of_prepare(program, level="info", style="console")
-    [opened] = [line for line in written.splitlines() if "board opened" in line]
+    [opened] = [line for line in written.splitlines() if "board opened " in line and "again" not in line]
     assert "device=board-0" in opened
     assert f"claim_uid={UID}" in opened
     assert "boards counted" not in written

@@ -1,12 +1,12 @@
 """The API as an ASGI application: authenticate, find the target, authorize, act, and turn every error into a Status."""
 
-import logging
 from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from drakit.telemetry import logs
 from drakit_cluster.access.accounts import Accounts
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.tokens import Tokens
@@ -28,7 +28,7 @@ _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 _METRICS_PATH = "/metrics"
 _OPEN_DOCUMENTS = ("/version",)
 
-_log = logging.getLogger(__name__)
+_log = logs.get_logger(__name__)
 
 
 class App:
@@ -59,7 +59,7 @@ class App:
         except errors.ApiError as error:
             response = answers.refusal(error)
         except Exception:  # noqa: BLE001 -- one bad request must not end the server; logged with its trace.
-            _log.exception("request failed", extra={"method": request.method, "path": request.url.path})
+            _log.exception("request failed", method=request.method, path=request.url.path)
             response = answers.refusal(errors.InternalError("the server failed; its log says why"))
         if labels := getattr(request.state, "labels", None):
             self._metrics.request(code=str(response.status_code), **labels)

@@ -8,6 +8,10 @@ from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.resources import Resource
 
 _TRUE = ("1", "true", "True")
+_BY_PATH: dict[tuple[str, str], Resource] = {(served.prefix, served.plural): served for served in resources.SERVED}
+_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
+_COUNTED_AS = {"create": "POST", "update": "PUT"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +27,6 @@ class Target:
     def stored(self) -> Resource:
         """The version of the resource that the registry stores."""
         return resources.stored(self.resource)
-
-
-_BY_PATH: dict[tuple[str, str], Resource] = {(served.prefix, served.plural): served for served in resources.SERVED}
-_OBJECT_VERBS = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_COLLECTION_VERBS = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
-_COUNTED_AS = {"create": "POST", "update": "PUT"}
 
 
 def parse(path: str) -> Target | None:

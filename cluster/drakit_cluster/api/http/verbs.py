@@ -27,6 +27,7 @@ from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import table as shapes
 
 _T = TypeVar("_T")
+_SCALE = "scale"
 SCALE_GROUP, SCALE_VERSION, SCALE_KIND = "autoscaling", "v1", "Scale"
 
 
@@ -51,7 +52,6 @@ class Call:
     review: RequestReview
 
 
-_SCALE = "scale"
 Verb: TypeAlias = Callable[[Context, Call], Awaitable[Response]]
 
 

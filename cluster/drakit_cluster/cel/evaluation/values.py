@@ -14,6 +14,7 @@ from drakit_cluster.cel import errors
 
 Value: TypeAlias = Any
 """Any CEL value as described above; an alias that makes signatures readable."""
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -70,9 +71,6 @@ class Timestamp:
     """An instant in nanoseconds since 1970-01-01T00:00:00Z."""
 
     nanos: int
-
-
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import access, claims, devices, shape, workloads
+from drakit_cluster.objects.schema import access, claims, decoding, devices, workloads
 from drakit_cluster.objects.schema.shape import Struct
 
 _DRA = resources.RESOURCE_GROUP
@@ -49,7 +49,7 @@ def decode(resource: Resource, body: Json) -> tuple[Object, list[str]]:
 
     Raises BadRequestError where a type is wrong, or apiVersion or kind contradict the resource; missing ones are filled in.
     """
-    decoder = shape.Decoder()
+    decoder = decoding.Decoder()
     decoded = decoder.decode(shape_of(resource), body, "")
     if not isinstance(decoded, dict):
         raise errors.BadRequestError("body: want an object")

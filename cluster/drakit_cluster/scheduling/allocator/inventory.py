@@ -19,6 +19,8 @@ Draws = tuple[tuple[int, int], ...]
 
 _MAX_EXPRESSIONS = 1024
 _MAX_DEMANDS = 64
+UNKNOWN = object()
+"""In place of a refusal: not yet examined."""
 
 
 class Device:
@@ -133,10 +135,6 @@ class Selection:
         self.devices: list[Device] = []
         self.examined = 0
         self.refusals: list[object] = [UNKNOWN] * size
-
-
-UNKNOWN = object()
-"""In place of a refusal: not yet examined."""
 
 
 class Inventory:

@@ -41,7 +41,7 @@ app = typer.Typer(
 class Opened:
     """The copy of one family's journal. ``trouble`` is why the journal itself is missing or cannot be read; empty if it can."""
 
-    family: composition.Family
+    family: composition.NodeFamily
     copy: pathlib.Path
     memory: journals.Journal
     trouble: str
@@ -127,7 +127,7 @@ def verify(
         raise errors.JournalError("the check found problems, listed above")
 
 
-def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
+def _journals(families: Sequence[composition.NodeFamily]) -> Iterator[Opened]:
     """Yield the journals that exist or were lost, each open as a copy until the next is requested."""
     for family in families:
         with _journal(family) as opened:
@@ -136,7 +136,7 @@ def _journals(families: Sequence[composition.Family]) -> Iterator[Opened]:
 
 
 @contextlib.contextmanager
-def _journal(family: composition.Family) -> Iterator[Opened | None]:
+def _journal(family: composition.NodeFamily) -> Iterator[Opened | None]:
     home = family.folders.home
     with contextlib.ExitStack() as stack:
         copy, damage = stack.enter_context(views.journal_copy(family))
@@ -149,13 +149,13 @@ def _journal(family: composition.Family) -> Iterator[Opened | None]:
         yield Opened(family=family, copy=copy, memory=memory, trouble=trouble)
 
 
-def _row(family: composition.Family, entry: lifecycle.Entry) -> tuple[str, ...]:
+def _row(family: composition.NodeFamily, entry: lifecycle.Entry) -> tuple[str, ...]:
     boot = "this" if entry.boot_id == family.spec.identity.boot_id else "earlier"
     devices = ", ".join(f"{kept.device.name}{f' ({kept.share_id})' if kept.share_id else ''}" for kept in entry.grants)
     return str(entry.claim), entry.claim.uid, family.spec.driver_name, entry.state.value, boot, devices
 
 
-def _problems(family: composition.Family) -> Iterator[str]:
+def _problems(family: composition.NodeFamily) -> Iterator[str]:
     """Yield each problem of a family's journal and of its CDI files, with its fix."""
     home = family.folders.home
     aside = files.last_aside_path(home / inspection.DATABASE)
@@ -174,7 +174,7 @@ def _problems(family: composition.Family) -> Iterator[str]:
     yield from _cdi_problems(family, entries)
 
 
-def _cdi_problems(family: composition.Family, entries: Sequence[lifecycle.Entry]) -> Iterator[str]:
+def _cdi_problems(family: composition.NodeFamily, entries: Sequence[lifecycle.Entry]) -> Iterator[str]:
     driver, folder = family.spec.driver_name, family.folders.cdi
     expected: set[str] = set()
     for entry in entries:

@@ -153,7 +153,7 @@ def unprepare(
 
 
 @contextlib.contextmanager
-def _opened(family: composition.Family, source: file_claims.FileClaims | views.Nowhere) -> Iterator[local_node.LocalNode]:
+def _opened(family: composition.NodeFamily, source: file_claims.FileClaims | views.Nowhere) -> Iterator[local_node.LocalNode]:
     with local_node.LocalNode.open(family.spec, family.folders, source) as opened:
         yield opened
 
@@ -213,7 +213,7 @@ def _all_restored(opened: local_node.LocalNode, before: quarantine.Quarantine | 
     return f"all claims of the lost journal of {opened.author.name} are restored"
 
 
-def _uids_known(family: composition.Family) -> frozenset[names.ClaimUid]:
+def _uids_known(family: composition.NodeFamily) -> frozenset[names.ClaimUid]:
     """Return the claims in the journal or with CDI files of a driver whose hardware cannot be opened."""
     return frozenset({*(entry.claim.uid for entry in views.look(family).entries), *views.claims_with_files(family)})
 
@@ -286,7 +286,7 @@ def _refs(text: str) -> Sequence[claims.ClaimRef]:
     return file_claims.FileClaims(path).refs
 
 
-def _rows(ref: claims.ClaimRef, family: composition.Family, answer: claims.Outcome) -> list[Row]:
+def _rows(ref: claims.ClaimRef, family: composition.NodeFamily, answer: claims.Outcome) -> list[Row]:
     return [
         {
             "claim": str(ref),

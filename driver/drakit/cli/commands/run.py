@@ -97,7 +97,7 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
     stop.set()
 
 
-def serve(settings: values.Settings, families: Sequence[composition.Family], stop: threading.Event) -> None:
+def serve(settings: values.Settings, families: Sequence[composition.NodeFamily], stop: threading.Event) -> None:
     """Serve all families until ``stop`` is set. Raise, and set ``stop``, if a family cannot start or fails.
 
     A family that waits for the path of its socket is retried, unless it is the only one left.
@@ -107,7 +107,7 @@ def serve(settings: values.Settings, families: Sequence[composition.Family], sto
     nodes: list[node.Node] = []
     ending = contextlib.ExitStack()
 
-    def start(family: composition.Family) -> None:
+    def start(family: composition.NodeFamily) -> None:
         starting = _node(settings, family, api, node_probes, failed=stop.set)
         starting.start()
         nodes.append(starting)
@@ -150,7 +150,7 @@ def _spare_collector() -> None:
 
 
 def _node(
-    settings: values.Settings, family: composition.Family, api: client.Client, node_probes: probes.Probes, *, failed: Callable[[], None]
+    settings: values.Settings, family: composition.NodeFamily, api: client.Client, node_probes: probes.Probes, *, failed: Callable[[], None]
 ) -> node.Node:
     ticking, driver, name = timing.SystemClock(), family.spec.driver_name, settings.node.name
     meter = node_probes.metrics.of(driver)

@@ -69,7 +69,7 @@ def show(
         raise error
 
 
-def _print(family: composition.Family, seen: views.View, *, every: bool) -> None:
+def _print(family: composition.NodeFamily, seen: views.View, *, every: bool) -> None:
     offered, entries = seen.offered, seen.entries
     out = output.console()
     output.heading(out, f"{family.spec.driver_name} on {seen.pool}")
@@ -201,7 +201,7 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
     )
 
 
-def _document(family: composition.Family, seen: views.View) -> dict[str, object]:
+def _document(family: composition.NodeFamily, seen: views.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
     taken, held, used = taken_by(entries), holders(entries), consumed(entries)
     best = drawing.at_best(offered, held)

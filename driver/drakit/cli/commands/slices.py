@@ -72,7 +72,7 @@ def slices(
         )
 
 
-def inventories(families: Sequence[composition.Family]) -> list[tuple[composition.Family, inventory.Inventory]]:
+def inventories(families: Sequence[composition.NodeFamily]) -> list[tuple[composition.NodeFamily, inventory.Inventory]]:
     """Return the inventory of each family with its prepared claims. Faulty hardware is reported on standard error. Raises HardwareError."""
     seen = [(family, views.look(family)) for family in families]
     for _, view in seen:
@@ -82,7 +82,7 @@ def inventories(families: Sequence[composition.Family]) -> list[tuple[compositio
     return [(family, view.offered) for family, view in seen]
 
 
-def slices_of(family: composition.Family, offered: inventory.Inventory, form: resource_slice.Form) -> SliceSet:
+def slices_of(family: composition.NodeFamily, offered: inventory.Inventory, form: resource_slice.Form) -> SliceSet:
     """Return the slices that a driver would create on a cluster without slices of this node."""
     driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
     for pool, part in inventory.by_pool(offered, node).items():

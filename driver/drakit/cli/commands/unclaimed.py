@@ -39,7 +39,7 @@ class Row:
         return {"driver": self.driver, **fields, "blocks": self.blocks, "error": self.error, "released": self.released}
 
 
-def release(families: Sequence[composition.Family], names: Sequence[str], *, is_sure: bool, style: options.Format) -> None:
+def release(families: Sequence[composition.NodeFamily], names: Sequence[str], *, is_sure: bool, style: options.Format) -> None:
     """List what no claim has. With ``is_sure`` release what is listed; ``names`` limits both. Raises ConfigError for an unknown name."""
     listed = [(family, row) for family in families for row in _rows(family, names)]
     known = {row.leftover.name for _, row in listed}
@@ -57,7 +57,7 @@ def release(families: Sequence[composition.Family], names: Sequence[str], *, is_
         output.note(f"not released, because these must be named: {', '.join(kept)}")
 
 
-def _rows(family: composition.Family, names: Sequence[str]) -> Iterator[Row]:
+def _rows(family: composition.NodeFamily, names: Sequence[str]) -> Iterator[Row]:
     seen = views.look(family, with_unclaimed=True)
     if seen.error is not None:
         raise seen.error
@@ -74,7 +74,7 @@ def _rows(family: composition.Family, names: Sequence[str]) -> Iterator[Row]:
             )
 
 
-def _doubt(family: composition.Family, seen: views.View) -> str:
+def _doubt(family: composition.NodeFamily, seen: views.View) -> str:
     """Return why a claim that the journal lacks may have what seems unclaimed; empty if nothing shows that."""
     journaled = {entry.claim.uid for entry in seen.entries}
     if not inspection.exists(family.folders.home):
@@ -88,7 +88,7 @@ def _doubt(family: composition.Family, seen: views.View) -> str:
     return f"{reason}, so a claim may have it: start the driver, which restores claims, or name it to release it"
 
 
-def _has_kubelet(family: composition.Family) -> bool:
+def _has_kubelet(family: composition.NodeFamily) -> bool:
     """Return whether this node is one of a cluster: a kubelet may have claims that no command knows."""
     kubelet = family.folders.home.parent.parent
     return "KUBERNETES_SERVICE_HOST" in os.environ or (kubelet / checkpoint.FILE).exists()
@@ -100,7 +100,7 @@ def _blocks(leftover: advanced.Leftover) -> str:
     return f"in use: {leftover.user}; name it to release it" if leftover.user else "unclaimed, maybe an admin's; name it to release it"
 
 
-def _released(family: composition.Family, rows: Sequence[Row]) -> Iterator[Row]:
+def _released(family: composition.NodeFamily, rows: Sequence[Row]) -> Iterator[Row]:
     """Release the rows that nothing blocks."""
     if all(row.blocks for row in rows):
         yield from rows

@@ -113,7 +113,7 @@ def uninstall_node(
         raise errors.HardwareError("uninstall-node", "; ".join(f"{item.kind} {item.name}: {item.error}" for item in failed))
 
 
-def _check_ended(settings: values.Settings, family: composition.Family) -> None:
+def _check_ended(settings: values.Settings, family: composition.NodeFamily) -> None:
     """Raise DeviceBusyError while a process serves this driver."""
     name, home = family.spec.driver_name, family.folders.home
     serving = [path for path in home.glob("*.sock") if path.name.startswith(sockets.SERVICE)] if home.is_dir() else []
@@ -143,7 +143,7 @@ def _cluster(settings: values.Settings, reason: str) -> Iterator[Cluster]:
         yield Cluster(api=api, node=node)
 
 
-def _found(settings: values.Settings, family: composition.Family, cluster: Cluster) -> Iterator[Item]:
+def _found(settings: values.Settings, family: composition.NodeFamily, cluster: Cluster) -> Iterator[Item]:
     """Yield what a driver left on the node; changes nothing."""
     driver, home = family.spec.driver_name, family.folders.home
     claimed: set[str] = set()
@@ -174,7 +174,7 @@ def _found(settings: values.Settings, family: composition.Family, cluster: Clust
     yield from (Item(driver=driver, kind="ResourceSlice", name=name) for name in _slices(driver, cluster))
 
 
-def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Cluster, *, is_lost: bool) -> str:
+def _why_in_use(family: composition.NodeFamily, entry: lifecycle.Entry, cluster: Cluster, *, is_lost: bool) -> str:
     """Return why a claim may have running pods; empty if it cannot. While a lost journal is restored, its claims are in the state preparing."""
     states = {lifecycle.State.PREPARED, lifecycle.State.PREPARING} if is_lost else {lifecycle.State.PREPARED}
     if entry.state not in states or entry.boot_id != family.spec.identity.boot_id:
@@ -192,13 +192,13 @@ def _why_in_use(family: composition.Family, entry: lifecycle.Entry, cluster: Clu
     return "prepared and allocated"
 
 
-def _cdi_files(family: composition.Family) -> Sequence[pathlib.Path]:
+def _cdi_files(family: composition.NodeFamily) -> Sequence[pathlib.Path]:
     prefix, folder = spec.file_prefix(family.spec.driver_name), family.folders.cdi
     paths = sorted(folder.iterdir()) if folder.is_dir() else ()
     return [path for path in paths if path.name.startswith(prefix) and names.is_uid(path.name.removeprefix(prefix)[:_UID_CHARACTERS])]
 
 
-def _leftovers(family: composition.Family) -> tuple[Sequence[str], str]:
+def _leftovers(family: composition.NodeFamily) -> tuple[Sequence[str], str]:
     """Return what a driver left besides claims, and why its hardware cannot be read; empty if it can."""
     try:
         made = family.spec.build(ports.no_intents)
@@ -218,7 +218,7 @@ def _slices(driver: str, cluster: Cluster) -> Sequence[str]:
     return [stored.name for stored in store.list()]
 
 
-def _removed(settings: values.Settings, family: composition.Family, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
+def _removed(settings: values.Settings, family: composition.NodeFamily, cluster: Cluster, items: Sequence[Item]) -> Iterator[Item]:
     """Remove what a driver left. The journal is removed last, and only if all claims were released."""
     driver, home = family.spec.driver_name, family.folders.home
     own = [item for item in items if item.driver == driver]
@@ -247,7 +247,7 @@ def _removed(settings: values.Settings, family: composition.Family, cluster: Clu
     yield from (Item(driver=driver, kind="claim", name=name, error=why) for name, why in failed.items() if name not in listed)
 
 
-def _node_cleared(family: composition.Family) -> Iterator[tuple[str, str]]:
+def _node_cleared(family: composition.NodeFamily) -> Iterator[tuple[str, str]]:
     """Release all claims and remove the driver's leftovers; yield each failure as the name or kind of the item, and the error."""
     try:
         with local_node.LocalNode.open(family.spec, family.folders, views.Nowhere()) as opened:
@@ -274,13 +274,13 @@ def _undone(opened: local_node.LocalNode) -> Iterator[tuple[str, str]]:
         yield from ((name, "it still exists; run the command again") for name in opened.author.leftovers())
 
 
-def _remove_folder(family: composition.Family) -> None:
+def _remove_folder(family: composition.NodeFamily) -> None:
     if family.folders.home.exists():
         shutil.rmtree(family.folders.home)
     _mark(family).unlink(missing_ok=True)
 
 
-def _mark(family: composition.Family) -> pathlib.Path:
+def _mark(family: composition.NodeFamily) -> pathlib.Path:
     return marks.path(family.folders.cdi, family.spec.driver_name)
 
 

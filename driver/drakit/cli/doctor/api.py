@@ -94,7 +94,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
             yield _slice(api, family.spec.driver_name, node)
 
 
-def _served(settings: values.Settings) -> Sequence[composition.Family]:
+def _served(settings: values.Settings) -> Sequence[composition.NodeFamily]:
     """Return this node's families; empty if there are none, which the check of devices reports."""
     try:
         return composition.families(settings)

@@ -67,7 +67,7 @@ def _cdi(path: pathlib.Path) -> Iterator[Finding]:
         yield Finding.warning(TOPIC, str(path), "by default, container runtimes read CDI files only in /etc/cdi and /var/run/cdi", fix)
 
 
-def _home(family: composition.Family, instance: str) -> Iterator[Finding]:
+def _home(family: composition.NodeFamily, instance: str) -> Iterator[Finding]:
     home = family.folders.home
     kind = filesystem_of(home)
     if kind in REMOTE:

@@ -32,7 +32,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
         yield from _family(family, settings)
 
 
-def _family(family: composition.Family, settings: values.Settings) -> Iterator[Finding]:
+def _family(family: composition.NodeFamily, settings: values.Settings) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
         seen = views.look(family, with_unclaimed=True)

@@ -27,6 +27,7 @@ _ANNOTATIONS = (
 
 _Schema = Any  # An annotation: a class, or one of typing's special forms.
 Value = typing.TypeVar("Value")
+UNSET: Any = object()
 
 
 class Converter(NamedTuple):
@@ -34,9 +35,6 @@ class Converter(NamedTuple):
 
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
-
-
-UNSET: Any = object()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -201,7 +201,8 @@ class Publisher(SlicePublisher):
             gates = feature_probe.GATES[probe] - described.lacks
             try:
                 if not is_clean:
-                    self._delete_probes()  # Otherwise failed deletions would add a probe slice at every attempt.
+                    # Otherwise failed deletions would add a probe slice at every attempt.
+                    self._delete_all([published for published in self._store.list() if _is_probe(published)])
                     is_clean = True
                 dropped, layout = feature_probe.run_probe(probe, self._target, self._store, described.lacks)
             except errors.ApiError as error:
@@ -283,9 +284,6 @@ class Publisher(SlicePublisher):
         for published in slices:
             self._store.delete(published)
         return len(slices)
-
-    def _delete_probes(self) -> None:
-        self._delete_all([published for published in self._store.list() if _is_probe(published)])
 
     def _update(self, update: resource_slice.Update) -> resource_slice.Published:
         try:

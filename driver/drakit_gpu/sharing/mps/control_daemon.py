@@ -20,6 +20,7 @@ from drakit_gpu.sharing.mps import daemon_folder, launcher, processes
 
 CONTROL = "nvidia-cuda-mps-control"
 _READY_SECONDS = 15.0
+_ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _FILE = 0o600
 _MIB = 1 << 20
@@ -29,7 +30,7 @@ class ControlDaemon:
     """The daemon of a grant's folder.
 
     ``own_shm`` gives it the folder's ``shm`` as /dev/shm, and protects it from files of containers in its folders (see ``launcher``). That takes
-    CAP_SYS_ADMIN. ``answer_seconds`` is the time limit for an answer, ``stop_seconds`` that for each of three requests to stop.
+    CAP_SYS_ADMIN. ``stop_seconds`` is the time limit for each of three requests to stop.
     """
 
     def __init__(
@@ -38,12 +39,11 @@ class ControlDaemon:
         root: driver_root.DriverRoot,
         *,
         own_shm: bool,
-        answer_seconds: float = 5.0,
         stop_seconds: float = 5.0,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._folder, self._root, self._own_shm = folder, root, own_shm
-        self._answer_seconds, self._stop_seconds, self._pause = answer_seconds, stop_seconds, pause
+        self._stop_seconds, self._pause = stop_seconds, pause
         self._pipe, self._log = folder / daemon_folder.PIPE, folder / daemon_folder.LOG
         self._variable = daemon_folder.variable(folder)
         self._running: subprocess.Popen[bytes] | None = None
@@ -142,7 +142,7 @@ class ControlDaemon:
             raise programs.ProgramError(
                 CONTROL, "a process other than the daemon listens on the control socket; a pod of the claim put it there"
             )
-        seconds, env, before = self._answer_seconds, self._environment(), self._launcher()
+        seconds, env, before = _ANSWER_SECONDS, self._environment(), self._launcher()
         programs.run_program(program, seconds=seconds, env=env, standard_input=f"{command}\n", before=before)
 
     def _living(self) -> list[processes.Process]:

@@ -18,7 +18,6 @@ import contextlib
 import ctypes
 import errno
 import hashlib
-import logging
 import os
 import pathlib
 import shutil
@@ -45,7 +44,7 @@ _KINDS = (socket.SOCK_SEQPACKET, socket.SOCK_STREAM)
 _CREDENTIALS = struct.Struct("3i")
 _CONNECT_SECONDS = 1.0
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 def name_of(grant: str) -> str:
@@ -82,7 +81,7 @@ def mount_shared_memory(folder: pathlib.Path) -> None:
     except OSError:
         is_visible = False
     if not is_visible:
-        _log.warning("MPS shared memory is on disk: mounts are not shared with the host", extra={"path": str(place)})
+        _log.warning("MPS shared memory is on disk: mounts are not shared with the host", path=str(place))
         return
     libc = ctypes.CDLL(None, use_errno=True)
     flags = ctypes.c_ulong(_NOSUID | _NODEV | _NOEXEC)

@@ -11,7 +11,6 @@ because a driver that lost its journal knows no claims.
 import contextlib
 import dataclasses
 import hashlib
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Collection
@@ -26,8 +25,10 @@ NAME_PREFIX = "drakit-mps-"
 _COMPONENT = "mps-daemon"
 _POLL_SECONDS, _END_POLL_SECONDS = 0.1, 0.3
 _POD_CHECK_SECONDS = 1.0
+_END_SECONDS = 30.0
+"""How long a pod that does not answer may take to end."""
 
-_log = logging.getLogger(__name__)
+_log = drakit.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class PodDaemons:
     Without ``pods`` (no ``gpu.mps_template``) no daemon is started; the folders of grants that an earlier driver prepared are still removed. ``home``
     holds the folders; without one there are no daemons.
 
-    ``start_seconds`` is how long a pod may take to start, ``end_seconds`` to end where it does not answer. ``own_shm`` and ``stop_seconds`` are as in
+    ``start_seconds`` is how long a pod may take to start. ``own_shm`` and ``stop_seconds`` are as in
     ``control_daemon.ControlDaemon``. The kubelet gives up a prepare after 45 s and retries; the retry finds what the first call finished.
     """
 
@@ -47,7 +48,6 @@ class PodDaemons:
     own_shm: bool = True
     start_seconds: float = 60.0
     stop_seconds: float = 5.0
-    end_seconds: float = 30.0
     pause: Callable[[float], None] = time.sleep
 
     def require_pods(self) -> drakit.PodStore:
@@ -132,7 +132,7 @@ class PodDaemons:
         except drakit.ApiError as error:
             if not is_stopped:
                 raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not answer and cannot be deleted: {error}") from error
-            _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
+            _log.warning("MPS pod not deleted", pod=name, error=str(error))
 
     def running(self) -> Collection[str]:
         """Return the names of the folders whose supervisor answers. A supervisor ends with its folder."""
@@ -146,7 +146,7 @@ class PodDaemons:
         try:
             names = set() if self.pods is None else set(self.pods.names())
         except drakit.DrakitError as error:
-            _log.warning("listing MPS pods failed", extra={"error": str(error)})
+            _log.warning("listing MPS pods failed", error=str(error))
             names = set()
         present = self._folders()
         if not (names or present):
@@ -156,7 +156,7 @@ class PodDaemons:
             if folder in kept:
                 continue
             if supervisor.is_running(folder):
-                _log.warning("MPS daemon of an unknown claim left running", extra={"path": str(folder)})
+                _log.warning("MPS daemon of an unknown claim left running", path=str(folder))
                 kept.add(folder)
                 continue
             with contextlib.suppress(OSError):
@@ -183,7 +183,7 @@ class PodDaemons:
         try:
             state = pods.state(pod.name)
             if state is not None and state.phase is drakit.PodPhase.OVER:
-                _log.warning("MPS pod is over and is replaced", extra={"pod": pod.name, "reason": state.message})
+                _log.warning("MPS pod is over and is replaced", pod=pod.name, reason=state.message)
                 pods.delete(pod.name)
                 self._wait_for_end(pods, pod.name)
                 state = None
@@ -214,10 +214,10 @@ class PodDaemons:
             )
 
     def _wait_for_end(self, pods: drakit.PodStore, name: str) -> None:
-        end = time.monotonic() + self.end_seconds
+        end = time.monotonic() + _END_SECONDS
         while pods.state(name) is not None:
             if time.monotonic() > end:
-                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {self.end_seconds:g} s")
+                raise drakit.HardwareError(control_daemon.CONTROL, f"pod {name} does not end within {_END_SECONDS:g} s")
             self.pause(_END_POLL_SECONDS)
 
 
@@ -241,9 +241,9 @@ def _delete_pods(pods: drakit.PodStore, names: Collection[str]) -> None:
     for name in sorted(names):
         try:
             pods.delete(name)
-            _log.info("MPS pod of an unknown claim deleted", extra={"pod": name})
+            _log.info("MPS pod of an unknown claim deleted", pod=name)
         except drakit.DrakitError as error:
-            _log.warning("MPS pod not deleted", extra={"pod": name, "error": str(error)})
+            _log.warning("MPS pod not deleted", pod=name, error=str(error))
 
 
 def _is_stopped(folder: pathlib.Path) -> bool:
@@ -251,6 +251,6 @@ def _is_stopped(folder: pathlib.Path) -> bool:
     with contextlib.suppress(OSError):
         failure = supervisor.send_request(folder, supervisor.STOP)
         if failure:
-            _log.warning("MPS daemon not ended by its supervisor", extra={"path": str(folder), "error": failure})
+            _log.warning("MPS daemon not ended by its supervisor", path=str(folder), error=failure)
         return not failure
     return False

@@ -1,14 +1,13 @@
 """A GPU that does not answer is not offered; all others are."""
 
-import logging
 import pathlib
 
 import pytest
 
 from drakit.core import errors
-from drakit_gpu import port
+from drakit_gpu import nvml_errors
 from drakit_gpu.mock import fault_injection
-from fakes import gpu_node
+from fakes import gpu_node, log_lines
 
 CALLS = ["mig_mode", "gpu_instance_profiles", "possible_placements", "gpu_instances"]
 
@@ -18,23 +17,22 @@ def node(tmp_path: pathlib.Path) -> gpu_node.GpuNode:
     return gpu_node.GpuNode(tmp_path)
 
 
-def fail(node: gpu_node.GpuNode, call: str, code: port.Code = port.Code.GPU_IS_LOST, times: int = 1) -> None:
+def fail(node: gpu_node.GpuNode, call: str, code: nvml_errors.Code = nvml_errors.Code.GPU_IS_LOST, times: int = 1) -> None:
     fault = fault_injection.Fault(
         call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code, times=times
     )
     fault_injection.Faults(node.choice.directory).arm(fault)
 
 
-@pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED, port.Code.UNKNOWN])
+@pytest.mark.parametrize("code", [nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.RESET_REQUIRED, nvml_errors.Code.UNKNOWN])
 @pytest.mark.parametrize("call", CALLS)
-def test_other_gpus_stay_offered(node: gpu_node.GpuNode, call: str, code: port.Code, caplog: pytest.LogCaptureFixture) -> None:
+def test_other_gpus_stay_offered(node: gpu_node.GpuNode, call: str, code: nvml_errors.Code, logged: log_lines.LogLines) -> None:
     fail(node, call, code)
-    with caplog.at_level(logging.WARNING):
-        names = {device.name for device in node.driver.discover().devices}
+    names = {device.name for device in node.driver.discover().devices}
     assert len(names) == 26
     assert all(name.startswith("gpu-1") for name in names)
-    result = {(vars(record).get("gpu"), str(vars(record).get("error")).partition(" (")[0]) for record in caplog.records}
-    assert (node.hardware.gpus()[0].uuid, f"{port.CALLS[call]}: {code.name}") in result
+    result = {(record.get("gpu"), str(record.get("error")).partition(" (")[0]) for record in logged.lines}
+    assert (node.hardware.gpus()[0].uuid, f"{nvml_errors.CALLS[call]}: {code.name}") in result
     assert len(node.driver.discover().devices) == 52
 
 
@@ -62,7 +60,7 @@ def test_a_claim_on_a_lost_gpu_unprepares_because_recovery_destroys_its_instance
 def test_one_lost_error_is_ignored_while_the_gpu_answers(node: gpu_node.GpuNode) -> None:
     node.prepare("gpu-1-mig-1g5gb-19-6")
     fail(node, "gpu_instances")
-    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+    with pytest.raises(nvml_errors.CallError, match="GPU_IS_LOST"):
         node.unprepare()
     assert node.instances() == [(1, 19, 6)]
     node.unprepare()

@@ -16,7 +16,7 @@ from drakit_gpu import identity, port, share_policy
 from drakit_gpu.health import claimed, faults, monitor, signals
 from drakit_gpu.mig import markers
 from drakit_gpu.mock import fault_injection
-from fakes import gpu_node
+from fakes import gpu_node, log_lines
 
 Grant = drivers.Grant[object]
 PART, WHOLE = "gpu-0-mig-3g20gb-9-0", "gpu-0"
@@ -144,12 +144,12 @@ def hopper(tmp_path: pathlib.Path) -> Watched:
     return Watched(tmp_path, "dgx-h100")
 
 
-def test_a_deleted_mig_device_is_reported_and_clears_when_the_claim_ends(ampere: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_mig_device_is_reported_and_clears_when_the_claim_ends(ampere: Watched, logged: log_lines.LogLines) -> None:
     grant = ampere.prepare(PART)
     ampere.delete_instances()
     ampere.poll()
     ampere.assert_reported(PART, "was deleted")
-    assert "GPU fault" in caplog.text
+    assert "GPU fault" in logged.text
     ampere.context.remove(cast("Grant", grant))
     ampere.node.unprepare("a")
     ampere.poll()

@@ -13,7 +13,7 @@ from drakit.core import device as devices
 from drakit.core import errors
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.health import faults, monitor, signals, xids
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, nvml_library
@@ -304,7 +304,7 @@ def test_a_lost_gpu_taints_only_itself_and_stays_offered_for_evictions(monitored
 
 def test_one_error_unrelated_to_the_gpu_changes_nothing(monitored: MonitoredNode) -> None:
     injector = fault_injection.Faults(monitored.node.choice.directory)
-    for code in set(port.Code) - {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND, port.Code.RESET_REQUIRED}:
+    for code in set(nvml_errors.Code) - {nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.NOT_FOUND, nvml_errors.Code.RESET_REQUIRED}:
         injector.arm(
             fault_injection.Fault(
                 call="recovery_action", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code
@@ -317,7 +317,7 @@ def test_one_error_unrelated_to_the_gpu_changes_nothing(monitored: MonitoredNode
 def test_a_reset_required_error_taints_the_gpu_with_action_reset(monitored: MonitoredNode) -> None:
     injector = fault_injection.Faults(monitored.node.choice.directory)
     fault = fault_injection.Fault(
-        call="mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
+        call="mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=nvml_errors.Code.RESET_REQUIRED
     )
     injector.arm(fault)
     monitored.watch.poll()

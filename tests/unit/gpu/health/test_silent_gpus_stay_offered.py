@@ -1,6 +1,5 @@
 """A GPU that answers with an error while the machine has it: tainted, offered and counted until it answers again or is taken out."""
 
-import logging
 import pathlib
 
 import pytest
@@ -11,16 +10,16 @@ from drakit.core import device as devices
 from drakit.core import errors
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors
 from drakit_gpu.health import faults, monitor
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, nvml_library
+from fakes import gpu_node, log_lines, nvml_library
 
 NO_SCHEDULE, NO_EXECUTE = devices.TaintEffect.NO_SCHEDULE, devices.TaintEffect.NO_EXECUTE
 TERMS = faults.HealthPolicy(settle=5.0, hold=60.0)
 LOST = {("gpu.drakit.dev/gpu-lost", NO_SCHEDULE), ("gpu.drakit.dev/gpu-lost", NO_EXECUTE)}
 GPU_IS_LOST, UNKNOWN = 15, 999
-OF_A_GPU = [code for code in port.Code if code not in port.SESSION_ERRORS | {port.Code.RESET_REQUIRED}]
+OF_A_GPU = [code for code in nvml_errors.Code if code not in nvml_errors.SESSION_ERRORS | {nvml_errors.Code.RESET_REQUIRED}]
 
 
 class Watched:
@@ -96,7 +95,7 @@ class Silenced:
         self.watch = monitor.HealthMonitor(self.node.hardware, self.context, prefix=gpu_driver.NAME, policy=TERMS, now=lambda: self.now)
         self.watch.poll()
 
-    def after(self, seconds: float, *, code: port.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
+    def after(self, seconds: float, *, code: nvml_errors.Code | None = None, call: str = "ping") -> set[devices.TaintEffect]:
         """The effects of the taints of gpu-0 after a look at which the first of the calls fails with the code."""
         self.now += seconds
         if code is not None:
@@ -112,63 +111,65 @@ def silenced(tmp_path: pathlib.Path) -> Silenced:
 
 
 @pytest.mark.parametrize("code", OF_A_GPU)
-def test_any_error_of_a_plugged_gpu_is_its_loss(silenced: Silenced, code: port.Code) -> None:
+def test_any_error_of_a_plugged_gpu_is_its_loss(silenced: Silenced, code: nvml_errors.Code) -> None:
     assert silenced.after(5, code=code) == {NO_SCHEDULE}
     assert set(silenced.context.taints()) == {"gpu-0"}
 
 
 def test_one_failed_poll_evicts_no_pod_however_late_the_next_poll_is(silenced: Silenced) -> None:
     """The watch looks every 5 s and a fault settles in 5 s: a second of silence spans that by itself."""
-    assert silenced.after(5, code=port.Code.UNKNOWN) == {NO_SCHEDULE}
+    assert silenced.after(5, code=nvml_errors.Code.UNKNOWN) == {NO_SCHEDULE}
     assert silenced.after(5.9) == {NO_SCHEDULE}
     assert silenced.after(4) == {NO_SCHEDULE}
     assert silenced.after(1) == set()
 
 
 def test_a_lost_gpu_ends_pods_only_while_it_does_not_answer(silenced: Silenced) -> None:
-    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
-    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+    assert silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
     assert silenced.after(1) == {NO_SCHEDULE}, "it answers"
 
 
 def test_two_separate_silences_do_not_add_up_to_an_eviction(silenced: Silenced) -> None:
-    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE}
     assert silenced.after(1) == {NO_SCHEDULE}
-    assert silenced.after(4.5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
-    assert silenced.after(4.9, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}
-    assert silenced.after(0.2, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+    assert silenced.after(4.5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(4.9, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE}
+    assert silenced.after(0.2, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
 
 
 @pytest.mark.parametrize("code", ["TIMEOUT", "IN_USE", "NOT_READY", "INVALID_STATE", "INSUFFICIENT_RESOURCES"])
 def test_a_gpu_that_is_only_busy_never_ends_pods(silenced: Silenced, code: str) -> None:
     for _ in range(10):
-        assert silenced.after(5, code=port.Code[code]) == {NO_SCHEDULE}
-    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE}, "lost only now"
-    assert silenced.after(5, code=port.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
+        assert silenced.after(5, code=nvml_errors.Code[code]) == {NO_SCHEDULE}
+    assert silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE}, "lost only now"
+    assert silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST) == {NO_SCHEDULE, NO_EXECUTE}
 
 
-@pytest.mark.parametrize("code", [code for code in port.Code if code not in {port.Code.GPU_IS_LOST, port.Code.NOT_FOUND}])
+@pytest.mark.parametrize(
+    "code", [code for code in nvml_errors.Code if code not in {nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.NOT_FOUND}]
+)
 @pytest.mark.parametrize("call", ["mig_mode", "fabric", "recovery_action"])
-def test_one_failing_query_does_not_make_an_answering_gpu_lost(silenced: Silenced, code: port.Code, call: str) -> None:
+def test_one_failing_query_does_not_make_an_answering_gpu_lost(silenced: Silenced, code: nvml_errors.Code, call: str) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code, call=call) == set()
 
 
 def test_a_gpu_whose_health_is_incomplete_is_found_again(silenced: Silenced) -> None:
     for _ in range(2):
-        silenced.after(5, code=port.Code.GPU_IS_LOST)
-    assert silenced.after(1, code=port.Code.UNKNOWN, call="mig_mode") == {NO_SCHEDULE}
+        silenced.after(5, code=nvml_errors.Code.GPU_IS_LOST)
+    assert silenced.after(1, code=nvml_errors.Code.UNKNOWN, call="mig_mode") == {NO_SCHEDULE}
 
 
-@pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
-def test_a_session_error_of_one_gpu_alone_taints_that_gpu(silenced: Silenced, code: port.Code) -> None:
+@pytest.mark.parametrize("code", [code for code in nvml_errors.Code if code in nvml_errors.SESSION_ERRORS])
+def test_a_session_error_of_one_gpu_alone_taints_that_gpu(silenced: Silenced, code: nvml_errors.Code) -> None:
     for _ in range(3):
         assert silenced.after(5, code=code) == {NO_SCHEDULE}
     assert set(silenced.context.taints()) == {"gpu-0"}
 
 
-@pytest.mark.parametrize("code", [code for code in port.Code if code in port.SESSION_ERRORS])
-def test_an_error_of_library_or_kernel_driver_taints_no_gpu(tmp_path: pathlib.Path, code: port.Code) -> None:
+@pytest.mark.parametrize("code", [code for code in nvml_errors.Code if code in nvml_errors.SESSION_ERRORS])
+def test_an_error_of_library_or_kernel_driver_taints_no_gpu(tmp_path: pathlib.Path, code: nvml_errors.Code) -> None:
     node = gpu_node.GpuNode(tmp_path / "machine")
     context = fake_context.FakeContext(tmp_path / "home")
     watch = monitor.HealthMonitor(node.hardware, context, prefix=gpu_driver.NAME, policy=TERMS)
@@ -218,7 +219,7 @@ def test_a_search_by_uuid_that_meets_a_lost_gpu_taints_no_other(watched: Watched
     watched.hardware.lose(first.uuid)
     watched.library.handles_end()
     watched.port.ping(second)
-    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+    with pytest.raises(nvml_errors.CallError, match="GPU_IS_LOST"):
         watched.port.ping(first)
 
 
@@ -231,17 +232,16 @@ def test_a_gpu_missing_in_sysfs_and_in_the_library_is_gone(tmp_path: pathlib.Pat
     assert not watched.port.is_plugged(second)
 
 
-def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_every_gpu_that_the_library_counts_is_accounted_for(watched: Watched, logged: log_lines.LogLines) -> None:
     first, second = watched.hardware.gpus()
     watched.hardware.lose(first.uuid)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            census = watched.port.census()
+    for _ in range(3):
+        census = watched.port.census()
     assert [gpu.uuid for gpu in census.gpus] == [second.uuid]
     assert [(silent_gpu.index, silent_gpu.error) for silent_gpu in census.silent] == [
         (0, "nvmlDeviceGetHandleByIndex: GPU_IS_LOST (GPU is lost)")
     ]
-    assert len([record for record in caplog.records if "GPU does not answer" in record.message]) == 1, "said once, not at every look"
+    assert len([record for record in logged.lines if "GPU does not answer" in record["event"]]) == 1, "said once, not at every look"
 
 
 def test_a_start_with_lost_gpus_names_them_and_offers_the_others(tmp_path: pathlib.Path) -> None:
@@ -277,7 +277,7 @@ def test_partitions_of_a_gpu_that_answers_can_be_made_while_another_gpu_is_lost(
     watched.library.handles_end()
     assert watched.port.mig_mode(second.uuid) is not None
     assert watched.port.gpu(second.uuid) is not None
-    with pytest.raises(port.CallError, match="GPU_IS_LOST"):
+    with pytest.raises(nvml_errors.CallError, match="GPU_IS_LOST"):
         watched.port.mig_mode(first.uuid)
 
 
@@ -305,9 +305,8 @@ def test_a_restart_keeps_the_claimed_devices_of_a_lost_gpu_with_their_taint(tmp_
     assert not any(context.taints().values())
 
 
-def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gpu_that_fails_discovery_with_the_same_error_is_logged_once(watched: Watched, logged: log_lines.LogLines) -> None:
     watched.library.returns["nvmlDeviceGetMigMode"] = UNKNOWN
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            watched.driver.discover()
-    assert len([record for record in caplog.records if record.message == "GPU does not answer"]) == 2, "one line for each GPU"
+    for _ in range(3):
+        watched.driver.discover()
+    assert len([record for record in logged.lines if record["event"] == "GPU does not answer"]) == 2, "one line for each GPU"

@@ -11,7 +11,7 @@ from drakit_gpu import driver as gpu_driver
 from drakit_gpu import host, nvml, port
 from drakit_gpu.health import faults, signals
 from drakit_gpu.mock import mock_gpus
-from fakes import nvml_library, waits, watched_driver
+from fakes import log_lines, nvml_library, waits, watched_driver
 
 XID, ECC = 0x8, 0x2
 WATCHING = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
@@ -69,14 +69,14 @@ def test_a_gpu_without_xid_events_is_named(
     library: nvml_library.NvmlLibrary,
     hardware: mock_gpus.MockGpus,
     seen: nvml.NvmlGpus,
-    caplog: pytest.LogCaptureFixture,
+    logged: log_lines.LogLines,
     kinds: int | None,
     words: str,
 ) -> None:
     library.event_kinds[second(hardware)] = kinds
     with seen.events() as events:
         assert events.unmonitored == ({second(hardware)} if words else frozenset())
-    assert [words in record.getMessage() and vars(record)["gpu"] for record in caplog.records] == ([second(hardware)] if words else [])
+    assert [words in record["event"] and record["gpu"] for record in logged.lines] == ([second(hardware)] if words else [])
 
 
 def test_the_metrics_show_which_gpu_is_only_polled(serving: gpu_driver.GpuDriver) -> None:

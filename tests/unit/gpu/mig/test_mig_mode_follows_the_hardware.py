@@ -8,7 +8,7 @@ import pytest
 from drakit import machines
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node
 
@@ -101,7 +101,7 @@ def test_a_mode_that_clients_hold_is_busy_with_their_pids(hopper: gpu_node.GpuNo
 def test_a_mode_that_would_take_a_reset_is_an_error_and_makes_nothing(hopper: gpu_node.GpuNode) -> None:
     injector = fault_injection.Faults(hopper.choice.directory)
     fault = fault_injection.Fault(
-        call="set_mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=port.Code.RESET_REQUIRED
+        call="set_mig_mode", moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=nvml_errors.Code.RESET_REQUIRED
     )
     injector.arm(fault)
     with pytest.raises(errors.HardwareError, match="RESET_REQUIRED"):
@@ -124,7 +124,7 @@ def test_a_pending_change_of_an_ampere_gpu_changes_the_offer_once_it_is_reset(tm
     hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-80gb", directory=tmp_path))
     gpu = hardware.gpus()[7].uuid
     hardware.attach(gpu, 4711)
-    with pytest.raises(port.CallError, match="IN_USE"):
+    with pytest.raises(nvml_errors.CallError, match="IN_USE"):
         hardware.set_mig_mode(gpu, enabled=True)
     assert hardware.mig_mode(gpu) == port.MigMode(current=False, pending=True)
     assert offered(tmp_path, "dgx-a100-80gb")[7] == (0, True)

@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import identity, port, share_policy
+from drakit_gpu import identity, nvml_errors, port, share_policy
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
@@ -105,7 +105,7 @@ def test_a_truncated_or_foreign_marker_is_ignored(node: gpu_node.GpuNode, made: 
 
 def test_an_instance_whose_marker_cannot_be_written_is_deleted_at_once(node: gpu_node.GpuNode, made: pathlib.Path) -> None:
     made.write_text("in the way")
-    with pytest.raises(port.CallError, match="marker cannot be written"):
+    with pytest.raises(nvml_errors.CallError, match="marker cannot be written"):
         node.prepare(NAME)
     assert not node.instances()
 

@@ -16,7 +16,7 @@ import pytest
 
 from drakit import machines
 from drakit.core import errors
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node, waits
 
@@ -117,12 +117,12 @@ def test_two_processes_change_one_machine_in_turn(choice: machines.Choice) -> No
 
 def test_two_threads_cannot_have_the_same_placement(choice: machines.Choice) -> None:
     gpu = mock_gpus.MockGpus(choice).gpus()[0].uuid
-    outcomes: list[port.Code | None] = []
+    outcomes: list[nvml_errors.Code | None] = []
 
     def create() -> None:
         try:
             mock_gpus.MockGpus(choice).create_gpu_instance(gpu, PROFILE, SLICE)
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             outcomes.append(error.code)
         else:
             outcomes.append(None)
@@ -133,7 +133,7 @@ def test_two_threads_cannot_have_the_same_placement(choice: machines.Choice) -> 
     for thread in threads:
         thread.join()
     assert outcomes.count(None) == 1
-    assert outcomes.count(port.Code.INSUFFICIENT_RESOURCES) == 7
+    assert outcomes.count(nvml_errors.Code.INSUFFICIENT_RESOURCES) == 7
 
 
 def test_a_reboot_forgets_instances_keeps_mig_mode_and_changes_the_boot_id(choice: machines.Choice) -> None:
@@ -155,7 +155,7 @@ def test_an_injected_error_occurs_at_its_call_as_often_as_configured(choice: mac
             call="gpus",
             moment=fault_injection.Moment.BEFORE,
             action=fault_injection.Action.FAIL,
-            code=port.Code.GPU_IS_LOST,
+            code=nvml_errors.Code.GPU_IS_LOST,
             skip=1,
             times=2,
         )
@@ -164,9 +164,9 @@ def test_an_injected_error_occurs_at_its_call_as_often_as_configured(choice: mac
     for _ in range(4):
         try:
             answers.append(len(hardware.gpus()))
-        except port.CallError as error:
+        except nvml_errors.CallError as error:
             answers.append(error.code)
-    assert answers == [2, port.Code.GPU_IS_LOST, port.Code.GPU_IS_LOST, 2]
+    assert answers == [2, nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.GPU_IS_LOST, 2]
 
 
 def test_a_fault_at_an_unknown_call_is_refused(choice: machines.Choice) -> None:
@@ -178,7 +178,7 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
     hardware = mock_gpus.MockGpus(choice)
     file = choice.directory / "gpu-faults.json"
     file.write_text('{"faults": [{"call": "gpus", "moment": "before", "action": "fail"}]}')
-    with pytest.raises(port.CallError, match="UNKNOWN"):
+    with pytest.raises(nvml_errors.CallError, match="UNKNOWN"):
         hardware.gpus()
     file.write_text('{"faults": [{"call": "gpus", "moment": "during", "action": "fail"}]}')
     with pytest.raises(errors.SettingsError, match=r"faults\[0\].moment: 'during' is not one of before, after"):
@@ -215,7 +215,7 @@ def test_a_damaged_state_is_reported_and_never_overwritten(choice: machines.Choi
 def test_a_state_that_cannot_be_written_is_a_failed_call_and_changes_nothing(choice: machines.Choice) -> None:
     hardware = mock_gpus.MockGpus(choice)
     (choice.directory / "gpus.json.new").mkdir()
-    with pytest.raises(port.CallError, match=r"UNKNOWN .*Is a directory"):
+    with pytest.raises(nvml_errors.CallError, match=r"UNKNOWN .*Is a directory"):
         hardware.create_gpu_instance(hardware.gpus()[0].uuid, PROFILE, SLICE)
     assert not starts(choice)
 

@@ -1,19 +1,18 @@
 """What the adapter makes of NVML's answers, through NVIDIA's own binding; what every port must do is in tests/contract/test_gpu_port.py."""
 
-import logging
 import pathlib
 import sys
 
 import pytest
 
-from drakit import machines
-from drakit.core import errors, ports
-from drakit_gpu import assembly, cdi, driver_root, host, nvml, port, programs, settings
+from drakit import families, machines
+from drakit.core import errors
+from drakit_gpu import assembly, cdi, driver_root, host, nvml, nvml_errors, options, port, programs
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import properties
 from drakit_gpu.sharing.mps import processes
-from fakes import gpu_node, nvml_library
+from fakes import gpu_node, installed_drivers, log_lines, nvml_library
 
 GPU_IS_LOST, NOT_SUPPORTED, FUNCTION_NOT_FOUND, DRIVER_NOT_LOADED = 15, 3, 13, 9
 
@@ -53,7 +52,7 @@ def test_majors_come_from_the_configured_folder_and_the_boot_id_from_the_machine
     assert system.boot_id() == pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     listing = tmp_path / "root/proc/devices"
     listing.write_text("Character devices:\n  1 mem\n")
-    with pytest.raises(port.CallError, match=f"nvidia is not in {listing}; load its kernel module"):
+    with pytest.raises(nvml_errors.CallError, match=f"nvidia is not in {listing}; load its kernel module"):
         system.device_majors()
 
 
@@ -76,7 +75,7 @@ def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathli
     root = nvml_library.host_root(tmp_path / "root", node.hardware)
     through = nvml.NvmlGpus(nvml_library.NvmlLibrary(node.hardware).load, system=host.Host(root))
     node.driver = gpu_driver.GpuDriver(through, intents=node.intents)
-    with pytest.raises(port.CallError, match="/proc/driver/nvidia/capabilities: NOT_FOUND"):
+    with pytest.raises(nvml_errors.CallError, match="/proc/driver/nvidia/capabilities: NOT_FOUND"):
         node.prepare("gpu-2-mig-2g20gb-14-4")
     nvml_library.show_capabilities(root, node.hardware)
     prepared = node.driver.prepare(node.journal["a"].grant)
@@ -88,24 +87,26 @@ def test_the_driver_makes_and_removes_a_mig_device_through_nvml(tmp_path: pathli
     assert not node.instances()
 
 
-@pytest.mark.parametrize("code", list(port.Code))
+@pytest.mark.parametrize("code", list(nvml_errors.Code))
 def test_every_return_code_becomes_a_call_error_of_its_own(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, code: port.Code
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, code: nvml_errors.Code
 ) -> None:
     uuid = gpus.gpus()[0].uuid
     library.returns["nvmlDeviceCreateGpuInstanceWithPlacement"] = code.value
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         gpus.create_gpu_instance(uuid, 19, port.Placement(start=0, size=1))
     assert (caught.value.code, caught.value.call) == (code, "nvmlDeviceCreateGpuInstanceWithPlacement")
     assert not hardware.gpu_instances(uuid)
 
 
-@pytest.mark.parametrize("code,meaning", [(28, port.Code.NOT_FOUND), (14, port.Code.UNKNOWN), (4711, port.Code.UNKNOWN)])
+@pytest.mark.parametrize(
+    "code,meaning", [(28, nvml_errors.Code.NOT_FOUND), (14, nvml_errors.Code.UNKNOWN), (4711, nvml_errors.Code.UNKNOWN)]
+)
 def test_an_unknown_return_code_is_in_the_error(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: int, meaning: port.Code
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: int, meaning: nvml_errors.Code
 ) -> None:
     library.returns["nvmlDeviceGetHandleByUUID"] = code
-    with pytest.raises(port.CallError) as caught:
+    with pytest.raises(nvml_errors.CallError) as caught:
         gpus.mig_mode(port.GpuUuid("GPU-x"))
     assert caught.value.code is meaning
 
@@ -142,9 +143,9 @@ DETAILS = (
 
 
 @pytest.mark.parametrize("symbol", DETAILS)
-@pytest.mark.parametrize("code", [port.Code.UNKNOWN, port.Code.INVALID_ARGUMENT, port.Code.OPERATING_SYSTEM])
+@pytest.mark.parametrize("code", [nvml_errors.Code.UNKNOWN, nvml_errors.Code.INVALID_ARGUMENT, nvml_errors.Code.OPERATING_SYSTEM])
 def test_a_failing_detail_query_withdraws_no_gpu(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, symbol: str, code: port.Code
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus, symbol: str, code: nvml_errors.Code
 ) -> None:
     library.returns[symbol] = code.value
     assert [gpu.uuid for gpu in gpus.gpus()] == [gpu.uuid for gpu in hardware.gpus()]
@@ -160,8 +161,10 @@ def test_a_gpu_of_an_unknown_brand_and_generation_is_offered(gpus: nvml.NvmlGpus
     assert {(attributes["brand"], attributes["architecture"]) for attributes in published} == {("Unknown", "Unknown")}
 
 
-@pytest.mark.parametrize("code", [port.Code.GPU_IS_LOST, port.Code.RESET_REQUIRED])
-def test_a_gone_gpu_is_distinguished_from_a_missing_detail(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: port.Code) -> None:
+@pytest.mark.parametrize("code", [nvml_errors.Code.GPU_IS_LOST, nvml_errors.Code.RESET_REQUIRED])
+def test_a_gone_gpu_is_distinguished_from_a_missing_detail(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, code: nvml_errors.Code
+) -> None:
     library.returns["nvmlDeviceGetSerial"] = code.value
     assert gpus.gpus() == ()
 
@@ -184,12 +187,11 @@ def test_an_older_library_reports_the_same_profiles(hardware: mock_gpus.MockGpus
 
 
 def test_a_gpu_that_does_not_answer_is_left_out_and_logged(
-    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, logged: log_lines.LogLines
 ) -> None:
     library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
-    with caplog.at_level(logging.WARNING):
-        assert not gpus.gpus()
-    errors_of = {vars(record)["index"]: vars(record)["error"] for record in caplog.records}
+    assert not gpus.gpus()
+    errors_of = {record["index"]: record["error"] for record in logged.lines}
     assert errors_of[1].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 
@@ -204,17 +206,17 @@ def test_handles_are_cached_and_fetched_again_once_nvml_rejects_them(gpus: nvml.
     assert library.calls.count("nvmlDeviceGetHandleByUUID") == 1
 
 
-def test_reading_one_gpu_queries_no_other(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, caplog: pytest.LogCaptureFixture) -> None:
+def test_reading_one_gpu_queries_no_other(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, logged: log_lines.LogLines) -> None:
     first, second = gpus.gpus()
     library.calls.clear()
     assert gpus.gpu(second.uuid) == second
     assert library.calls == ["nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo"]
     assert gpus.gpu(port.GpuUuid("GPU-unknown")) is None
-    assert not caplog.text
+    assert not logged.text
     library.returns["nvmlDeviceGetName"] = GPU_IS_LOST
     assert gpus.gpu(first.uuid) is None
-    (line,) = map(vars, caplog.records)
-    assert (line["msg"], line["gpu"]) == ("GPU does not answer", first.uuid)
+    (line,) = logged.lines
+    assert (line["event"], line["gpu"]) == ("GPU does not answer", first.uuid)
     assert line["error"].startswith("nvmlDeviceGetHandleByIndex: GPU_IS_LOST")
 
 
@@ -222,7 +224,7 @@ def test_a_lost_session_is_replaced(gpus: nvml.NvmlGpus, library: nvml_library.N
     uuid = gpus.gpus()[0].uuid
     library.calls.clear()
     library.returns["nvmlDeviceGetMigMode"] = DRIVER_NOT_LOADED
-    with pytest.raises(port.CallError, match="DRIVER_NOT_LOADED"):
+    with pytest.raises(nvml_errors.CallError, match="DRIVER_NOT_LOADED"):
         gpus.mig_mode(uuid)
     assert library.calls.count("nvmlInitWithFlags") == 1
     del library.returns["nvmlDeviceGetMigMode"]
@@ -234,7 +236,7 @@ def test_a_lost_session_is_replaced(gpus: nvml.NvmlGpus, library: nvml_library.N
 def test_a_mode_that_is_only_pending_is_an_error_with_the_activation_status(gpus: nvml.NvmlGpus, hardware: mock_gpus.MockGpus) -> None:
     uuid = gpus.gpus()[0].uuid
     hardware.attach(uuid, 4711)
-    with pytest.raises(port.CallError, match=r"nvmlDeviceSetMigMode: IN_USE .*pending"):
+    with pytest.raises(nvml_errors.CallError, match=r"nvmlDeviceSetMigMode: IN_USE .*pending"):
         gpus.set_mig_mode(uuid, enabled=False)
     assert gpus.mig_mode(uuid) == port.MigMode(current=True, pending=False)
     hardware.detach(uuid, 4711)
@@ -264,7 +266,8 @@ def test_no_working_nvml_is_an_error_that_says_what_to_do(library: nvml_library.
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "libnvidia-ml.so.1"
     path.write_text("not a library")
-    driver = assembly.assemble(settings.GpuSettings(library=path), name=None, machine=None, intents=ports.no_intents)
+    site = families.Site(node="node-1", driver_name="gpu.drakit.dev", home=tmp_path / "home", pods=installed_drivers.no_pods)
+    driver = assembly.assemble(options.GpuOptions(library=path), site)
     with pytest.raises(errors.RetryError, match=f"LIBRARY_NOT_FOUND .cannot load {path}: .*gpu.library"):
         driver.discover()
 
@@ -272,7 +275,7 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path: pathlib.Path) -> Non
 def test_a_module_that_is_not_loaded_is_named(hardware: mock_gpus.MockGpus, tmp_path: pathlib.Path) -> None:
     root = nvml_library.host_root(tmp_path / "root", hardware)
     (root / "proc/devices").write_text("195 nvidia\n510 nvidia-caps\n")
-    with pytest.raises(port.CallError, match=f"nvidia-uvm is not in {root}/proc/devices; load its kernel module"):
+    with pytest.raises(nvml_errors.CallError, match=f"nvidia-uvm is not in {root}/proc/devices; load its kernel module"):
         host.Host(root).device_majors()
     assert not host.Host(root).has_driver()
 
@@ -285,7 +288,7 @@ def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig(
     majors = host.Host(root).device_majors()
     gpu = hardware.gpus()[0]
     assert [node.major for node in cdi.of_gpu("gpu", "gpu-0", gpu, majors).device_nodes] == [195, 195, 195, 505, 505]
-    with pytest.raises(port.CallError, match="nvidia-caps is not in /proc/devices; MIG devices need it"):
+    with pytest.raises(nvml_errors.CallError, match="nvidia-caps is not in /proc/devices; MIG devices need it"):
         cdi.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
@@ -354,9 +357,9 @@ def test_a_time_slice_is_set_by_nvidia_smi_of_the_driver_root(tmp_path: pathlib.
     for interval in port.TimeSlice:
         tools.set_time_slice(without, interval)
     assert (root.path / "slices").read_text().split() == [part for number in "0123" for part in (without, number)]
-    with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
+    with pytest.raises(nvml_errors.CallError, match=r"NOT_SUPPORTED .*not supported for GPU"):
         tools.set_time_slice(with_mig, port.TimeSlice.LONG)
-    with pytest.raises(port.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
+    with pytest.raises(nvml_errors.CallError, match=r"NOT_SUPPORTED .*no nvidia-smi below"):
         nvml.NvidiaSmi(driver_root.DriverRoot(path=tmp_path)).set_time_slice(without, port.TimeSlice.LONG)
 
 

@@ -13,7 +13,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import driver_root, host, nvml, port
+from drakit_gpu import driver_root, host, nvml, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import library as nvml_files
@@ -195,7 +195,7 @@ def test_an_upgraded_library_is_loaded_beside_the_old_one(tmp_path: pathlib.Path
 def test_concurrent_threads_without_a_library_all_get_the_reason(node: Node) -> None:
     node.library.is_installed = False
     node.restart()
-    codes: list[port.Code | None] = []
+    codes: list[nvml_errors.Code | None] = []
     at_once = threading.Barrier(4)
 
     def ask() -> None:
@@ -209,7 +209,7 @@ def test_concurrent_threads_without_a_library_all_get_the_reason(node: Node) -> 
         thread.start()
     for thread in threads:
         thread.join(waits.SECONDS)
-    assert codes == [port.Code.LIBRARY_NOT_FOUND] * 200
+    assert codes == [nvml_errors.Code.LIBRARY_NOT_FOUND] * 200
 
 
 def test_concurrent_threads_open_one_session(node: Node) -> None:

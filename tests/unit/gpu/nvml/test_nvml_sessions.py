@@ -11,7 +11,7 @@ import pytest
 from drakit import machines
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import host, nvml, port
+from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import mock_gpus
 from drakit_gpu.nvml import session
@@ -89,7 +89,7 @@ def test_a_session_is_replaced_only_when_no_thread_waits_for_its_events(gpus: nv
         gpus.renew()
         waiting.join(waits.SECONDS)
         assert waited == [None]
-        with pytest.raises(port.CallError, match="UNINITIALIZED"):
+        with pytest.raises(nvml_errors.CallError, match="UNINITIALIZED"):
             events.wait(0.0)
     assert library.sessions == 1
     assert not library.crashes
@@ -105,7 +105,7 @@ def test_a_set_is_freed_only_when_no_thread_waits_for_it(gpus: nvml.NvmlGpus, li
     events.close()
     waiting.join(waits.SECONDS)
     assert not library.crashes
-    with pytest.raises(port.CallError, match="UNINITIALIZED"):
+    with pytest.raises(nvml_errors.CallError, match="UNINITIALIZED"):
         events.wait(0.0)
 
 
@@ -139,7 +139,7 @@ def lifetime_of(gpus: nvml.NvmlGpus) -> session.SessionCounter:
 def test_a_session_on_which_a_thread_hangs_is_kept() -> None:
     sessions = session.SessionCounter(patience=0.05)
     with sessions.using(0):
-        with pytest.raises(port.CallError, match="TIMEOUT"), sessions.replacing(0):
+        with pytest.raises(nvml_errors.CallError, match="TIMEOUT"), sessions.replacing(0):
             pytest.fail("the session was ended under a thread that uses it")
         with sessions.using(0):
             pass

@@ -19,7 +19,7 @@ import pytest
 
 from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
-from fakes import mps_daemon, mps_pods
+from fakes import log_lines, mps_daemon, mps_pods
 
 Record = Callable[[str, object], None]
 
@@ -202,14 +202,14 @@ def test_memory_of_a_grant_that_nobody_knows_is_swept(place: pathlib.Path, daemo
 
 
 def test_without_mount_propagation_the_folder_stays_plain_with_a_log_line(
-    place: pathlib.Path, daemons: pod_daemons.PodDaemons, caplog: pytest.LogCaptureFixture
+    place: pathlib.Path, daemons: pod_daemons.PodDaemons, logged: log_lines.LogLines
 ) -> None:
     subprocess.run(["mount", "--make-private", str(place)], check=True)
     serve(daemons)
     try:
         assert mounts(place) == []
         assert (memory_of(daemons) / "mps-stand-in").read_text() == "shared", "daemon and clients share it all the same"
-        assert "mounts are not shared with the host" in caplog.text
+        assert "mounts are not shared with the host" in logged.text
     finally:
         daemons.stop(GRANT)
 

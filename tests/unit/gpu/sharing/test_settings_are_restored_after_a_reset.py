@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import logging
 import os
 import pathlib
 import signal
@@ -22,7 +21,7 @@ from drakit_gpu.health import faults, monitor, signals
 from drakit_gpu.mock import fault_injection
 from drakit_gpu.sharing import restore
 from drakit_gpu.sharing.mps import pod_daemons
-from fakes import gpu_node, mps_daemon, mps_pods, waits, watched_driver
+from fakes import gpu_node, log_lines, mps_daemon, mps_pods, waits, watched_driver
 
 MINE, FREE = 1, 0
 FAST = faults.HealthPolicy(settle=0.0, hold=0.0, event_wait=0.05, poll=0.1)
@@ -104,15 +103,16 @@ def reload(node: gpu_node.GpuNode, _: port.GpuUuid) -> None:
 
 @pytest.mark.parametrize("mishap", [flip, reset, reload], ids=["mig-mode", "reset", "reload"])
 def test_a_running_driver_restores_a_time_slice_with_a_log_line(
-    node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, mishap: Mishap, logged: log_lines.LogLines
 ) -> None:
-    with caplog.at_level(logging.INFO, "drakit_gpu"), running(node, context):
+    logged.show_info()
+    with running(node, context):
         listening(node, context)
-        caplog.clear()
+        logged.clear()
         mishap(node, uuid(node))
         assert waits.eventually(lambda: has_its_slice(node))
-        assert waits.eventually(lambda: "claim settings restored" in caplog.text)
-    (line,) = (vars(record) for record in caplog.records if record.getMessage() == "claim settings restored")
+        assert waits.eventually(lambda: "claim settings restored" in logged.text)
+    (line,) = (record for record in logged.lines if record["event"] == "claim settings restored")
     assert (line["gpu"], line["claim"]) == (uuid(node), "default/claim-a")
     assert "time slice Long and compute mode Default" in line["settings"]
 
@@ -225,17 +225,17 @@ def test_a_claim_released_during_the_wait_for_its_lock_is_skipped(node: gpu_node
 
 
 def test_settings_wait_while_an_admin_has_the_gpu_in_mig_mode(
-    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, logged: log_lines.LogLines
 ) -> None:
     node.hardware.set_mig_mode(uuid(node), enabled=True)
     node.steps.names.clear()
     assert restorer(node, context).restore({uuid(node)}) == frozenset(), "the next change of the mode is waited for"
     assert settings_calls(node) == []
-    assert "claim settings wait: MIG mode is on" in caplog.text
+    assert "claim settings wait: MIG mode is on" in logged.text
 
 
 def test_a_failed_restoration_is_logged_and_retried_until_it_succeeds(
-    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, logged: log_lines.LogLines
 ) -> None:
     node.hardware.reset(uuid(node))
     injector = fault_injection.Faults(node.choice.directory)
@@ -246,12 +246,12 @@ def test_a_failed_restoration_is_logged_and_retried_until_it_succeeds(
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert waits.eventually(lambda: has_its_slice(node))
-    failed = [vars(record)["claim"] for record in caplog.records if record.getMessage() == "restoring claim settings failed"]
+    failed = [record["claim"] for record in logged.lines if record["event"] == "restoring claim settings failed"]
     assert failed == ["default/claim-a"] * 2
 
 
 def test_an_exception_for_one_claim_stops_no_other_restoration(
-    node: gpu_node.GpuNode, context: fake_context.FakeContext, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, context: fake_context.FakeContext, logged: log_lines.LogLines
 ) -> None:
     left = [2]
 
@@ -265,7 +265,7 @@ def test_an_exception_for_one_claim_stops_no_other_restoration(
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert waits.eventually(lambda: has_its_slice(node))
-    assert caplog.text.count("ValueError: a bug") == 2
+    assert logged.text.count("ValueError: a bug") == 2
 
 
 class BuggySite(fake_context.FakeContext):
@@ -281,7 +281,7 @@ class BuggySite(fake_context.FakeContext):
 
 
 def test_an_exception_in_listing_claims_does_not_end_the_thread(
-    node: gpu_node.GpuNode, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture
+    node: gpu_node.GpuNode, tmp_path: pathlib.Path, logged: log_lines.LogLines
 ) -> None:
     node.hardware.reset(uuid(node))
     context = BuggySite(tmp_path, boot_id=node.hardware.boot_id(), grants=[granted(node)])
@@ -289,7 +289,7 @@ def test_an_exception_in_listing_claims_does_not_end_the_thread(
     with at_work(crew):
         crew.enqueue([uuid(node)])
         assert waits.eventually(lambda: has_its_slice(node))
-    assert caplog.text.count("listing prepared claims failed") == 2
+    assert logged.text.count("listing prepared claims failed") == 2
 
 
 def test_a_hanging_call_blocks_neither_the_watch_nor_the_stop(node: gpu_node.GpuNode, context: fake_context.FakeContext) -> None:
@@ -388,14 +388,12 @@ def test_a_daemon_missing_from_the_restored_intent_stops_with_its_claim(mps_clai
     assert not alive(mps_claim.folder)
 
 
-def test_a_daemon_whose_pod_cannot_be_created_when_the_driver_starts_is_tried_again(
-    mps_claim: MpsNode, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_daemon_whose_pod_cannot_be_created_when_the_driver_starts_is_tried_again(mps_claim: MpsNode, logged: log_lines.LogLines) -> None:
     kubelet = mps_claim.kubelet
     mps_claim.evict()
     kubelet.away = True
     with running(mps_claim.node, mps_claim.context, mps_claim.around):
-        assert "the pod of the claim's MPS daemon cannot be created" in str([vars(record).get("error") for record in caplog.records])
+        assert "the pod of the claim's MPS daemon cannot be created" in str([record.get("error") for record in logged.lines])
         kubelet.away = False
         assert waits.eventually(mps_claim.is_served)
 

@@ -10,7 +10,7 @@ from drakit.core import claim
 from drakit.core import driver as drivers
 from drakit.testing import fake_context
 from drakit_gpu import config as gpu_config
-from drakit_gpu import port
+from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
 
@@ -31,17 +31,17 @@ def uuid(node: gpu_node.GpuNode) -> port.GpuUuid:
     return node.hardware.gpus()[GPU].uuid
 
 
-def fail(node: gpu_node.GpuNode, call: str, code: port.Code) -> None:
+def fail(node: gpu_node.GpuNode, call: str, code: nvml_errors.Code) -> None:
     fault = fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL, code=code)
     fault_injection.Faults(node.choice.directory).arm(fault)
 
 
 @pytest.mark.parametrize("call", ["compute_mode", "set_time_slice"])
-@pytest.mark.parametrize("code", [port.Code.NOT_FOUND, port.Code.GPU_IS_LOST])
-def test_one_error_does_not_say_that_a_gpu_with_a_time_slice_is_gone(node: gpu_node.GpuNode, call: str, code: port.Code) -> None:
+@pytest.mark.parametrize("code", [nvml_errors.Code.NOT_FOUND, nvml_errors.Code.GPU_IS_LOST])
+def test_one_error_does_not_say_that_a_gpu_with_a_time_slice_is_gone(node: gpu_node.GpuNode, call: str, code: nvml_errors.Code) -> None:
     node.prepare(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
     fail(node, call, code)
-    with pytest.raises(port.CallError, match="injected"):
+    with pytest.raises(nvml_errors.CallError, match="injected"):
         node.unprepare()
     node.unprepare()
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT
@@ -65,8 +65,8 @@ def test_a_claim_whose_time_slice_was_never_possible_can_be_unprepared(node: gpu
 
 def test_a_time_slice_that_was_set_is_not_given_up_because_the_tool_is_missing(node: gpu_node.GpuNode) -> None:
     node.prepare(f"gpu-{GPU}", config=LONG, config_source=claim.ConfigSource.CLAIM)
-    fail(node, "set_time_slice", port.Code.NOT_SUPPORTED)
-    with pytest.raises(port.CallError, match="injected"):
+    fail(node, "set_time_slice", nvml_errors.Code.NOT_SUPPORTED)
+    with pytest.raises(nvml_errors.CallError, match="injected"):
         node.unprepare()
     node.unprepare()
     assert node.hardware.time_slice(uuid(node)) is port.TimeSlice.DEFAULT

@@ -1,7 +1,6 @@
 """What parameters change of a GPU lasts as long as the claims that want it, is the same for all who share it, and never reaches strangers."""
 
 import dataclasses
-import logging
 import pathlib
 from collections.abc import Iterator
 from typing import Unpack, cast
@@ -12,9 +11,9 @@ from drakit import machines
 from drakit.core import claim, config, errors, names, quantity, records
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import port, share_policy
+from drakit_gpu import nvml_errors, port, share_policy
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, mps_daemon, mps_pods
+from fakes import gpu_node, log_lines, mps_daemon, mps_pods
 
 TERMS = share_policy.SharePolicy(memory=True, number=4, partitions=True)
 LONG = gpu_config.GpuConfig(
@@ -142,7 +141,7 @@ def test_a_crashed_prepare_of_a_share_takes_nothing_from_the_next(node: gpu_node
     fault_injection.Faults(node.choice.directory).arm(
         fault, dataclasses.replace(fault, call="destroy_compute_instance", moment=fault_injection.Moment.BEFORE)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare(name, uid="a", **share(1))
     node.prepare(name, uid="b", **share(2))
     node.recover()
@@ -160,7 +159,7 @@ def test_a_failed_share_does_not_affect_other_shares(node: gpu_node.GpuNode, cal
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call=call, moment=fault_injection.Moment.BEFORE, action=fault_injection.Action.FAIL)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare(name, uid="b", **share(2))
     assert node.mig_devices() == made
     node.recover()
@@ -244,7 +243,7 @@ def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call
     fault_injection.Faults(node.choice.directory).arm(
         fault_injection.Fault(call=call, moment=fault_injection.Moment.AFTER, action=fault_injection.Action.FAIL)
     )
-    with pytest.raises(port.CallError):
+    with pytest.raises(nvml_errors.CallError):
         node.prepare("gpu-1", config=LONG)
     node.restart()
     node.recover()
@@ -259,17 +258,16 @@ def test_a_setting_that_fails_is_undone_by_recovery(node: gpu_node.GpuNode, call
     ],
 )
 def test_what_one_container_cannot_use_together_is_warned_of_once(
-    node: gpu_node.GpuNode, caplog: pytest.LogCaptureFixture, names: tuple[str, ...], wanted: gpu_config.GpuConfig | None, said: str
+    node: gpu_node.GpuNode, logged: log_lines.LogLines, names: tuple[str, ...], wanted: gpu_config.GpuConfig | None, said: str
 ) -> None:
     grants = [node.grant(name, uid="a", request=name[-1]) for name in names]
     grants = [dataclasses.replace(grant, config=wanted or grant.config) for grant in grants]
     planned = [dataclasses.replace(grant, intent=node.driver.plan(grant)) for grant in grants]
     node.journal = {grant.request: gpu_node.JournalEntry(grant=grant) for grant in planned}
-    with caplog.at_level(logging.WARNING):
-        for grant in planned:
-            node.driver.prepare(grant)
-    (line,) = map(vars, caplog.records)
-    assert line["msg"] == "claim prepared with a warning"
+    for grant in planned:
+        node.driver.prepare(grant)
+    (line,) = logged.lines
+    assert line["event"] == "claim prepared with a warning"
     assert said in line["warning"]
     assert (line["claim"], line["claim_uid"]) == (str(grants[0].claim), "a")
     node.recover()

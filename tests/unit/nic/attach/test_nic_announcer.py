@@ -1,12 +1,12 @@
 """When the addresses of attached interfaces are announced, and when no longer."""
 
 import dataclasses
-import logging
 from collections.abc import Iterator
 
 import pytest
 
 from drakit_nic.attach import announcer
+from fakes import log_lines
 
 SUBJECT = announcer.Subject(
     key="grant",
@@ -138,13 +138,12 @@ def test_the_link_is_waited_for_but_not_for_ever(kernel: FakeKernel, announcing:
 
 
 def test_a_driver_that_may_not_send_frames_warns_and_attaches(
-    kernel: FakeKernel, announcing: announcer.Announcer, caplog: pytest.LogCaptureFixture
+    kernel: FakeKernel, announcing: announcer.Announcer, logged: log_lines.LogLines
 ) -> None:
     kernel.refusal = PermissionError(1, "Operation not permitted")
-    with caplog.at_level(logging.WARNING):
-        announcing.announce(SUBJECT, 3)
-    (line,) = (vars(record) for record in caplog.records)
-    assert (line["msg"], line["interface"], line["error"]) == ("address announcement failed", "fast0", "Operation not permitted")
+    announcing.announce(SUBJECT, 3)
+    (line,) = logged.lines
+    assert (line["event"], line["interface"], line["error"]) == ("address announcement failed", "fast0", "Operation not permitted")
     assert announcing.send_due() is None
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_nic.attach import server
-from fakes import exhaustion, waits
+from fakes import exhaustion, log_lines, waits
 
 pytestmark = pytest.mark.root
 
@@ -244,7 +244,7 @@ def test_a_server_without_descriptors_waits_and_serves_afterwards(path: pathlib.
         assert client.recv(4096) == server.OK
 
 
-def test_a_server_that_cannot_start_a_thread_serves_afterwards(path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_cannot_start_a_thread_serves_afterwards(path: pathlib.Path, logged: log_lines.LogLines) -> None:
     refused: list[None] = []
     with serving(path, Attaching(), lambda: refused.append(None)):
         with exhaustion.no_threads():
@@ -252,7 +252,7 @@ def test_a_server_that_cannot_start_a_thread_serves_afterwards(path: pathlib.Pat
                 assert is_ignored(path)
         assert say(path, GOOD) == server.OK
     assert len(refused) == 3
-    assert [(record.message, record.__dict__["reason"]) for record in caplog.records] == [("connection refused", "threads")]
+    assert [(record["event"], record["reason"]) for record in logged.lines] == [("connection refused", "threads")]
 
 
 def test_a_new_instance_takes_the_socket_over_and_the_old_one_s_end_leaves_it(path: pathlib.Path) -> None:
@@ -285,12 +285,12 @@ def test_an_instance_whose_successor_died_takes_the_socket_back(path: pathlib.Pa
     assert (len(old.asked), len(new.asked)) == (2, 1)
 
 
-def test_who_only_looks_whether_somebody_listens_is_not_answered(path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_only_looks_whether_somebody_listens_is_not_answered(path: pathlib.Path, logged: log_lines.LogLines) -> None:
     with serving(path, Attaching()):
         for _ in range(3):
             connected(path).close()
         assert say(path, GOOD) == server.OK
-    assert not caplog.records
+    assert not logged.lines
 
 
 def test_a_stop_waits_for_the_call_at_hand(path: pathlib.Path) -> None:

@@ -1,6 +1,5 @@
 """A call that fails before its grant is read is logged and counted like any other."""
 
-import logging
 import pathlib
 import socket
 import tempfile
@@ -13,7 +12,7 @@ from drakit.core import errors, names
 from drakit.testing import fake_context
 from drakit_nic import mock_port
 from drakit_nic.attach import sandboxes, server, service
-from fakes import exhaustion, waits
+from fakes import exhaustion, log_lines, waits
 
 pytestmark = pytest.mark.root
 
@@ -27,7 +26,7 @@ class Unreadable(fake_context.FakeContext):
         raise errors.JournalError(f"cannot read {uid}, {device}, {share_id}: disk I/O error")
 
 
-def test_a_journal_that_cannot_be_read_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_journal_that_cannot_be_read_is_logged_and_counted(logged: log_lines.LogLines) -> None:
     with exhaustion.nothing_left(), tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp") as made:
         home = pathlib.Path(made)
         machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=home))
@@ -43,5 +42,5 @@ def test_a_journal_that_cannot_be_read_is_logged_and_counted(caplog: pytest.LogC
             assert counts[server.Reason.OTHER.value] == 1
         finally:
             attachment.stop()
-    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
-    assert (record.message, record.__dict__["claim_uid"]) == ("attach refused", UID)
+    (record,) = logged.lines
+    assert (record["event"], record["claim_uid"]) == ("attach refused", UID)

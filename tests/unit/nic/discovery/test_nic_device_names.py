@@ -3,7 +3,7 @@
 import pytest
 
 from drakit_nic import port
-from drakit_nic.discovery import offers
+from drakit_nic.discovery import device_names
 
 
 def nic(index: int, name: str, bus_id: str = "", kind: str = port.PHYSICAL) -> port.Interface:
@@ -25,13 +25,16 @@ def nic(index: int, name: str, bus_id: str = "", kind: str = port.PHYSICAL) -> p
     ],
 )
 def test_a_name_says_where_the_hardware_is_or_what_the_interface_is_called(interface: port.Interface, expected: str) -> None:
-    assert list(offers.device_names([interface])) == [expected]
+    assert list(device_names.by_name([interface])) == [expected]
 
 
 def test_a_rename_keeps_the_device_of_hardware() -> None:
-    assert list(offers.device_names([nic(3, "eth0", "0000:8a:00.0")])) == list(offers.device_names([nic(7, "lan", "0000:8a:00.0")]))
+    assert list(device_names.by_name([nic(3, "eth0", "0000:8a:00.0")])) == list(device_names.by_name([nic(7, "lan", "0000:8a:00.0")]))
 
 
 def test_of_several_interfaces_of_one_function_the_oldest_has_its_name() -> None:
     pair = [nic(9, "rep0", "0000:8a:00.0"), nic(4, "uplink", "0000:8a:00.0")]
-    assert {name: interface.name for name, interface in offers.device_names(pair).items()} == {"pci-0000-8a-00-0": "uplink", "rep0": "rep0"}
+    assert {name: interface.name for name, interface in device_names.by_name(pair).items()} == {
+        "pci-0000-8a-00-0": "uplink",
+        "rep0": "rep0",
+    }

@@ -5,13 +5,13 @@ import dataclasses
 import pytest
 
 from drakit.core import quantity
+from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import eligibility, offers
 
 BITS = quantity.Quantity.of
 GIGA = 10**9
-RULE = nic_settings.InterfaceRule
+RULE = nic_options.NicRule
 
 
 def nic(**facts: object) -> port.Interface:
@@ -20,7 +20,7 @@ def nic(**facts: object) -> port.Interface:
 
 
 def survey(interface: port.Interface, **choices: object) -> offers.Survey:
-    return offers.survey([interface], nic_settings.NicSettings(**choices))  # type: ignore[arg-type]
+    return offers.survey([interface], nic_options.NicOptions(**choices))  # type: ignore[arg-type]
 
 
 def refusal(interface: port.Interface, **choices: object) -> eligibility.Refusal:
@@ -41,10 +41,10 @@ VIRTUAL_FUNCTION = {"pci": port.PciFunction(bus_id="0000:8a:00.2", physical_func
         ({"addressed": True}, {}, ["nic.offer_addressed", "nic.take_over"], {"offer_addressed": True}),
         ({"used": "has tc filters"}, {}, ["nic.offer_addressed", "nic.take_over"], {"take_over": ("eth0",), "reserve": BITS("1G")}),
         ({"default_route": True}, {"take_over": ("*",)}, ["nic.take_over", "nic.reserve", "nic.rules"], {"reserve": BITS("1G")}),
-        ({"addressed": True}, {"take_over": ("*",)}, ["nic.reserve"], {"interfaces": (RULE(match="eth0", reserve=BITS("1G")),)}),
-        (VIRTUAL_FUNCTION, {}, ["nic.rules"], {"interfaces": (RULE(match="pci:*", speed=BITS("10G")),)}),
-        ({"kind": "veth"}, {}, ["nic.rules"], {"interfaces": (RULE(match="eth0", speed=BITS("10G")),)}),
-        ({"speed": None}, {}, ["nic.rules"], {"interfaces": (RULE(match="eth0", speed=BITS("10G")),)}),
+        ({"addressed": True}, {"take_over": ("*",)}, ["nic.reserve"], {"rules": (RULE(match="eth0", reserve=BITS("1G")),)}),
+        (VIRTUAL_FUNCTION, {}, ["nic.rules"], {"rules": (RULE(match="pci:*", speed=BITS("10G")),)}),
+        ({"kind": "veth"}, {}, ["nic.rules"], {"rules": (RULE(match="eth0", speed=BITS("10G")),)}),
+        ({"speed": None}, {}, ["nic.rules"], {"rules": (RULE(match="eth0", speed=BITS("10G")),)}),
         ({}, {"reserve": BITS("99990M")}, ["nic.reserve", "nic.rules"], {"reserve": BITS("90G")}),
     ],
     ids=[
@@ -85,7 +85,7 @@ def test_what_no_setting_can_change_names_none_and_warns_nobody(facts: dict[str,
         ({"speed": None, "carrier": False}, {}, True),
         ({"speed": None}, {}, False),
         ({"queueing": "fq 8001:"}, {}, False),
-        ({"other_owner": "other.example.com"}, {}, False),
+        ({"other_driver": "other.example.com"}, {}, False),
         ({"addressed": True, "queueing": "fq 8001:"}, {"take_over": ("eth0",), "reserve": BITS("1G")}, False),
         ({"default_route": True}, {"take_over": ("eth0",)}, False),
     ],
@@ -132,16 +132,16 @@ def test_an_addressed_interface_offered_without_a_reserve_comes_with_a_warning()
 )
 def test_a_nic_below_another_interface_of_the_host_needs_a_reserve(user: dict[str, object], reason: str) -> None:
     both = [nic(), nic(ifindex=3, name="user0", **user)]
-    withheld = offers.survey(both, nic_settings.NicSettings()).withheld
+    withheld = offers.survey(both, nic_options.NicOptions()).withheld
     assert {entry.name: entry.reason for entry in withheld}["eth0"] == reason
-    taken = offers.survey(both, nic_settings.NicSettings(take_over=("eth0",), reserve=BITS("1G")))
+    taken = offers.survey(both, nic_options.NicOptions(take_over=("eth0",), reserve=BITS("1G")))
     assert [entry.interface.name for entry in taken.nics] == ["eth0"]
-    unreserved = offers.survey(both, nic_settings.NicSettings(take_over=("eth0",))).withheld
+    unreserved = offers.survey(both, nic_options.NicOptions(take_over=("eth0",))).withheld
     assert "has no reserve" in {entry.name: entry.reason for entry in unreserved}["eth0"]
 
 
 def test_a_bridge_with_ports_is_used_and_a_bond_has_its_slaves_to_itself() -> None:
-    rule = nic_settings.NicSettings(interfaces=(RULE(match="*0", speed=BITS("10G")),))
+    rule = nic_options.NicOptions(rules=(RULE(match="*0", speed=BITS("10G")),))
     pod = nic(ifindex=4, name="veth1", kind="veth", master=3)
     bridged = offers.survey([nic(ifindex=3, name="br0", kind="bridge"), pod], rule)
     assert {entry.name: entry.reason for entry in bridged.withheld}["br0"] == "carries the host's veth1 (veth)"

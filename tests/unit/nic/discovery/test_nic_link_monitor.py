@@ -11,12 +11,12 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, device, driver, names, quantity, records
 from drakit.core import context as contexts
 from drakit.testing import fake_context
-from drakit_nic import config, link_monitor, mock_port, port, reporting, settings
+from drakit_nic import config, link_monitor, mock_port, options, port, reporting
 from drakit_nic import driver as nic_driver
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import attachment_records
 from drakit_nic.discovery import offers
-from fakes import waits, watched_driver
+from fakes import log_lines, waits, watched_driver
 
 NIC = "pci-0000-0c-00-0"
 SHARE = names.ShareId("a671734a-e8e5-11e4-8fde-42010af09327")
@@ -42,13 +42,13 @@ class MonitorSetup:
     def __init__(
         self,
         folder: pathlib.Path,
-        carrier_loss: settings.CarrierLoss = settings.CarrierLoss.REPORT,
+        carrier_loss: options.CarrierLoss = "report",
         *,
         take_over: tuple[str, ...] = (),
     ) -> None:
         self.machine = Machine(machines.Choice(name="dgx-a100-40gb", directory=folder))
-        chosen = settings.NicSettings(carrier_loss=carrier_loss, take_over=take_over)
-        self.driver = nic_driver.NicDriver(self.machine, node="node-1", settings=chosen)
+        chosen = options.NicOptions(carrier_loss=carrier_loss, take_over=take_over)
+        self.driver = nic_driver.NicDriver(self.machine, node="node-1", options=chosen)
         self.context = fake_context.FakeContext(folder)
         self.health = reporting.DeviceHealth(self.context)
         self.reporter = reporting.StatusReporter(self.machine, self.context)
@@ -83,31 +83,31 @@ class MonitorSetup:
         self.context.set_state(grant, sandbox_id.key, {"cookie": f"{cookie:x}", "pod": noted.pod, "addresses": (f"10.9.1.{cookie}/16",)})
 
 
-def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_take_over_that_would_cut_the_host_off_is_logged_once(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path, take_over=("eth0",))
     for _ in range(2):
         setup.monitor.check()
-    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
-    assert (line["msg"], line["interface"]) == ("interface not offered", "eth0")
+    (line,) = (record for record in logged.lines if record["level"] == "warning")
+    assert (line["event"], line["interface"]) == ("interface not offered", "eth0")
     assert line["reason"].startswith("matches nic.take_over and has no reserve:")
     assert "eth0" not in [nic.interface.name for nic in setup.driver.survey().nics]
 
 
-def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_withheld_as_on_every_node_is_not_logged(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path)
     setup.monitor.check()
     assert [withheld.name for withheld in setup.driver.survey().withheld] == ["eth0"]
-    assert [record.levelname for record in caplog.records if record.levelname == "WARNING"] == []
+    assert [record["event"] for record in logged.lines if record["level"] == "warning"] == []
 
 
-def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathlib.Path, logged: log_lines.LogLines) -> None:
     setup = MonitorSetup(tmp_path)
     setup.monitor.check()
     setup.machine.use("eth1", "has tc filters of another program")
     for _ in range(2):
         setup.monitor.check()
-    (line,) = (vars(record) for record in caplog.records if record.levelname == "WARNING")
-    assert (line["msg"], line["interface"]) == ("interface no longer offered", "eth1")
+    (line,) = (record for record in logged.lines if record["level"] == "warning")
+    assert (line["event"], line["interface"]) == ("interface no longer offered", "eth1")
     assert line["reason"] == "has tc filters of another program"
     assert setup.context.rediscoveries == 1
 
@@ -125,13 +125,13 @@ def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> N
 @pytest.mark.parametrize(
     "setting, effect",
     [
-        (settings.CarrierLoss.REPORT, None),
-        (settings.CarrierLoss.TAINT, device.TaintEffect.NO_SCHEDULE),
-        (settings.CarrierLoss.EVICT, device.TaintEffect.NO_EXECUTE),
+        ("report", None),
+        ("taint", device.TaintEffect.NO_SCHEDULE),
+        ("evict", device.TaintEffect.NO_EXECUTE),
     ],
 )
 def test_a_link_that_is_lost_is_reported_until_it_is_back(
-    tmp_path: pathlib.Path, setting: settings.CarrierLoss, effect: device.TaintEffect | None
+    tmp_path: pathlib.Path, setting: options.CarrierLoss, effect: device.TaintEffect | None
 ) -> None:
     setup = MonitorSetup(tmp_path, setting)
     setup.monitor.check()

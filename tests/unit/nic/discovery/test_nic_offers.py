@@ -7,8 +7,8 @@ import pytest
 from hypothesis import strategies
 
 from drakit.core import device, names, quantity
+from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import offers
 
 GIGA = 10**9
@@ -29,7 +29,7 @@ def pci(bus_id: str = "0000:8a:00.0", **facts: object) -> port.PciFunction:
 
 
 def survey(*interfaces: port.Interface, **choices: object) -> offers.Survey:
-    return offers.survey(interfaces, nic_settings.NicSettings(**choices))  # type: ignore[arg-type]
+    return offers.survey(interfaces, nic_options.NicOptions(**choices))  # type: ignore[arg-type]
 
 
 def reasons(surveyed: offers.Survey) -> dict[str, str]:
@@ -92,9 +92,9 @@ def test_a_ring_of_masters_ends() -> None:
 
 
 def test_a_peer_s_end_is_not_taken_for_a_carrier() -> None:
-    speeds = (nic_settings.InterfaceRule(match="*", speed=BITS("1G")),)
+    speeds = (nic_options.NicRule(match="*", speed=BITS("1G")),)
     uplink = nic(2, "veth0", kind="veth", lower=3, default_route=True)
-    assert [offered.name for offered in survey(uplink, nic(3, "veth1", kind="veth"), interfaces=speeds).nics] == ["veth1"]
+    assert [offered.name for offered in survey(uplink, nic(3, "veth1", kind="veth"), rules=speeds).nics] == ["veth1"]
 
 
 def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
@@ -116,14 +116,14 @@ def test_a_bond_s_speed_is_believed_when_all_its_slaves_are_hardware() -> None:
 def test_the_admins_speed_caps_the_reported_one_and_replaces_an_implausible_one(
     reported: int | None, kind: str, given: str, speed: int
 ) -> None:
-    (offered,) = survey(nic(speed=reported, kind=kind), interfaces=(nic_settings.InterfaceRule(match="eth*", speed=BITS(given)),)).nics
+    (offered,) = survey(nic(speed=reported, kind=kind), rules=(nic_options.NicRule(match="eth*", speed=BITS(given)),)).nics
     assert offered.speed == speed
     assert offered.bandwidth.value == BITS(speed)
 
 
 def test_a_reserve_is_kept_from_the_shares_and_the_first_rule_that_matches_counts() -> None:
-    rules = (nic_settings.InterfaceRule(match="eth0", reserve=BITS("1G")), nic_settings.InterfaceRule(match="*", reserve=BITS("2G")))
-    surveyed = survey(nic(1, "eth0"), nic(2, "eth1"), reserve=BITS("5G"), interfaces=rules)
+    rules = (nic_options.NicRule(match="eth0", reserve=BITS("1G")), nic_options.NicRule(match="*", reserve=BITS("2G")))
+    surveyed = survey(nic(1, "eth0"), nic(2, "eth1"), reserve=BITS("5G"), rules=rules)
     assert [str(offered.bandwidth.value) for offered in surveyed.nics] == ["99G", "98G"]
     assert str(survey(nic(), reserve=BITS("5G")).nics[0].bandwidth.value) == "95G"
 
@@ -153,7 +153,7 @@ def test_devices_come_in_the_order_of_their_names_whatever_their_indices() -> No
 def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones() -> None:
     behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_node=3))
     bare = nic(2, "veth0", kind="veth")
-    surveyed = survey(behind_pci, bare, interfaces=(nic_settings.InterfaceRule(match="veth*", speed=BITS("1G")),))
+    surveyed = survey(behind_pci, bare, rules=(nic_options.NicRule(match="veth*", speed=BITS("1G")),))
     first, second = (offered.to_device().attributes for offered in surveyed.nics)
     assert set(first) - set(second) == {f"resource.kubernetes.io/{name}" for name in ("pciBusID", "pcieRoot", "numaNode")}
     assert not set(second) - set(first)
@@ -167,11 +167,11 @@ amounts = strategies.integers(min_value=1, max_value=10**13)
 
 
 @strategies.composite
-def policies(draw: strategies.DrawFn) -> nic_settings.BandwidthPolicy:
+def policies(draw: strategies.DrawFn) -> nic_options.BandwidthPolicy:
     least, step = draw(amounts), draw(amounts)
     default = draw(strategies.integers(min_value=0, max_value=1000))
     above = draw(strategies.none() | strategies.integers(min_value=0, max_value=1000))
-    return nic_settings.BandwidthPolicy(
+    return nic_options.BandwidthPolicy(
         min=BITS(least),
         step=BITS(step),
         default=BITS(least + default * step),
@@ -180,7 +180,7 @@ def policies(draw: strategies.DrawFn) -> nic_settings.BandwidthPolicy:
 
 
 @hypothesis.given(strategies.integers(min_value=-(10**13), max_value=10**15), policies())
-def test_rounding_always_gives_a_policy_that_the_api_takes_or_none(available: int, rates: nic_settings.BandwidthPolicy) -> None:
+def test_rounding_always_gives_a_policy_that_the_api_takes_or_none(available: int, rates: nic_options.BandwidthPolicy) -> None:
     capacity = offers.shareable(available, rates)
     if capacity is None:
         assert available < rates.min.value + rates.step.value
@@ -215,14 +215,14 @@ def port_of(bus_id: str) -> port.PciFunction:
 
 def test_nothing_is_offered_where_no_rate_could_be_held() -> None:
     shaping = port.Shaping(classifier=port.Classifier.NONE, missing="this kernel has no HTB")
-    surveyed = offers.survey([nic()], nic_settings.NicSettings(take_over=("*",)), shaping)
+    surveyed = offers.survey([nic()], nic_options.NicOptions(take_over=("*",)), shaping)
     assert surveyed.nics == ()
     assert reasons(surveyed) == {"eth0": "this kernel has no HTB"}
 
 
 @pytest.mark.parametrize("classifier", port.Classifier)
 def test_the_classifier_in_use_is_published(classifier: port.Classifier) -> None:
-    surveyed = offers.survey([nic()], nic_settings.NicSettings(), port.Shaping(classifier=classifier))
+    surveyed = offers.survey([nic()], nic_options.NicOptions(), port.Shaping(classifier=classifier))
     assert surveyed.to_inventory().devices[0].attributes["shaping"] == classifier.value
 
 
@@ -233,7 +233,7 @@ def test_the_classifier_in_use_is_published(classifier: port.Classifier) -> None
         (100 * GIGA, {"shares": 128}, "128"),
         (400 * GIGA, {}, "10k"),
         (400 * GIGA, {"shares": 20}, "20"),
-        (400 * GIGA, {"policy": nic_settings.BandwidthPolicy(min=BITS("100M"), step=BITS("100M"))}, None),
+        (400 * GIGA, {"rules": (nic_options.NicRule(match="*", min=BITS("100M"), step=BITS("100M")),)}, None),
     ],
     ids=["bandwidth is used up first", "the admin's bound", "more room than the kernel has", "the admin's bound of that", "larger shares"],
 )

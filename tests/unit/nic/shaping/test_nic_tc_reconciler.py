@@ -18,7 +18,7 @@ from drakit.core import errors, names, quantity, records
 from drakit.testing import fake_context
 from drakit_nic import background, config, kernel_port, mock_port, port, reporting, tc_reconciler
 from drakit_nic import driver as nic_driver
-from drakit_nic import settings as nic_settings
+from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.discovery import offers
 from fakes import netns, waits, watched_driver
@@ -204,9 +204,9 @@ def own() -> Iterator[netns.Namespace]:
 
 @pytest.mark.root
 def test_on_the_kernel_a_deleted_qdisc_is_back_soon_and_health_tells_of_it(own: netns.Namespace, tmp_path: pathlib.Path) -> None:
-    rule = nic_settings.InterfaceRule(match="nic0", speed=quantity.Quantity.of("10G"))
+    rule = nic_options.NicRule(match="nic0", speed=quantity.Quantity.of("10G"))
     machine = kernel_port.KernelPort(own.name)
-    author = nic_driver.NicDriver(machine, node="node-1", settings=nic_settings.NicSettings(exclude=("*-wire",), interfaces=(rule,)))
+    author = nic_driver.NicDriver(machine, node="node-1", options=nic_options.NicOptions(exclude=("*-wire",), rules=(rule,)))
     node = fake_context.FakeContext(tmp_path)
     node.put(prepared(author, "nic0", 1))
     assert author.discover().by_name()["nic0"].attributes["shaping"] == "netns"
@@ -238,8 +238,8 @@ def test_what_the_admin_allows_is_changed_in_place_and_is_no_damage(node: Node) 
     (grant,) = node.context.grants()
     node.context.put(dataclasses.replace(grant, record=shares.to_record(wide)))
     for bound, ceil in ((None, 5 * 10**9), ("2G", 2 * 10**9), ("0", 0), (None, 5 * 10**9)):
-        choices = nic_settings.NicSettings(ceil=None if bound is None else quantity.Quantity.of(bound))
-        node.driver = nic_driver.NicDriver(node.machine, node="node-1", settings=choices)
+        choices = nic_options.NicOptions(ceil=None if bound is None else quantity.Quantity.of(bound))
+        node.driver = nic_driver.NicDriver(node.machine, node="node-1", options=choices)
         reconciler = node.reconciler()
         assert not any(reconciler.reconcile().values())
         assert node.machine.shares() == (dataclasses.replace(wide, ceil=ceil),)

@@ -1,0 +1,69 @@
+"""Fixes for fields that an object does not have: misspelt, renamed, or in the wrong place."""
+
+import re
+from collections.abc import Iterable
+
+from drakit_cluster.lint import findings, mistake
+from drakit_cluster.manifests import Problem
+from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
+
+_IN_EXACTLY = "write requests[].exactly.{name}, as resource.k8s.io/v1 requires"
+_RENAMED = {
+    "basic": "resource.k8s.io/v1 has no basic: move its fields to the device",
+    "composite": "resource.k8s.io/v1 has no composite: move its fields to the device, and its counters to consumesCounters",
+    "boolean": "write bool",
+    "integer": "write int",
+    "quantity": "write value",
+    "deviceMixins": "write spec.mixins.device",
+    "counterSetMixins": "write spec.mixins.counterSet",
+    "deviceCounterConsumptionMixins": "write spec.mixins.deviceCounterConsumption",
+}
+_OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
+_REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
+_WEIGHTED = frozenset({"weight", "podAffinityTerm"})
+_MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
+
+
+def fix(problem: Problem) -> str:
+    """Return the fix for an unknown field."""
+    parent, _, name = problem.field.rpartition(".")
+    if known_fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
+        return known_fix
+    names = sorted(_known_fields(problem))
+    if len(names) == 1:
+        return f"write {names[0]}, or remove it: kubectl refuses it and the server drops it"
+    return f"{findings.suggestion(name, names)}, or remove it: kubectl refuses it and the server drops it"
+
+
+def _misplaced(problem: Problem, parent: str, name: str) -> str:
+    """Return the fix for a field that belongs elsewhere."""
+    kind = problem.document.resource
+    if _OF_REQUEST.fullmatch(parent) and name in _MOVED:
+        return _IN_EXACTLY.format(name=name)
+    if kind is resources.CLAIM and problem.field == "spec.spec":
+        return "move its fields up to spec (only a ResourceClaimTemplate has spec.spec)"
+    if kind is resources.CLAIM_TEMPLATE and problem.field == "spec.devices":
+        return "move it to spec.spec: a template's spec contains the spec of a claim"
+    if _REQUIRED_TERM.fullmatch(parent) and name in _WEIGHTED:
+        return "a required term has no weight: move the fields of podAffinityTerm to the term, or write preferredDuringScheduling..."
+    if parent.endswith("nodeSelector"):
+        value = json_types.text(mistake.Mistake(problem=problem).holder(), name) or "VALUE"
+        expression = f"{{key: {name}, operator: In, values: [{value}]}}"
+        return f"a node selector is not a map of labels: write nodeSelectorTerms: [{{matchExpressions: [{expression}]}}]"
+    return ""
+
+
+def _known_fields(problem: Problem) -> Iterable[str]:
+    """Return the known fields of the object that has the unknown field."""
+    shape: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
+    for name, _ in mistake.steps(problem.field.rpartition(".")[0]):
+        match shape:
+            case Struct():
+                shape = shape.fields.get(name) if name else None
+            case ListOf():
+                shape = shape.item
+            case MapOf():
+                shape = shape.value
+    return shape.fields if isinstance(shape, Struct) else ()
