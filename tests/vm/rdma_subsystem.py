@@ -72,16 +72,3 @@ def loaded(interfaces: Sequence[str]) -> Iterator[list[str]]:
         yield [by_interface[interface] for interface in interfaces]
     finally:
         run("rmmod", "drakit_rdma")
-
-
-@contextlib.contextmanager
-def functions(nic: str, count: int) -> Iterator[list[str]]:
-    """Virtual functions of a NIC, by name."""
-    file = _NETWORK / nic / "device/sriov_numvfs"
-    run("ip", "link", "set", nic, "up")
-    file.write_text(str(count))
-    try:
-        run("udevadm", "settle")
-        yield interfaces_of("igbvf")
-    finally:
-        file.write_text("0")

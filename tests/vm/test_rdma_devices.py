@@ -22,7 +22,7 @@ from drakit_nic.attach import sandboxes
 from drakit_nic.discovery import attributes
 from drakit_nic.passthrough import whole_interface
 from fakes import netns, nic_attach
-from vm import rdma_subsystem
+from vm import rdma_subsystem, virtual_functions
 
 pytestmark = [
     pytest.mark.timeout(900),
@@ -194,13 +194,12 @@ def test_a_nic_with_a_software_device_is_not_moved() -> None:
 
 
 def test_a_driver_killed_at_any_step_loses_neither_function_nor_device() -> None:
-    (nic,) = rdma_subsystem.interfaces_of("igb")
     with (
-        rdma_subsystem.functions(nic, 1) as (function,),
+        virtual_functions.parent(1) as parent,
         rdma_subsystem.mode("exclusive"),
-        rdma_subsystem.loaded([function]) as (device,),
+        rdma_subsystem.loaded(parent.interfaces()) as (device,),
     ):
-        host = kernel_port.KernelPort()
+        host, (function,) = kernel_port.KernelPort(), parent.interfaces()
         former = host.host_state(function)
         assert former is not None
         assert former.rdma is not None
