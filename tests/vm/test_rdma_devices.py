@@ -178,6 +178,18 @@ def test_an_attach_fails_where_the_move_changes_the_device_nodes() -> None:
         assert node.state() == before
 
 
+def test_a_claim_whose_device_was_made_anew_fails_and_can_be_unprepared(exclusive: Node) -> None:
+    node, before = exclusive, exclusive.state()
+    with node.world.driver() as driver, nic_attach.pod() as pod:
+        driver.prepare(node.claim)
+        rdma_subsystem.run("rmmod", "drakit_rdma")
+        rdma_subsystem.run("insmod", str(rdma_subsystem.MODULE), f"interfaces={node.nic}")
+        with pytest.raises(errors.HardwareError, match=r"is gone; delete the pod"):
+            node.attach(driver, pod)
+        driver.unprepare(CLAIM)
+    assert node.state() == before
+
+
 def test_a_nic_with_a_software_device_is_not_moved() -> None:
     (nic,) = rdma_subsystem.interfaces_of("igb")
     rdma_subsystem.run("modprobe", "rdma_rxe")

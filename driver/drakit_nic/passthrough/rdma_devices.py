@@ -22,6 +22,7 @@ _NO_MOVE = (
     "the kernel driver of the RDMA device {name} cannot move it to a pod (RDMA is in exclusive mode); "
     "run on the host while no pod is running: rdma system set netns shared; or remove the device"
 )
+_GONE = "the RDMA device {name} that the claim was prepared with is gone; delete the pod, so that the claim is prepared again"
 _CHANGED = (
     "the kernel gave the RDMA device {name} other device nodes ({present}) than the claim was prepared with ({planned}); "
     "delete the pod, so that the claim is prepared again"
@@ -120,7 +121,7 @@ def move_in(device: RdmaDevice, host: str | int | None, pod: int, after_effect: 
     with rdma_requests.Socket.open(pod) as sock:
         name = rdma_requests.names(sock).get(device.index)
     if name is None:
-        raise OSError(errno.ENODEV, f"the RDMA device {device.name} is neither on the host nor in the pod; load its kernel driver again")
+        raise OSError(errno.ENODEV, _GONE.format(name=device.name))
     present = nodes_of(name)
     if present != device.nodes:
         raise OSError(errno.ESTALE, _CHANGED.format(name=device.name, present=", ".join(present), planned=", ".join(device.nodes)))
@@ -131,15 +132,18 @@ def return_to_host(
 ) -> bool:
     """Return the device to the host's namespace ``descriptor`` under its name, from whichever of the pods' namespaces has it.
 
-    Return False where it is in a namespace that was not found, so it is about to return. A device that no longer exists is ignored.
+    Return False where it is in a namespace that was not found, so it is about to return. A device that no longer exists is ignored, also where its
+    driver was loaded again and made another one of its name.
     """
     if not rdma_requests.is_loaded():
         return True
     with rdma_requests.Socket.open(host) as sock:
         present = rdma_requests.names(sock)
         if device.index not in present:
-            if not rdma_requests.is_exclusive(sock) or not _fetch(device, descriptor, pods(), after_effect):
-                return not nodes_of(device.name)
+            if not rdma_requests.is_exclusive(sock):
+                return True
+            if not _fetch(device, descriptor, pods(), after_effect):
+                return device.name in present.values() or not nodes_of(device.name)
             present = rdma_requests.names(sock)
     if present.get(device.index, device.name) != device.name:
         with rdma_requests.Socket.open(host, after_effect) as sock:
