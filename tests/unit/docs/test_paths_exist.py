@@ -19,7 +19,7 @@ _FAMILIES = ("driver/drakit_gpu", "driver/drakit_nic", "driver/drakit_tools", "e
 # A page may name a file from the folder of the family or the part that it is about.
 _PARTS = ("driver", *_PACKAGES, *_FAMILIES, "cluster/drakit_cluster/scheduling")
 # What a page says of the past, and placeholders.
-_EXEMPT = {"drakit.cluster", "driver/drakit/cli/commands/NAME.py", "driver/drakit_tools/commands/NAME.py"}
+_EXEMPT = {"drakit.cluster", "journal.txt", "driver/drakit/cli/commands/NAME.py", "driver/drakit_tools/commands/NAME.py"}
 PAGES = [*markdown.files(), markdown.ROOT / "cluster" / "README.md"]
 
 
