@@ -116,7 +116,7 @@ def test_what_the_driver_refuses_is_an_error_with_the_fix_and_changes_nothing(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_pod_gets_the_function_with_its_address_and_cannot_change_it(
+def test_a_pod_gets_the_function_with_an_address_that_its_parent_keeps(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     with world.driver() as driver, nic_attach.pod() as pod:
@@ -127,9 +127,9 @@ def test_a_pod_gets_the_function_with_its_address_and_cannot_change_it(
         link = pod.space.links()["fast0"]
         assert link["address"] == MAC
         assert vf not in parent.interfaces()
-        # Linux 6.12 refuses this; 6.1 changes nothing.
+        # igbvf of Linux 6.12 refuses this. Of 6.1 it changes the interface only, whose frames the parent's spoof check then drops.
         subprocess.run(["ip", "-netns", pod.space.name, "link", "set", "fast0", "address", "02:ee:00:00:00:02"], check=False)
-        assert (pod.space.links()["fast0"]["address"], parent.functions()[0]["address"]) == (MAC, MAC)
+        assert parent.functions()[0]["address"] == MAC
         driver.unprepare(ref)
 
 
