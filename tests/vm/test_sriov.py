@@ -133,20 +133,20 @@ def test_a_pod_gets_the_function_with_an_address_that_its_parent_keeps(
         driver.unprepare(ref)
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_after_a_pod_s_death_the_next_driver_restores_the_function_for_the_host(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
-    own = virtual_functions.link_of(vf)["address"]
+    before = (parent.functions(), virtual_functions.link_of(vf))
     with nic_attach.pod() as pod, world.driver() as driver:
         ref = driver.prepare(virtual_functions.claim(virtual_functions.device_of(world, vf), {"mac": MAC}))
         assert world.call(ref, pod) == nic_attach.Said(0, "")
     with world.driver() as later:
         later.unprepare(ref)
     virtual_functions.until(lambda: vf in parent.interfaces(), "the function did not come back")
+    assert virtual_functions.settled(lambda: (parent.functions(), virtual_functions.link_of(vf)), before) == before
     virtual_functions.ip("link", "set", vf, "address", "02:ee:00:00:00:03")
     assert parent.functions()[0]["address"] == "02:ee:00:00:00:03"
-    virtual_functions.ip("link", "set", vf, "address", own)
+    virtual_functions.ip("link", "set", vf, "address", before[1]["address"])
 
 
 def killed(world: nic_attach.World, wanted: claims.Claim, step: int) -> bool:
