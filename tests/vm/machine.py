@@ -26,7 +26,7 @@ UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
 
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _POLL_SECONDS = 0.3
-_RESULTS = ("output", "journal.txt", "results.xml")
+_RESULTS = ("output", "journal.log", "results.xml")
 
 
 class MachineError(Exception):
