@@ -19,7 +19,8 @@ import drakit
 from drakit_nic import sysctls as sysctl_table
 from drakit_nic.addresses import ip_pools
 
-CLASS_ONLY = ("addressPools", "ceil", "forwarding", "mac", "mode", "sysctls", "vlan")
+CLASS_ONLY = ("addressPools", "ceil", "forwarding", "linkState", "mac", "mode", "spoofCheck", "sysctls", "trust", "vlan")
+_FUNCTION_ONLY = ("vlan", "spoof_check", "trust", "link_state")
 MTU_MIN, MTU_MAX = 68, 65535
 MTU_MIN_IPV6 = 1280
 MAIN_TABLE = 254
@@ -38,6 +39,14 @@ class Mode(enum.Enum):
 
     PRIVATE = "private"
     BRIDGE = "bridge"
+
+
+class LinkState(enum.Enum):
+    """The link of a virtual function: as its parent's, always up (so that functions of one parent reach each other without a cable), or down."""
+
+    AUTO = "auto"
+    ENABLE = "enable"
+    DISABLE = "disable"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,8 +132,9 @@ class NicConfig:
 
     ``interface_name``: 1 to 15 letters, digits, '-', '_' and '.', the first one no '.'. ``mtu`` in bytes, at most the NIC's. ``addresses`` in
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
-    ``vlan`` of a virtual function; ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others.
-    Raises ConfigError.
+    ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others; of a virtual function ``vlan``,
+    ``spoof_check`` (whether frames with another source address are dropped), ``trust`` (whether it may be promiscuous and change its address), and
+    ``link_state``. Raises ConfigError.
     """
 
     api_version: ClassVar[str] = "nic.drakit.dev/v1"
@@ -140,6 +150,9 @@ class NicConfig:
     mode: Mode = Mode.PRIVATE
     mac: str = ""
     vlan: int | None = None
+    spoof_check: bool | None = None
+    trust: bool | None = None
+    link_state: LinkState | None = None
     address_pools: tuple[ip_pools.AddressPool, ...] = ()
     sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
     forwarding: bool = False
@@ -234,6 +247,14 @@ def _check_author(source: drakit.ConfigSource, parameters: drakit.Record) -> dra
 def of(grant: drakit.Grant[Any]) -> NicConfig:
     """Return the configuration of a grant, the default one where it has no ``NicConfig``."""
     return grant.config if isinstance(grant.config, NicConfig) else NicConfig()
+
+
+def check_no_function(config: NicConfig, device: str) -> None:
+    """Raise ConfigError for a field of virtual functions in the configuration of another device. ``device`` is a clause that says what that is."""
+    for name in _FUNCTION_ONLY:
+        if getattr(config, name) is not None:
+            reason = f"{device}; only a whole virtual function can have {_wire(name)}; remove it from the DeviceClass"
+            raise drakit.ConfigError(reason, field=f"parameters.{_wire(name)}")
 
 
 def check(config: NicConfig, *, node: str) -> None:

@@ -71,7 +71,9 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
-        surveyed = offers.survey((*present, *whole_interface.away(self._intents(), present)), self._settings, self._shaping())
+        interfaces = (*present, *whole_interface.away(self._intents(), present))
+        guaranteeing = self._whole.functions.guaranteeing(interfaces)
+        surveyed = offers.survey(interfaces, self._settings, self._shaping(), guaranteeing)
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 

@@ -29,7 +29,8 @@ INSIDE_NSID = -2
 class Identity:
     """The facts that distinguish an interface from any other that a pod could create.
 
-    ``place`` is the bus address and burnt-in MAC of hardware, ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
+    ``place`` is the bus address and burnt-in MAC of hardware (of an SR-IOV function only the address, because its MAC can be changed from outside),
+    ``port`` the name of its port, both empty for a virtual interface. ``kind`` is the
     kernel's link kind, empty for hardware. ``other`` is the index of the other end, 0 for none. ``other_nsid`` is the number of that end's namespace
     in the host's namespace, or HOST_NSID or INSIDE_NSID.
     """
@@ -76,7 +77,8 @@ class Placement:
 def is_same(wanted: Identity, present: Identity) -> bool:
     """Return whether two identities are of the same interface."""
     if wanted.place:
-        return present.place == wanted.place and wanted.port in {"", present.port}
+        places = {wanted.place, wanted.place.partition(" ")[0]}  # An earlier version recorded the MAC of a virtual function too.
+        return present.place in places and wanted.port in {"", present.port}
     return bool(wanted.kind) and present == wanted
 
 

@@ -169,8 +169,9 @@ class StatusReporter:
         )
         function = None if planned.function is None else self._machine.function(planned.function)
         values: drakit.Record = {} if function is None else {"function": sriov.to_record(function)}
-        if function is not None and function != planned.function_is:
-            message = "the physical function does not hold the virtual one to what the claim has"
+        altered = () if function is None or planned.function_is is None else sriov.differing(function, planned.function_is)
+        if altered:
+            message = f"the physical function no longer enforces the claim's {' and '.join(altered)}"
             return _status(grant, (_condition("FunctionAltered", message, holds=False),), values=values, network=network)
         ready = ("Attached", "the pod has the whole interface") if is_attached else ("Prepared", "the whole interface is the claim's")
         return _status(grant, (_condition(*ready),), values=values, network=network)

@@ -139,8 +139,7 @@ def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
         raise drakit.ConfigError(
             f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
         )
-    if chosen.vlan is not None:
-        raise drakit.ConfigError("is for a whole virtual function; a share has no VLAN of its own", field="parameters.vlan")
+    config.check_no_function(chosen, f"this is a share of {interface.name}")
     if chosen.mac == interface.mac:
         raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
 

@@ -26,7 +26,9 @@ NO_NUMA_NODE = -1
 _NO_FUNCTION = port.PciFunction(bus_id="")
 
 
-def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED) -> Mapping[str, drakit.AttributeValue]:
+def of(
+    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False
+) -> Mapping[str, drakit.AttributeValue]:
     """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
     pci = interface.pci or _NO_FUNCTION
     common: Mapping[str, drakit.AttributeValue] = {
@@ -45,6 +47,7 @@ def of(interface: port.Interface, *, speed: int, classifier: port.Classifier, fo
         "shaping": classifier.value,
         "vendor": pci.vendor,
         FORM: form,
+        "minRate": min_rate,
     }
     dranet: Mapping[str, drakit.AttributeValue] = {
         **common,

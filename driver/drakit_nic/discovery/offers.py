@@ -7,7 +7,7 @@ be allocated as bandwidth.
 
 import base64
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import drakit
 from drakit_nic import port
@@ -24,7 +24,8 @@ _ENCODED = "net-"
 class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` is set where the interface is also offered whole. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``whole`` is set where the interface is also offered whole. ``min_rate`` is set for a virtual function whose parent guarantees the bandwidth of a
+    claim. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -34,6 +35,7 @@ class Nic:
     bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
+    min_rate: bool = False
     shares: int = 0
     caution: eligibility.Caution | None = None
 
@@ -57,7 +59,9 @@ class Nic:
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
             name=f"{self.name}{WHOLE_SUFFIX}",
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE),
+            attributes=attributes.of(
+                self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE, min_rate=self.min_rate
+            ),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
             allow_multiple_allocations=is_function,
@@ -136,15 +140,24 @@ class LastSpeeds:
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 
 
-def survey(interfaces: Sequence[port.Interface], settings: nic_settings.NicSettings, shaping: port.Shaping = NOT_SHAPED) -> Survey:
-    """Return the offered and withheld interfaces by the settings and by the machine's shaping."""
+def survey(
+    interfaces: Sequence[port.Interface],
+    settings: nic_settings.NicSettings,
+    shaping: port.Shaping = NOT_SHAPED,
+    guaranteeing: Collection[str] = (),
+) -> Survey:
+    """Return the offered and withheld interfaces by the settings and by the machine's shaping.
+
+    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate.
+    """
     context = eligibility.NodeContext(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
     for name, interface in sorted(device_names(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
-            nics.append(nic_or_refusal)
+            is_guaranteed = bool(interface.pci and interface.pci.physical_function in guaranteeing)
+            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
     return Survey(

@@ -309,14 +309,29 @@ def _write_sysctls(descriptor: int, wanted: pod_interfaces.InterfaceConfig) -> N
 
 
 def _set_mac_and_mtu(sock: rtnetlink.Socket, link: link_requests.Link, wanted: pod_interfaces.InterfaceConfig) -> None:
-    """Set MAC and MTU where they differ. The link is set down before its MAC changes, because some drivers require that."""
+    """Set MAC and MTU where they differ."""
     if wanted.mac and link.mac != wanted.mac:
-        link_requests.alter(sock, link.ifindex, up=False)
         with refusals.naming("mac", wanted.mac):
-            link_requests.alter(sock, link.ifindex, mac=wanted.mac)
+            _set_mac(sock, link, wanted.mac)
     if wanted.mtu and link.mtu != wanted.mtu:
         with refusals.naming("mtu", wanted.mtu):
             link_requests.alter(sock, link.ifindex, mtu=wanted.mtu)
+
+
+def _set_mac(sock: rtnetlink.Socket, link: link_requests.Link, mac: str) -> None:
+    """Set the MAC of a link that may be up. The link is set down first, because some drivers require that.
+
+    A virtual function whose parent has set its address may refuse even that address, and take it from the parent when it goes up (igbvf).
+    """
+    link_requests.alter(sock, link.ifindex, up=False)
+    try:
+        link_requests.alter(sock, link.ifindex, mac=mac)
+    except OSError:
+        link_requests.alter(sock, link.ifindex, up=True)
+        link_requests.alter(sock, link.ifindex, up=False)
+        present = link_requests.at(sock, link.ifindex)
+        if present is None or present.mac != mac:
+            raise
 
 
 def _configure_link_up(sock: rtnetlink.Socket, ifindex: int, wanted: pod_interfaces.InterfaceConfig) -> None:

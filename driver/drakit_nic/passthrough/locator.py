@@ -12,6 +12,7 @@ from drakit_nic import interface_identity, pod_interfaces
 from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 
 _BUSES = pathlib.Path("/sys/bus")
+_PCI_DEVICES = _BUSES / "pci/devices"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,10 +122,16 @@ def is_plugged(of: interface_identity.Identity, buses: pathlib.Path = _BUSES) ->
 
 def _identity(link: link_requests.Link, other_nsid: int) -> interface_identity.Identity:
     if link.place:
-        return interface_identity.Identity(place=link.place, port=link.port)
+        return interface_identity.Identity(place=_place(link), port=link.port)
     return interface_identity.Identity(
         kind=link.kind, other=link.other, other_nsid=other_nsid if link.other else interface_identity.HOST_NSID
     )
+
+
+def _place(link: link_requests.Link) -> str:
+    """Return the place of hardware: of a virtual function only its bus address, because its parent can change its burnt-in MAC."""
+    address, _, _ = link.place.partition(" ")
+    return address if (_PCI_DEVICES / address / "physfn").exists() else link.place
 
 
 def _only(links: list[link_requests.Link]) -> link_requests.Link | None:

@@ -1,27 +1,44 @@
 """SR-IOV virtual functions, as a protocol and as rtnetlink messages: the settings that a physical function enforces on them.
 
-The parent enforces address, VLAN and egress rates in hardware, outside of the pod. Rates in messages are whole Mbit/s. The messages follow
-linux/if_link.h and have not been tested on hardware; the mock machine stores the same values.
+The parent enforces them in hardware, outside of the pod. Rates in messages are whole Mbit/s. Drivers differ in what they support, so each setting
+that differs is sent in a request of its own. A refusal then names the setting, and no driver is asked for one that nobody changes. Many drivers take
+no minimum rate. ``takes_min_rate`` tries it once for each parent. Layouts: linux/if_link.h.
 """
 
 import dataclasses
+import errno
 import struct
-from collections.abc import Callable, Mapping
-from typing import Protocol
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import drakit
 from drakit import wire
+from drakit_nic import config
 from drakit_nic.netlink import link_requests, rtnetlink
+
+NULL_MAC = "00:00:00:00:00:00"
+"""As a setting: the parent sets no address, and the virtual function may choose its own."""
 
 _IFLA_EXT_MASK, _IFLA_VFINFO_LIST = 29, 22
 _WITH_FUNCTIONS = rtnetlink.number(_IFLA_EXT_MASK, 1)
 _VF_INFO = 1
-_VF_MAC, _VF_VLAN, _VF_RATE = 1, 2, 6
-_MAC = struct.Struct("=I32s")
-_TRIPLE = struct.Struct("=III")
+_VF_MAC, _VF_VLAN, _VF_SPOOF_CHECK, _VF_LINK_STATE, _VF_RATE, _VF_TRUST = 1, 2, 4, 5, 6, 9
+_MAC, _PAIR, _TRIPLE = struct.Struct("=I32s"), struct.Struct("=II"), struct.Struct("=III")
 _MAC_BYTES = 6
 _BITS_PER_MEGABIT = 10**6
 _FORMAT = wire.Format(ignore_unknown=True)
+_LINK_STATES = (config.LinkState.AUTO, config.LinkState.ENABLE, config.LinkState.DISABLE)
+_NOT_TAKEN = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ERANGE})
+_FIXES: Mapping[str, str] = {
+    "mac": "choose another NicConfig.mac in the DeviceClass",
+    "vlan": "choose another NicConfig.vlan in the DeviceClass, or remove it",
+    "spoofCheck": "remove NicConfig.spoofCheck from the DeviceClass, or use a NIC whose driver supports it",
+    "trust": "remove NicConfig.trust from the DeviceClass, or use a NIC whose driver supports it",
+    "linkState": "remove NicConfig.linkState from the DeviceClass, or use a NIC whose driver supports it",
+    "rate": "the parent must have a link that is at least as fast as the claim's bandwidth and the class's ceil",
+}
+"""The fix by setting."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,47 +48,75 @@ class Function:
     parent: str
     number: int
 
+    def __str__(self) -> str:
+        return f"virtual function {self.number} of {self.parent}"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings that the parent enforces. ``vlan`` 0 is none. Rates are in bits per second, 0 for no limit or guarantee."""
+    """The settings that the parent enforces. ``vlan`` 0 is none. Rates are in bits per second, 0 for no limit or guarantee.
+
+    The last three are None where the parent's driver does not report them, and where they are not to be changed.
+    """
 
     mac: str
     vlan: int = 0
     quality: int = 0
     min_rate: int = 0
     max_rate: int = 0
+    spoof_check: bool | None = None
+    trust: bool | None = None
+    link_state: config.LinkState | None = None
 
 
 class Functions(Protocol):
     """The part of the port for physical functions."""
 
     def function(self, of: Function) -> Settings | None:
-        """Return the settings of a virtual function, None if it does not exist. Raises HardwareError."""
+        """Return the settings of a virtual function, None if it or its parent does not exist. Raises HardwareError."""
 
     def set_function(self, of: Function, wanted: Settings) -> None:
-        """Set all settings of a virtual function. The call is idempotent. Raises HardwareError, also where the driver supports no rates."""
+        """Change the settings of a virtual function that differ. The call is idempotent.
+
+        Raises HardwareError, with the function, the setting and the fix where the driver refuses one. Settings before it are then changed already.
+        """
+
+    def takes_min_rate(self, parent: str) -> bool:
+        """Return whether the driver of a physical function takes a minimum rate of its virtual functions, False without any. Raises HardwareError.
+
+        It is tried once for each parent, with the last virtual function, whose rates are restored at once.
+        """
 
 
-def wanted(former: Settings, *, mac: str, vlan: int | None, min_rate: int, max_rate: int) -> Settings:
-    """Return the settings for a claim. A missing address or VLAN keeps the former one. Rates are whole Mbit/s, and the maximum at least one."""
-    return Settings(
-        mac=mac or former.mac,
-        vlan=former.vlan if vlan is None else vlan,
-        quality=former.quality if vlan is None else 0,
+def wanted(former: Settings, chosen: config.NicConfig, *, min_rate: int, max_rate: int) -> Settings:
+    """Return the settings for a claim. Others keep the former value. Rates are whole Mbit/s, rounded down, and the maximum at least one."""
+    return dataclasses.replace(
+        former,
+        mac=chosen.mac or former.mac,
+        vlan=former.vlan if chosen.vlan is None else chosen.vlan,
+        quality=former.quality if chosen.vlan is None else 0,
         min_rate=min_rate // _BITS_PER_MEGABIT * _BITS_PER_MEGABIT,
         max_rate=max(max_rate // _BITS_PER_MEGABIT, 1) * _BITS_PER_MEGABIT,
+        spoof_check=former.spoof_check if chosen.spoof_check is None else chosen.spoof_check,
+        trust=former.trust if chosen.trust is None else chosen.trust,
+        link_state=former.link_state if chosen.link_state is None else chosen.link_state,
     )
 
 
 def to_record(settings: Settings) -> drakit.Record:
     """Return settings as the journal stores them."""
-    return _FORMAT.encode(settings)
+    flags = {"spoofCheck": settings.spoof_check, "trust": settings.trust}  # The format leaves out what is False.
+    return {**_FORMAT.encode(settings), **{name: flag for name, flag in flags.items() if flag is not None}}
 
 
 def from_record(record: object) -> Settings | None:
     """Return the settings in a record, None for another record."""
     return _FORMAT.decode_or_none(Settings, record)
+
+
+def differing(present: Settings, wanted: Settings) -> Sequence[str]:
+    """Return the names of the wanted settings that a function does not have, as in the fields of NicConfig, and ``rate``."""
+    return [request.setting for request in _requests(0, present, wanted)]
 
 
 class KernelFunctions:
@@ -82,18 +127,111 @@ class KernelFunctions:
 
     def function(self, of: Function) -> Settings | None:
         with rtnetlink.failing_as("function"), rtnetlink.Socket.open(self._namespace) as sock:
-            parent = link_requests.find(sock, of.parent, _WITH_FUNCTIONS)
-            return None if parent is None else _functions_of(parent).get(of.number)
+            return read(sock, of.parent).get(of.number)
 
     def set_function(self, of: Function, wanted: Settings) -> None:
         with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
-            parent = link_requests.existing(sock, of.parent, _WITH_FUNCTIONS)
-            if _functions_of(parent).get(of.number) != wanted:
-                link_requests.set_attributes(sock, parent.ifindex, rtnetlink.pack(_IFLA_VFINFO_LIST, encode(of.number, wanted)))
+            write(sock, of, wanted)
+
+    def takes_min_rate(self, parent: str) -> bool:
+        with _tried_lock, rtnetlink.failing_as("takes_min_rate"), rtnetlink.Socket.open(self._namespace) as sock:
+            link = link_requests.find(sock, parent)
+            key = (sock.cookie, parent, link.ifindex if link else 0)
+            if key not in _tried:
+                taken = try_min_rate(sock, parent)
+                if taken is None:
+                    return False
+                _tried[key] = taken
+            return _tried[key]
 
 
-def _functions_of(parent: link_requests.Link) -> Mapping[int, Settings]:
-    return dict(parse(parent.attributes.get(_IFLA_VFINFO_LIST, b"")))
+_tried: dict[tuple[int, str, int], bool] = {}
+_tried_lock = threading.Lock()
+"""Whether a parent's driver takes minimum rates, by namespace, name and index."""
+
+
+def read(sock: rtnetlink.Socket, parent: str) -> Mapping[int, Settings]:
+    """Return the virtual functions of a parent by number, none without the parent. Raises OSError."""
+    link = link_requests.find(sock, parent, _WITH_FUNCTIONS)
+    return {} if link is None else dict(parse(link.attributes.get(_IFLA_VFINFO_LIST, b"")))
+
+
+def write(sock: rtnetlink.Socket, of: Function, wanted: Settings) -> None:
+    """Change the settings of a virtual function that differ. Raises OSError, which names the function, the setting and the fix."""
+    present = read(sock, of.parent).get(of.number)
+    if present is None:
+        raise OSError(errno.ENODEV, f"there is no {of}; sriov_numvfs of {of.parent} may have been changed")
+    parent = link_requests.existing(sock, of.parent)
+    for request in _requests(of.number, present, wanted):
+        try:
+            _send(sock, parent.ifindex, request.attribute)
+        except OSError as error:
+            reason = f"the driver refuses {request} for {of} ({error.strerror or error})"
+            raise OSError(error.errno, f"{reason}; {_FIXES[request.setting]}") from error
+
+
+def try_min_rate(sock: rtnetlink.Socket, parent: str) -> bool | None:
+    """Return whether a parent's driver takes minimum rates, None where that cannot be tried. Raises OSError.
+
+    A driver may refuse every rate while there is no link, so such a refusal says nothing.
+    """
+    functions = read(sock, parent)
+    if any(settings.min_rate for settings in functions.values()):
+        return True
+    link = link_requests.find(sock, parent)
+    if link is None or not functions:
+        return None
+    number = max(functions)
+    present = functions[number]
+    try:
+        _send(sock, link.ifindex, _rate(number, dataclasses.replace(present, min_rate=_BITS_PER_MEGABIT)))
+    except OSError as error:
+        if error.errno not in _NOT_TAKEN:
+            raise
+        return False if link.has_carrier else None
+    _send(sock, link.ifindex, _rate(number, present))
+    return True
+
+
+class _Request(NamedTuple):
+    """The request for one setting, with its wanted value as text."""
+
+    setting: str
+    value: str
+    attribute: bytes
+
+    def __str__(self) -> str:
+        return f"{self.setting} {self.value}"
+
+
+def _requests(number: int, present: Settings, wanted: Settings) -> Iterator[_Request]:
+    """Yield a request for each wanted setting that differs."""
+    if wanted.mac != present.mac:
+        mac = bytes.fromhex(wanted.mac.replace(":", ""))
+        yield _Request("mac", wanted.mac, rtnetlink.pack(_VF_MAC, _MAC.pack(number, mac)))
+    if (wanted.vlan, wanted.quality) != (present.vlan, present.quality):
+        yield _Request("vlan", str(wanted.vlan), rtnetlink.pack(_VF_VLAN, _TRIPLE.pack(number, wanted.vlan, wanted.quality)))
+    for setting, kind, value, former in (
+        ("spoofCheck", _VF_SPOOF_CHECK, wanted.spoof_check, present.spoof_check),
+        ("trust", _VF_TRUST, wanted.trust, present.trust),
+    ):
+        if value is not None and value != former:
+            yield _Request(setting, str(value).lower(), rtnetlink.pack(kind, _PAIR.pack(number, value)))
+    if wanted.link_state is not None and wanted.link_state is not present.link_state:
+        state = _LINK_STATES.index(wanted.link_state)
+        yield _Request("linkState", wanted.link_state.value, rtnetlink.pack(_VF_LINK_STATE, _PAIR.pack(number, state)))
+    if (wanted.min_rate, wanted.max_rate) != (present.min_rate, present.max_rate):
+        least, most = wanted.min_rate // _BITS_PER_MEGABIT, wanted.max_rate // _BITS_PER_MEGABIT
+        yield _Request("rate", f"{least} to {most} Mbit/s", _rate(number, wanted))
+
+
+def _rate(number: int, settings: Settings) -> bytes:
+    rates = (settings.min_rate // _BITS_PER_MEGABIT, settings.max_rate // _BITS_PER_MEGABIT)
+    return rtnetlink.pack(_VF_RATE, _TRIPLE.pack(number, *rates))
+
+
+def _send(sock: rtnetlink.Socket, ifindex: int, attribute: bytes) -> None:
+    link_requests.set_attributes(sock, ifindex, rtnetlink.pack(_IFLA_VFINFO_LIST, rtnetlink.pack(_VF_INFO, attribute)))
 
 
 def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
@@ -101,25 +239,29 @@ def parse(listed: bytes) -> tuple[tuple[int, Settings], ...]:
     return tuple(_parse_function(rtnetlink.attributes(content)) for _, content in rtnetlink.walk(listed) if content)
 
 
-def encode(number: int, settings: Settings) -> bytes:
-    """Return one function as IFLA_VF_INFO."""
-    mac = bytes.fromhex(settings.mac.replace(":", ""))
-    content = rtnetlink.pack(_VF_MAC, _MAC.pack(number, mac))
-    content += rtnetlink.pack(_VF_VLAN, _TRIPLE.pack(number, settings.vlan, settings.quality))
-    content += rtnetlink.pack(
-        _VF_RATE, _TRIPLE.pack(number, settings.min_rate // _BITS_PER_MEGABIT, settings.max_rate // _BITS_PER_MEGABIT)
-    )
-    return rtnetlink.pack(_VF_INFO, content)
-
-
 def _parse_function(attrs: rtnetlink.Attributes) -> tuple[int, Settings]:
     number, mac = _MAC.unpack_from(attrs[_VF_MAC])
     _, vlan, quality = _TRIPLE.unpack_from(attrs.get(_VF_VLAN, bytes(_TRIPLE.size)))
     _, min_rate, max_rate = _TRIPLE.unpack_from(attrs.get(_VF_RATE, bytes(_TRIPLE.size)))
+    state = _setting(attrs, _VF_LINK_STATE)
     return number, Settings(
         mac=mac[:_MAC_BYTES].hex(":"),
         vlan=vlan,
         quality=quality,
         min_rate=min_rate * _BITS_PER_MEGABIT,
         max_rate=max_rate * _BITS_PER_MEGABIT,
+        spoof_check=_flag(attrs, _VF_SPOOF_CHECK),
+        trust=_flag(attrs, _VF_TRUST),
+        link_state=_LINK_STATES[state] if state is not None and state < len(_LINK_STATES) else None,
     )
+
+
+def _setting(attrs: rtnetlink.Attributes, kind: int) -> int | None:
+    value: int | None = _PAIR.unpack_from(attrs[kind])[1] if kind in attrs else None
+    return value
+
+
+def _flag(attrs: rtnetlink.Attributes, kind: int) -> bool | None:
+    """Return a setting that is on or off. A driver that has no such setting leaves all bits set."""
+    value = _setting(attrs, kind)
+    return bool(value) if value in {0, 1} else None

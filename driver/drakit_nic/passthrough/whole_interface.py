@@ -30,7 +30,7 @@ from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases
 from drakit_nic.attach import announcer, attacher, sandboxes, server
 from drakit_nic.discovery import attributes, hardware
-from drakit_nic.passthrough import differences, host_routes, sriov
+from drakit_nic.passthrough import differences, host_routes, sriov, virtual_functions
 
 _KEY = _STATE_KEY = "whole"
 _NAMES: Mapping[tuple[type[object], str], wire.Field] = {
@@ -52,6 +52,13 @@ class Intent:
     function: sriov.Function | None = None
     function_was: Annotated[sriov.Settings | None, wire.Field(name="was")] = None
     function_is: Annotated[sriov.Settings | None, wire.Field(name="is")] = None
+
+    @property
+    def virtual(self) -> virtual_functions.Plan | None:
+        """The plan for the virtual function, None if it is none."""
+        if self.function is None or self.function_was is None or self.function_is is None:
+            return None
+        return virtual_functions.Plan(function=self.function, former=self.function_was, wanted=self.function_is)
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
@@ -89,7 +96,8 @@ class Whole:
 
     def __init__(self, machine: port.Port, *, node: str, settings: nic_settings.NicSettings, home: pathlib.Path | None = None) -> None:
         self._machine, self._node, self._home = machine, node, home
-        self._settings, self._runtime_moves = settings, settings.net_devices
+        self._runtime_moves = settings.net_devices
+        self.functions = virtual_functions.VirtualFunctions(machine, settings)
 
     def plan(self, grant: Grant, interface: port.Interface) -> drakit.Record:
         """Return the intent with the interface's present and wanted state. Raises ConfigError, DeviceBusyError, DeviceGoneError, HardwareError."""
@@ -103,26 +111,24 @@ class Whole:
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
-        function = self._function_of(interface)
-        was = None if function is None else self._machine.function(function)
-        planned = None
-        if was is not None:
-            rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
-            ceil = self._ceil(chosen, interface)
-            planned = sriov.wanted(was, mac=chosen.mac, vlan=chosen.vlan, min_rate=rate, max_rate=max(rate, ceil))
-        elif chosen.vlan is not None:
-            raise drakit.ConfigError(
-                f"{interface.name} is not a virtual function; only a virtual function can have a VLAN", field="parameters.vlan"
-            )
+        rate = shares.bandwidth(grant.device, grant.consumed_capacity, "")
+        function = self.functions.plan(interface, chosen, rate=rate)
+        if function is None:
+            config.check_no_function(chosen, f"{interface.name} is not a virtual function of a NIC of this host")
         return Intent(
-            mark=mark, interface=interface, host_state=host_state, function=function if was else None, function_was=was, function_is=planned
+            mark=mark,
+            interface=interface,
+            host_state=host_state,
+            function=function.function if function else None,
+            function_was=function.former if function else None,
+            function_is=function.wanted if function else None,
         ).to_record()
 
     def prepare(self, grant: Grant, hook: drakit.Hook | None) -> drakit.Prepared:
         """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
         planned, chosen = _intent_of_grant(grant), config.of(grant)
-        if planned.function is not None and planned.function_is is not None:
-            self._machine.set_function(planned.function, planned.function_is)
+        if planned.virtual is not None:
+            self._machine.set_function(planned.virtual.function, planned.virtual.wanted)
         name = chosen.interface_name or planned.host_state.name
         present = self._machine.host_state(planned.host_state.name)
         if present is not None and present.mac in {planned.host_state.mac, chosen.mac, ""}:
@@ -148,27 +154,13 @@ class Whole:
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
         whole = pod_interfaces.Passthrough(mark=mark, host_state=host_state, placement=placement)
+        virtual = planned.virtual if planned else None
+        if virtual is not None:
+            self.functions.release(virtual)
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
-        if planned and planned.function is not None and planned.function_was is not None:
-            self._machine.set_function(planned.function, planned.function_was)
-
-    def _ceil(self, chosen: config.NicConfig, interface: port.Interface) -> int:
-        """Return the rate up to which a virtual function may borrow: the configured one, limited by the rule of the interface."""
-        limit = self._settings.rule_for(interface).ceil
-        ceil = chosen.ceil.value if chosen.ceil else 0
-        return ceil if limit is None else min(ceil, limit.value)
-
-    def _function_of(self, interface: port.Interface) -> sriov.Function | None:
-        """Return the virtual function of an interface, None if it is none, or if its parent has no interface here."""
-        pci = interface.pci
-        if pci is None or not pci.physical_function or pci.function_number is None:
-            return None
-        parents = (
-            interface.name for interface in self._machine.interfaces() if interface.pci and interface.pci.bus_id == pci.physical_function
-        )
-        parent = next(parents, "")
-        return sriov.Function(parent=parent, number=pci.function_number) if parent else None
+        if virtual is not None:
+            self.functions.restore(virtual)
 
     def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
         """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""
@@ -402,7 +394,7 @@ def _env_of(grant: Grant, planned: Intent, name: str) -> Mapping[str, str]:
         "MAC": config.of(grant).mac or planned.host_state.mac,
     }
     if planned.function_is is not None:
-        values |= {"BANDWIDTH": str(planned.function_is.min_rate), "MAC": planned.function_is.mac}
+        values |= {"BANDWIDTH": str(shares.bandwidth(grant.device, grant.consumed_capacity, "")), "MAC": planned.function_is.mac}
     return shares.variables(grant.request, shares.identity(grant.claim, grant.device, grant.share_id), values)
 
 

@@ -1,17 +1,12 @@
 """What sysfs and netlink say of virtual functions and RDMA, from trees and messages written by the test; untried on hardware."""
 
 import pathlib
-import struct
 
-import hypothesis
 import pytest
-from hypothesis import strategies
 
 from drakit.core import edits, errors
 from drakit_nic import port, settings
 from drakit_nic.discovery import hardware
-from drakit_nic.netlink import rtnetlink
-from drakit_nic.passthrough import sriov
 
 
 @pytest.fixture
@@ -55,42 +50,6 @@ def test_an_rdma_device_comes_with_its_nodes(sysfs: pathlib.Path) -> None:
 def test_a_machine_without_rdma_has_none(tmp_path: pathlib.Path) -> None:
     assert hardware.rdma_device_of("0000:0c:00.0", tmp_path) == ""
     assert hardware.rdma_nodes_of("mlx5_0", tmp_path) == ()
-
-
-RATES = strategies.integers(0, 4 * 10**5).map(lambda mega: mega * 10**6)
-
-
-@hypothesis.given(
-    strategies.integers(0, 255),
-    strategies.binary(min_size=6, max_size=6),
-    strategies.integers(0, 4094),
-    strategies.integers(0, 7),
-    RATES,
-    RATES,
-)
-def test_a_function_s_settings_survive_the_message(number: int, mac: bytes, vlan: int, quality: int, least: int, most: int) -> None:
-    wanted = sriov.Settings(mac=mac.hex(":"), vlan=vlan, quality=quality, min_rate=least, max_rate=most)
-    other = sriov.encode(256, sriov.Settings(mac="02:00:00:00:00:01"))
-    assert sriov.parse(other + sriov.encode(number, wanted))[1] == (number, wanted)
-    assert sriov.from_record(sriov.to_record(wanted)) == wanted
-
-
-def test_the_message_is_as_the_kernel_s_header_says() -> None:
-    """linux/if_link.h: ifla_vf_mac {u32 vf; u8 mac[32]}, ifla_vf_vlan {u32 vf, vlan, qos}, ifla_vf_rate {u32 vf, min, max in Mbit/s}."""
-    encoded = sriov.encode(3, sriov.Settings(mac="02:ee:00:00:00:01", vlan=7, min_rate=10**10, max_rate=2 * 10**10))
-    assert struct.unpack_from("=HH", encoded) == (len(encoded), 1)
-    result = rtnetlink.attributes(encoded[4:])
-    assert result[1][:10] == struct.pack("=I", 3) + bytes.fromhex("02ee00000001")
-    assert len(result[1]) == 36
-    assert struct.unpack("=III", result[2]) == (3, 7, 0)
-    assert struct.unpack("=III", result[6]) == (3, 10_000, 20_000)
-
-
-def test_rates_are_whole_megabits_and_a_guarantee_is_never_more_than_asked() -> None:
-    before = sriov.Settings(mac="02:00:00:00:00:01", vlan=5)
-    assert sriov.wanted(before, mac="", vlan=None, min_rate=10_500_000, max_rate=500_000) == sriov.Settings(
-        mac="02:00:00:00:00:01", vlan=5, min_rate=10_000_000, max_rate=1_000_000
-    )
 
 
 INTERFACE = port.Interface(ifindex=3, name="eth1", mtu=1500, driver="mlx5_core", pci=port.PciFunction(bus_id="0000:8a:00.0", vendor="15b3"))
