@@ -28,9 +28,12 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic.attach import sandboxes, service  # noqa: PLC0415
 
         chosen, name = _settings(options, site), site.driver_name
-        hardware: port.Port = (
-            kernel_port.KernelPort(options.netns, owner=name) if site.machine is None else mock_port.MockPort(site.machine)
-        )
+        hardware: port.Port
+        if site.machine is None:
+            hardware, bus = kernel_port.KernelPort(options.netns, owner=name), None
+        else:
+            hardware = mocked = mock_port.MockPort(site.machine)
+            bus = mocked.bus
         kernel = sandboxes.KernelSandboxes(options.netns)
         return driver.NicDriver(
             hardware,
@@ -38,6 +41,7 @@ class NicFamily(drakit.Family[NicOptions]):
             settings=chosen,
             name=name,
             intents=site.intents,
+            bus=bus,
             attachment=None if site.machine is not None else service.Service(site.home, hardware, kernel, node=site.node),
         )
 
@@ -50,6 +54,7 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic import checks  # noqa: PLC0415
 
         yield from checks.of_node(site.home, options.netns)
+        yield from checks.of_vfio(is_on=bool(options.vfio))
 
 
 def _settings(options: NicOptions, site: drakit.Site) -> NicSettings:
@@ -63,6 +68,8 @@ def _settings(options: NicOptions, site: drakit.Site) -> NicSettings:
         interfaces=tuple(_rule(index, rule) for index, rule in enumerate(options.rules)),
         home=site.home,
         whole=options.whole,
+        vfio=options.vfio,
+        iommufd=options.vfio_nodes == "iommufd",
         net_devices=options.net_devices,
         shares=options.shares,
         carrier_loss=CarrierLoss(options.carrier_loss),

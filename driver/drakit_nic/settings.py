@@ -126,13 +126,14 @@ class CarrierLoss(enum.Enum):
 class NicSettings:
     """The admin's settings that decide which interfaces are offered and how.
 
-    ``include``, ``exclude``, ``take_over`` and ``whole`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers interfaces
-    that are in use, for example with an address of the host, but not those of its default route. ``take_over`` lists interfaces that are offered
-    although the host uses them.
+    ``include``, ``exclude``, ``take_over``, ``whole`` and ``vfio`` are globs (see ``matches``), compared with case. ``offer_addressed`` offers
+    interfaces that are in use, for example with an address of the host, but not those of its default route. ``take_over`` lists interfaces that are
+    offered although the host uses them.
     The first matching rule of ``interfaces`` counts. ``home`` is the driver's folder, by the same path here and on the host, with the socket that the
     attach hook calls; None if containers get no interface.
 
-    ``whole`` lists the interfaces that are also offered whole. ``net_devices`` is set where the container runtime moves those itself (CDI 1.1
+    ``whole`` lists the interfaces that are also offered whole, ``vfio`` those that are also offered to virtual machines: by the VFIO group, or with
+    ``iommufd`` by the device. ``net_devices`` is set where the container runtime moves those itself (CDI 1.1
     netDevices). ``shares`` limits the number of shares of one interface; with 0 only the bandwidth and ``SHARES_MAX`` limit it. ``ceil`` limits the
     rate up to which a share may borrow, whatever its class sets; None is the NIC's speed. ``carrier_loss`` is the reaction to a lost link: a report
     of the health only, a taint that keeps new pods away, or a taint that also evicts pods.
@@ -148,6 +149,8 @@ class NicSettings:
     interfaces: tuple[InterfaceRule, ...] = ()
     home: pathlib.Path | None = None
     whole: tuple[str, ...] = ()
+    vfio: tuple[str, ...] = ()
+    iommufd: bool = False
     net_devices: bool = False
     shares: int = 0
     carrier_loss: CarrierLoss = CarrierLoss.REPORT
@@ -158,7 +161,7 @@ class NicSettings:
             _check_rate(self.ceil, "ceil", least=0)
         if not 0 <= self.shares <= SHARES_MAX:
             raise drakit.SettingsError(f"{self.shares} is not between 0 and {SHARES_MAX}", key="shares")
-        for key in ("include", "exclude", "take_over", "whole"):
+        for key in ("include", "exclude", "take_over", "whole", "vfio"):
             for glob in getattr(self, key):
                 _check_glob(glob, key)
         for rule in self.interfaces:

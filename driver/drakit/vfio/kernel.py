@@ -125,11 +125,11 @@ class KernelBus:
         return present if len(present) == len(("interface", "device")) else ()
 
     def _below(self, address: str, kind: str) -> Iterator[str]:
-        """Yield the names of the devices of a class that the function has."""
-        folder = os.path.realpath(self._devices / address)
+        """Yield the names of the devices of a class that the function has: their paths contain its address."""
         for name in _names(self._classes / kind):
-            if os.path.realpath(self._classes / kind / name).startswith(f"{folder}/"):
-                yield name
+            with contextlib.suppress(OSError):
+                if f"/{address}/" in os.readlink(self._classes / kind / name):  # noqa: PTH115 - the text of the link
+                    yield name
 
     def _use_of_interface(self, name: str) -> str:
         """Return a use of an interface by the host, empty if there is none. Link-local addresses do not count."""

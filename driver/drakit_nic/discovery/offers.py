@@ -7,15 +7,17 @@ be allocated as bandwidth.
 
 import base64
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import drakit
+from drakit import vfio
 from drakit_nic import port
 from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import attributes, eligibility
 
 _ONE_USE = {"uses": drakit.ONE}
-WHOLE_SUFFIX = "-whole"
+WHOLE_SUFFIX, VFIO_SUFFIX = "-whole", "-vfio"
 _PCI = "pci-"
 _ENCODED = "net-"
 
@@ -24,8 +26,8 @@ _ENCODED = "net-"
 class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` is set where the interface is also offered whole. ``min_rate`` is set for a virtual function whose parent guarantees the bandwidth of a
-    claim. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``whole`` is set where the interface is also offered whole, ``vfio`` where it is offered to virtual machines. ``min_rate`` is set for a virtual
+    function whose parent guarantees the bandwidth of a claim. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -35,6 +37,7 @@ class Nic:
     bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
+    vfio: bool = False
     min_rate: bool = False
     shares: int = 0
     caution: eligibility.Caution | None = None
@@ -49,8 +52,21 @@ class Nic:
             allow_multiple_allocations=True,
         )
 
-    def to_whole(self) -> drakit.Device:
-        """Return the published device that only one claim can have.
+    @property
+    def is_exclusive(self) -> bool:
+        """Return whether the interface is also offered in a form that only one claim can have."""
+        return self.whole or self.vfio
+
+    def forms(self) -> Iterator[drakit.Device]:
+        """Yield the published devices. The shared form comes first, because the scheduler allocates the first device that fits."""
+        yield self.to_device()
+        if self.whole:
+            yield self.to_exclusive(attributes.WHOLE, WHOLE_SUFFIX)
+        if self.vfio:
+            yield self.to_exclusive(attributes.VFIO, VFIO_SUFFIX)
+
+    def to_exclusive(self, form: str, suffix: str) -> drakit.Device:
+        """Return the published device of a form that only one claim can have.
 
         A claim may request part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device with at
         most one share.
@@ -58,18 +74,16 @@ class Nic:
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
-            name=f"{self.name}{WHOLE_SUFFIX}",
-            attributes=attributes.of(
-                self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE, min_rate=self.min_rate
-            ),
+            name=f"{self.name}{suffix}",
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=form, min_rate=self.min_rate),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(),
             allow_multiple_allocations=is_function,
         )
 
     def _consumes(self) -> tuple[drakit.CounterConsumption, ...]:
-        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for the whole."""
-        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.whole else ()
+        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for an exclusive form."""
+        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.is_exclusive else ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,27 +105,32 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The offered and withheld interfaces of a node, and the events that can change them."""
+    """The offered and withheld interfaces of a node, and the events that can change them.
+
+    ``not_passed`` are the offered ones that match nic.vfio and cannot be passed to a virtual machine now, by device name.
+    """
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
+    not_passed: Mapping[str, vfio.Refusal] = dataclasses.field(default_factory=dict)
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> drakit.Inventory:
-        """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
-        devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.whole)
-        return drakit.Inventory(devices=tuple(devices), counter_sets=sets)
+        """Return the inventory to publish."""
+        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.is_exclusive)
+        return drakit.Inventory(devices=tuple(form for nic in self.nics for form in nic.forms()), counter_sets=sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
-        """Return why an interface that is there is not offered, by the names of both forms of its device."""
+        """Return why an interface that is there is not offered, by the names of all forms of its device."""
         reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
-        not_whole = {
-            f"{nic.name}{WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
-            for nic in self.nics
-            if not nic.whole
-        }
-        return {**reasons, **{f"{name}{WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+        withheld = {f"{name}{suffix}": reason for name, reason in reasons.items() for suffix in ("", WHOLE_SUFFIX, VFIO_SUFFIX)}
+        for nic in self.nics:
+            for suffix, is_offered, setting in ((WHOLE_SUFFIX, nic.whole, "nic.whole"), (VFIO_SUFFIX, nic.vfio, "nic.vfio")):
+                if not is_offered:
+                    withheld[f"{nic.name}{suffix}"] = f"{attributes.text(nic.interface.name)} does not match {setting}"
+            if nic.name in self.not_passed:
+                withheld[f"{nic.name}{VFIO_SUFFIX}"] = f"{attributes.text(nic.interface.name)} {self.not_passed[nic.name].reason}"
+        return withheld
 
 
 class LastSpeeds:
@@ -145,23 +164,33 @@ def survey(
     settings: nic_settings.NicSettings,
     shaping: port.Shaping = NOT_SHAPED,
     guaranteeing: Collection[str] = (),
+    passed: Mapping[str, vfio.Refusal | None] = types.MappingProxyType({}),
 ) -> Survey:
     """Return the offered and withheld interfaces by the settings and by the machine's shaping.
 
-    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate.
+    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate. ``passed`` has the interfaces that match
+    nic.vfio by bus id, with the reason why one cannot be passed to a virtual machine, None if it can.
     """
     context = eligibility.NodeContext(interfaces, settings, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
+    not_passed: dict[str, vfio.Refusal] = {}
     for name, interface in sorted(device_names(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
             is_guaranteed = bool(interface.pci and interface.pci.physical_function in guaranteeing)
-            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed))
+            bus_id = interface.pci.bus_id if interface.pci else ""
+            refused = passed.get(bus_id)
+            if refused is not None:
+                not_passed[name] = refused
+            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed, vfio=bus_id in passed and refused is None))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
     return Survey(
-        nics=tuple(nics), withheld=tuple(sorted(withheld, key=lambda entry: entry.name)), interest=_interest(interfaces, settings)
+        nics=tuple(nics),
+        withheld=tuple(sorted(withheld, key=lambda entry: entry.name)),
+        not_passed=not_passed,
+        interest=_interest(interfaces, settings),
     )
 
 
@@ -180,19 +209,30 @@ def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Inte
 
 
 def is_whole(device: drakit.Device) -> bool:
-    """Return whether a device is the exclusive form of an interface."""
+    """Return whether a device is the exclusive form of an interface that moves into a pod."""
     return device.attributes.get(attributes.FORM) == attributes.WHOLE
+
+
+def is_vfio(device: drakit.Device) -> bool:
+    """Return whether a device is the form of an interface for virtual machines."""
+    return device.attributes.get(attributes.FORM) == attributes.VFIO
 
 
 def base_name(device: drakit.Device) -> str:
     """Return the device name of the interface, which is that of the shared form."""
-    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
+    suffix = WHOLE_SUFFIX if is_whole(device) else VFIO_SUFFIX if is_vfio(device) else ""
+    return device.name.removesuffix(suffix)
+
+
+def name_by_pci(bus_id: str) -> str:
+    """Return the device name of the PCI function at an address."""
+    return _PCI + bus_id.lower().replace(":", "-").replace(".", "-")
 
 
 def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""
-    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
+    name = name_by_pci(interface.pci.bus_id)
     return name if drakit.is_label(name) else ""
 
 
