@@ -1,8 +1,9 @@
 """Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
 import drakit
-from drakit import machines
-from drakit_gpu import cdi, driver, driver_root, port, settings, share_policy
+from drakit import machines, vfio
+from drakit.vfio import kernel
+from drakit_gpu import cdi, driver, driver_root, port, settings, share_policy, vfio_form
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import markers
@@ -25,9 +26,10 @@ def assemble(
     if machine is None:
         root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host, folders=options.library_folders)
         hardware: port.GpuPort = _real_gpus(options, root)
+        bus: vfio.Bus = kernel.KernelBus(options.kernel_root, dev_root=options.dev_root)
     else:
         mocked = mock_gpus.MockGpus(machine)
-        hardware, root = mocked, mocked.driver_root()
+        hardware, root, bus = mocked, mocked.driver_root(), mocked.bus
         whole_beside = mocked.whole_beside_partitions if whole_beside is None else whole_beside
     return driver.GpuDriver(
         hardware,
@@ -38,6 +40,7 @@ def assemble(
         resources=driver.HostResources(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if machine is None else None,
+            passing=vfio_form.VfioForm(hardware, bus, is_offered=options.vfio, iommufd=options.iommufd),
             made=markers.MarkerStore(folder=options.home / _MARKERS if options.home else None),
             daemons=pod_daemons.PodDaemons(
                 pods=options.daemon_pods,

@@ -50,6 +50,8 @@ class GpuFamily(drakit.Family[GpuOptions]):
             share_memory=options.share_memory,
             shares=options.shares,
             share_mig=options.share_mig,
+            vfio=options.vfio,
+            iommufd=options.vfio_nodes == "iommufd",
             health=options.health,
             evict=options.evict,
             ignored_xids=frozenset(options.ignored_xids),
@@ -73,6 +75,7 @@ class GpuFamily(drakit.Family[GpuOptions]):
         from drakit_gpu import checks  # noqa: PLC0415
 
         yield checks.of_library(lambda: checks.opened(options))
+        yield from checks.of_vfio(options)
 
     def check_claims(self, options: GpuOptions, handed_out: Sequence[drakit.Edits]) -> Iterable[drakit.Finding]:
         from drakit_gpu import checks  # noqa: PLC0415

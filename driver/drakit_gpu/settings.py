@@ -18,6 +18,8 @@ class GpuSettings:
     that a container needs, where it is installed. ``home`` is a folder for MPS daemons and ownership markers; without one there are neither.
     ``daemon_pods`` runs the MPS daemons' pods; without it claims with MPS are rejected.
 
+    ``vfio`` offers GPUs to virtual machines too: by the VFIO group, or with ``iommufd`` by the device.
+
     ``share_memory``, ``shares`` and ``share_mig`` set how GPUs are shared; see ``share_policy``.
 
     ``health`` monitors the GPUs and taints those with a fault; ``ignored_xids`` are no faults, and without ``evict`` no fault evicts pods.
@@ -40,6 +42,8 @@ class GpuSettings:
     share_memory: bool = False
     shares: int = 0
     share_mig: bool = False
+    vfio: bool = False
+    iommufd: bool = False
     health: bool = True
     evict: bool = True
     ignored_xids: frozenset[int] = frozenset()

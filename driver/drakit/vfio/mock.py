@@ -42,9 +42,8 @@ _FORMAT = wire.Format()
 class MockBus:
     """The PCI functions of a mock machine. ``functions`` are those after a boot, each bound to its default driver.
 
-    ``unloaded`` are drivers that the kernel does not have, ``in_use`` the uses of functions by the host, ``with_devices`` the functions with an
-    interface or a disk, and ``has_iommufd`` whether the kernel has iommufd. ``after_effect`` is called after each change. Methods raise
-    HardwareError.
+    The kernel has their drivers and vfio-pci, except ``unloaded`` ones. ``in_use`` has the uses of functions by the host, ``with_devices`` the
+    functions with an interface or a disk. ``has_iommufd`` is whether the kernel has iommufd. ``after_effect`` is called after each change.
     """
 
     def __init__(
@@ -60,7 +59,8 @@ class MockBus:
     ) -> None:
         self._directory, self._file = directory, machines.Mirror(directory / _STATE)
         self._initial = {function.address: function for function in functions}
-        self._unloaded, self._in_use, self._with_devices = unloaded, in_use or {}, with_devices
+        self._drivers = {vfio.DRIVER, *(function.driver for function in functions)} - {"", *unloaded}
+        self._in_use, self._with_devices = in_use or {}, with_devices
         self._has_iommufd, self._after_effect = has_iommufd, after_effect
         self.resets: list[str] = []
 
@@ -78,7 +78,7 @@ class MockBus:
         return tuple(function for function in self.functions() if function.group == number)
 
     def has_driver(self, driver: str) -> bool:
-        return driver not in self._unloaded
+        return driver in self._drivers
 
     def uses(self, address: str) -> Sequence[str]:
         return self._in_use.get(address, ()) if self._is_default(address) else ()
@@ -100,7 +100,7 @@ class MockBus:
     def probe(self, address: str) -> None:
         def probed(now: Binding, _: State) -> Binding:
             driver = now.driver or now.override or self._initial[address].driver
-            return now if driver in self._unloaded else dataclasses.replace(now, driver=driver)
+            return dataclasses.replace(now, driver=driver) if driver in self._drivers else now
 
         self._change("drivers_probe", address, probed)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import drakit
+from drakit import vfio
 from drakit_gpu import identity, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
@@ -26,10 +27,14 @@ _NO_MARKERS = markers.MarkerStore()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DiscoveryOptions:
-    """The settings that decide which devices are offered; see settings.GpuSettings."""
+    """The settings that decide which devices are offered; see settings.GpuSettings.
+
+    ``refusal`` returns why a GPU cannot be passed to a virtual machine; None offers none.
+    """
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    refusal: Callable[[port.Gpu], vfio.Refusal | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -206,4 +211,5 @@ def _view(
         peers=peers[gpu.uuid],
         clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
+        vfio=choices.refusal is not None and not gpu.is_vgpu and choices.refusal(gpu) is None,
     )
