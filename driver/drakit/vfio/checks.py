@@ -29,12 +29,16 @@ def _of_node(bus: vfio.Bus, is_candidate: Callable[[vfio.Function], bool], *, se
             yield advanced.Finding.ok(TOPIC, subject, f"{yes if is_there else no}{off}")
         else:
             yield advanced.Finding.failed(TOPIC, subject, f"{no}, and {setting} needs it", fix)
-    for function in candidates if any(function.group is not None for function in functions) else ():
-        refused = vfio.refusal(bus, function.address)
-        state = "could be passed to a virtual machine" if refused is None else f"{refused.reason}"
-        if function.driver == vfio.DRIVER:
-            state = f"is bound to {vfio.DRIVER}"
-        yield advanced.Finding.ok(TOPIC, function.address, state if refused is None else f"cannot be passed: it {state}")
+    refused = {function.address: vfio.refusal(bus, function.address) for function in candidates if function.driver != vfio.DRIVER}
+    passable = [address for address, refusal in refused.items() if refusal is None]
+    more = f" and {len(passable) - _SHOWN} more" if len(passable) > _SHOWN else ""
+    yield advanced.Finding.ok(
+        TOPIC, "devices", f"that could be passed to a virtual machine: {', '.join(passable[:_SHOWN]) or 'none'}{more}"
+    )
+    for address, refusal in refused.items() if is_on else ():
+        if refusal is not None:
+            yield advanced.Finding.ok(TOPIC, address, f"cannot be passed: it {refusal.reason}")
 
 
+_SHOWN = 8
 _IOMMU_FIX = "turn it on in the machine's firmware, and boot with intel_iommu=on (Intel) or amd_iommu=on (AMD)"

@@ -263,4 +263,4 @@ def test_findings_name_what_is_missing_only_where_it_is_needed(tmp_path: pathlib
 def test_the_devices_that_could_be_passed_are_listed(lab: Lab) -> None:
     told = {finding.subject: finding.message for finding in checks.of_vfio(lab.machine.bus, is_on=False)}
     assert told["vfio-pci"] == "is loaded; nic.vfio is off, so nothing needs it"
-    assert told[ADDRESS] == "could be passed to a virtual machine"
+    assert told["devices"] == f"that could be passed to a virtual machine: 0000:0c:00.0, {FUNCTION_ADDRESS}, {ADDRESS}"
