@@ -6,7 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,12 +29,8 @@ SETTINGS = nic_settings.NicSettings(
 CHOSEN = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig", "mac": "02:ee:00:00:00:01"}
 
 
-def nothing() -> None:
-    pass
-
-
 class Killer:
-    """Counts changes of the kernel once it is armed, and kills this process at one of them."""
+    """Counts changes of the kernel, and kills this process at one of them once it is armed."""
 
     def __init__(self) -> None:
         self.passed, self.at = 0, -1
@@ -46,6 +42,11 @@ class Killer:
         self.passed, step = self.passed + 1, self.passed
         if step == self.at:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+STEP = Killer()
+PORT = kernel_port.KernelPort(None, owner=nic_driver.NAME, after_effect=STEP)
+"""One for all lives, because it tries once what the kernel can enforce, which takes seconds here."""
 
 
 @dataclasses.dataclass
@@ -60,12 +61,12 @@ class Machine:
         return f"pci-{self.address.replace(':', '-').replace('.', '-')}-vfio"
 
     @contextlib.contextmanager
-    def node(self, step: Callable[[], None] = nothing) -> Iterator[node_with_intents.NodeWithIntents]:
+    def node(self) -> Iterator[node_with_intents.NodeWithIntents]:
         """One life of the driver."""
-        port, bus = kernel_port.KernelPort(None, owner=nic_driver.NAME, after_effect=step), kernel.KernelBus(after_effect=step)
 
         def make(intents: node_with_intents.Intents) -> nic_driver.NicDriver:
-            return nic_driver.NicDriver(port, node="node-1", settings=SETTINGS, intents=intents, bus=bus)
+            bus = kernel.KernelBus(after_effect=STEP)
+            return nic_driver.NicDriver(PORT, node="node-1", settings=SETTINGS, intents=intents, bus=bus)
 
         with node_with_intents.NodeWithIntents(make, folder=self.folder) as made:
             yield made
@@ -75,7 +76,7 @@ class Machine:
         function = kernel.KernelBus().function(self.address)
         assert function is not None
         names = vfio_machine.interfaces_of(self.address)
-        states = [kernel_port.KernelPort(None).host_state(name) for name in names]
+        states = [PORT.host_state(name) for name in names]
         properties = [(state.name, state.mac, state.mtu, state.up, state.alias) for state in states if state is not None]
         return function.driver, function.override, tuple(properties)
 
@@ -153,12 +154,11 @@ def lives(machine: Machine, act: str, ref: claims.ClaimRef, claim: claims.Claim,
     if child == 0:
         status = 1
         with contextlib.suppress(BaseException):
-            killer = Killer()
-            with machine.node(killer) as node:
+            with machine.node() as node:
                 node.claims.put(claim)
-                killer.arm(at)
+                STEP.arm(at)
                 getattr(node, act)(ref)
-            os.write(writer, str(killer.passed).encode())
+                os.write(writer, str(STEP.passed).encode())
             status = 0
         os._exit(status)
     os.close(writer)
