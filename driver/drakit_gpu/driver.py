@@ -196,7 +196,10 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
     def not_offered(self) -> Sequence[drakit.NotOffered]:
         """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
         fix = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
-        return [drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered]
+        silent = [
+            drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
+        ]
+        return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
 
     def plan(self, grant: Grant) -> drakit.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
@@ -205,8 +208,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
-        if identity.is_vfio(grant.device) and not wanted.borrowed:
-            wanted = dataclasses.replace(wanted, vfio=vfio_form.required(self._passing).plan(grant))
+        wanted = vfio_form.planned(self._passing, grant, wanted)
         grants = self._grants_of(grant.device, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             gpu = self._gpu(wanted)

@@ -4,6 +4,7 @@ NVML sees a GPU that is passed no more, so discovery keeps it offered from the i
 that a program has open, so it is locked first, which fails while a program has it open, this process included.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -111,6 +112,26 @@ def required(passing: VfioForm | None) -> VfioForm:
     if passing is None:
         raise drakit.HardwareError("vfio", "this driver passes no GPUs to virtual machines")
     return passing
+
+
+def planned(passing: VfioForm | None, grant: Grant, wanted: identity.Identity) -> identity.Identity:
+    """Return the identity of a grant, with the plan of the GPU's function where a virtual machine gets it. Raises as ``VfioForm.plan``."""
+    if not identity.is_vfio(grant.device) or wanted.borrowed:
+        return wanted
+    return dataclasses.replace(wanted, vfio=required(passing).plan(grant))
+
+
+def not_offered(passing: VfioForm | None, gpus: Iterable[port.Gpu]) -> Iterator[drakit.NotOffered]:
+    """Yield the GPUs that are not offered to virtual machines although the setting asks for it. Raises HardwareError."""
+    for gpu in gpus if passing is not None and passing.is_offered else ():
+        refused = passing.refusal(gpu) if passing is not None and not gpu.is_vgpu else None
+        if refused is not None:
+            yield drakit.NotOffered(
+                kind="GPU for virtual machines",
+                name=f"gpu-{gpu.minor}",
+                reason=f"({gpu.pci_bus_id}) {refused.reason}",
+                change=refused.change,
+            )
 
 
 def is_gpu(function: vfio.Function) -> bool:

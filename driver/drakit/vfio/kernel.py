@@ -110,7 +110,8 @@ class KernelBus:
         except OSError as error:
             if error.errno == errno.EBUSY:
                 return True
-            raise errors.HardwareError("open", f"{node.path}: {error.strerror}") from error
+            fix = "; let the driver's container be privileged" if error.errno in {errno.EPERM, errno.EACCES} else ""
+            raise errors.HardwareError("open", f"{node.path}: {error.strerror}{fix}") from error
         return False
 
     def nodes(self, function: vfio.Function, *, iommufd: bool) -> Sequence[edits.DeviceNode]:
@@ -169,7 +170,7 @@ class KernelBus:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            fix = "; mount the host's /sys writable" if error.errno == errno.EROFS else ""
+            fix = "; let the driver's container be privileged" if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM} else ""
             raise errors.HardwareError(file.name, f"{file}: {error.strerror}{fix}") from error
         self._after_effect()
 

@@ -12,7 +12,6 @@ from drakit.vfio import mock
 from drakit_gpu import checks, options, port, vfio_form
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.health import faults
-from drakit_gpu.inventory import discovery
 from drakit_gpu.mock import mock_gpus
 from fakes import gpu_node, node_with_intents
 
@@ -262,12 +261,15 @@ def test_findings_name_the_gpus_that_could_be_passed(lab: Lab) -> None:
     assert told["devices"].startswith(f"that could be passed to a virtual machine: {ADDRESS}, ")
 
 
-def test_a_gpu_without_an_iommu_group_is_not_offered(tmp_path: pathlib.Path) -> None:
+def test_a_gpu_without_an_iommu_group_is_not_offered_and_the_reason_is_told(tmp_path: pathlib.Path) -> None:
     choice = machines.Choice(name="dgx-h100", directory=tmp_path)
     hardware = mock_gpus.MockGpus(choice)
-    bus = mock.MockBus(tmp_path, [vfio.Function(address=ADDRESS, driver="nvidia")])
-    passing = vfio_form.VfioForm(hardware, bus)
-    chosen = discovery.DiscoveryOptions(refusal=passing.refusal)
-    names = discovery.discover(hardware, lambda claim=None: (), chosen).flat().by_name()
+    bus = mock.MockBus(tmp_path, [vfio.Function(address=gpu.pci_bus_id, driver="nvidia") for gpu in hardware.gpus()])
+    resources = gpu_driver.HostResources(passing=vfio_form.VfioForm(hardware, bus))
+    driver = gpu_driver.GpuDriver(hardware, resources=resources)
+    names = driver.discover().flat().by_name()
     assert "gpu-0" in names
     assert VFIO not in names
+    first = driver.not_offered()[0]
+    assert (first.name, first.reason) == ("gpu-0", f"({ADDRESS}) has no IOMMU group")
+    assert "intel_iommu=on" in first.change
