@@ -243,7 +243,7 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
 @pytest.mark.parametrize(
     "given,privileged", [('{"vfio": ["driver:igbvf"]}', True), ('{"vfio": []}', False), ('{"whole": ["eth1"]}', False)]
 )
-def test_the_nic_driver_is_privileged_only_to_pass_nics_to_virtual_machines(given: str, privileged: bool) -> None:
+def test_the_nic_driver_is_privileged_only_to_pass_nics_to_virtual_machines(given: str, *, privileged: bool) -> None:
     found = by_name(template("--set-json", f"settings.nic={given}", "--set", "nic.enabled=true"), "DaemonSet")["drakit-nic"]
     (container,) = found["spec"]["template"]["spec"]["containers"]
     security = container["securityContext"]
