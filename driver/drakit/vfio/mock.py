@@ -37,6 +37,7 @@ class State:
 
 
 _FORMAT = wire.Format()
+_AS_BOOTED = State(boot_id="")
 
 
 class MockBus:
@@ -58,7 +59,7 @@ class MockBus:
         after_effect: Callable[[], None] = lambda: None,
     ) -> None:
         self._directory, self._file = directory, machines.Mirror(directory / _STATE)
-        self._initial = {function.address: function for function in functions}
+        self._initial = {function.address: function for function in sorted(functions, key=lambda function: function.address)}
         self._drivers = {vfio.DRIVER, *(function.driver for function in functions)} - {"", *unloaded}
         self._in_use, self._with_devices = in_use or {}, with_devices
         self._has_iommufd, self._after_effect = has_iommufd, after_effect
@@ -69,7 +70,7 @@ class MockBus:
 
     def functions(self) -> Sequence[vfio.Function]:
         state = self._read()
-        return tuple(self._now(function, state) for _, function in sorted(self._initial.items()))
+        return tuple(self._now(function, state) for function in self._initial.values())
 
     def function(self, address: str) -> vfio.Function | None:
         return self._now(self._initial[address], self._read()) if address in self._initial else None
@@ -127,7 +128,7 @@ class MockBus:
         with self._locked("open"):
             state = self._read()
             others = tuple(other for other in state.opened if other != number)
-            self._store(dataclasses.replace(state, opened=(*others, number) if is_open else others))
+            self._store(dataclasses.replace(state, boot_id=self.boot_id(), opened=(*others, number) if is_open else others))
 
     def _is_default(self, address: str) -> bool:
         function = self.function(address)
@@ -138,13 +139,15 @@ class MockBus:
         return function if binding is None else dataclasses.replace(function, driver=binding.driver, override=binding.override)
 
     def _read(self) -> State:
-        boot = self.boot_id()
+        """Return the state of this boot. Without a state file this costs one ``stat``."""
         try:
             text = self._file.text()
-            state = State(boot_id=boot) if text is None else _FORMAT.decode(State, json.loads(text))
+            state = None if text is None else _FORMAT.decode(State, json.loads(text))
         except (OSError, ValueError, errors.ConfigError) as error:
             raise errors.HardwareError("mock", f"{self._directory / _STATE}: {error}") from error
-        return state if state.boot_id == boot else State(boot_id=boot)
+        if state is None:
+            return _AS_BOOTED
+        return state if state.boot_id == self.boot_id() else _AS_BOOTED
 
     def _change(self, call: str, address: str, change: Callable[[Binding, State], Binding]) -> None:
         if address not in self._initial:
@@ -155,7 +158,7 @@ class MockBus:
             now = state.functions.get(address, Binding(driver=initial.driver, override=initial.override))
             wanted = change(now, state)
             if wanted != now:
-                self._store(dataclasses.replace(state, functions={**state.functions, address: wanted}))
+                self._store(dataclasses.replace(state, boot_id=self.boot_id(), functions={**state.functions, address: wanted}))
         self._after_effect()
 
     def _store(self, state: State) -> None:

@@ -75,7 +75,8 @@ class MockGpus(port.GpuPort):
     def census(self) -> port.Census:
         call = "gpus"
         with self._call(call):
-            now, plugged = self._state.read().gpus, [gpu for gpu in self.plugged() if self._has_driver(gpu.uuid)]
+            now, bound = self._state.read().gpus, self._bound()
+            plugged = [gpu for gpu in self.plugged() if gpu.pci_bus_id in bound]
             lost = str(rules.failure(call, port.Code.GPU_IS_LOST))
             return port.Census(
                 gpus=tuple(gpu for gpu in plugged if not now[gpu.uuid].lost),
@@ -217,8 +218,9 @@ class MockGpus(port.GpuPort):
     def population(self) -> str:
         with self._call("population"):
             now = self._state.read()
-            bound = (uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged and self._has_driver(uuid))
-            return f"{now.loads} {' '.join(bound)}"
+            bound, boards = self._bound(), self._machine.boards
+            present = (uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged and boards[uuid].gpu.pci_bus_id in bound)
+            return f"{now.loads} {' '.join(present)}"
 
     def renew(self) -> None:
         with self._call("renew"):
@@ -324,6 +326,10 @@ class MockGpus(port.GpuPort):
         if now.lost:
             raise rules.failure(call, port.Code.GPU_IS_LOST)
         return now
+
+    def _bound(self) -> frozenset[str]:
+        """Return the PCI addresses of the GPUs that NVIDIA's driver has."""
+        return frozenset(function.address for function in self.bus.functions() if function.driver == _DRIVER)
 
     def _has_driver(self, gpu: port.GpuUuid) -> bool:
         """Return whether NVIDIA's driver has the GPU, and no virtual machine."""

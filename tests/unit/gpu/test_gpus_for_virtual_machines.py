@@ -1,7 +1,9 @@
 """The form of a GPU for virtual machines: it excludes every other use, hides the GPU from NVML, and gives it back. On a mock machine."""
 
+import contextlib
 import pathlib
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
@@ -20,15 +22,20 @@ API = {"apiVersion": "gpu.drakit.dev/v1", "kind": "GpuConfig"}
 
 
 class Steps:
-    """Calls that may end the process: before and after each call of the port, and after each change of the bus."""
+    """Calls of the main thread that may end the process: before and after each call of the port, and after each change of the bus."""
 
     def __init__(self) -> None:
         self.passed, self.at = 0, -1
 
     def __call__(self, _: str = "") -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
         self.passed, step = self.passed + 1, self.passed
         if step == self.at:
             raise testing.Crash(str(step))
+
+
+Labs = Callable[..., "Lab"]
 
 
 class Lab:
@@ -70,8 +77,21 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: pathlib.Path) -> Lab:
-    return Lab(tmp_path)
+def labs(tmp_path: pathlib.Path) -> Iterator[Labs]:
+    """Make labs, and end their drivers' threads with the test."""
+    with contextlib.ExitStack() as closing:
+
+        def make(machine: str = "dgx-h100", *, is_offered: bool = True) -> Lab:
+            made = Lab(tmp_path, machine, is_offered=is_offered)
+            closing.callback(made.node.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def lab(labs: Labs) -> Lab:
+    return labs()
 
 
 def draws(device: devices.Device) -> dict[str, dict[str, str]]:
@@ -89,14 +109,14 @@ def test_the_form_draws_all_that_partitions_and_the_whole_gpu_draw(lab: Lab) -> 
     assert passed.attributes["uuid"] == whole.attributes["uuid"]
 
 
-def test_on_gpus_without_partitions_one_counter_keeps_the_forms_apart(tmp_path: pathlib.Path) -> None:
-    lab = Lab(tmp_path, "server-rtx-pro-6000")
+def test_on_gpus_without_partitions_one_counter_keeps_the_forms_apart(labs: Labs) -> None:
+    lab = labs("server-rtx-pro-6000")
     names = lab.node.offered.by_name()
     assert draws(names["gpu-0"]) == draws(names[VFIO]) != {}
 
 
-def test_no_gpu_is_passed_unless_an_admin_says_so(tmp_path: pathlib.Path) -> None:
-    assert VFIO not in Lab(tmp_path, is_offered=False).node.offered.by_name()
+def test_no_gpu_is_passed_unless_an_admin_says_so(labs: Labs) -> None:
+    assert VFIO not in labs(is_offered=False).node.offered.by_name()
     assert not options.GpuOptions().vfio
 
 

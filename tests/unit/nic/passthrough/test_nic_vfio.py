@@ -1,8 +1,9 @@
 """The form of a NIC for virtual machines: offered beside the others, bound to vfio-pci for a claim, and restored. On a mock machine."""
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -81,9 +82,25 @@ class Lab:
         return not is_bound and {interface.name for interface in self.machine.interfaces()} == {"eth1", "eth1v0", "eth2"}
 
 
+Labs = Callable[..., Lab]
+
+
 @pytest.fixture
-def lab(tmp_path: pathlib.Path) -> Lab:
-    return Lab(tmp_path)
+def labs(tmp_path: pathlib.Path) -> Iterator[Labs]:
+    """Make labs, and close their journals with the test."""
+    with contextlib.ExitStack() as closing:
+
+        def make(**changes: Any) -> Lab:
+            made = Lab(tmp_path, **changes)
+            closing.callback(made.node.close)
+            return made
+
+        yield make
+
+
+@pytest.fixture
+def lab(labs: Labs) -> Lab:
+    return labs()
 
 
 def test_all_forms_of_a_nic_draw_its_one_use(lab: Lab) -> None:
@@ -98,8 +115,8 @@ def test_all_forms_of_a_nic_draw_its_one_use(lab: Lab) -> None:
     assert "pci-0000-0c-00-0-vfio" not in offered.by_name(), "eth1 does not match nic.vfio"
 
 
-def test_no_nic_is_passed_unless_an_admin_says_so(tmp_path: pathlib.Path) -> None:
-    assert not [name for name in Lab(tmp_path, vfio=()).node.offered.by_name() if name.endswith("-vfio")]
+def test_no_nic_is_passed_unless_an_admin_says_so(labs: Labs) -> None:
+    assert not [name for name in labs(vfio=()).node.offered.by_name() if name.endswith("-vfio")]
 
 
 def test_a_claim_gets_the_group_and_the_host_loses_the_interface(lab: Lab) -> None:
@@ -120,13 +137,13 @@ def test_a_claim_gets_the_group_and_the_host_loses_the_interface(lab: Lab) -> No
     assert lab.node.is_clean
 
 
-def test_with_iommufd_a_claim_gets_the_device(tmp_path: pathlib.Path) -> None:
-    lab = Lab(tmp_path, iommufd=True)
+def test_with_iommufd_a_claim_gets_the_device(labs: Labs) -> None:
+    lab = labs(iommufd=True)
     assert lab.node.prepare(lab.node.claim(VFIO)).device_nodes == ("/dev/iommu", "/dev/vfio/devices/vfio3")
 
 
-def test_a_kernel_without_iommufd_refuses_and_keeps_the_nic(tmp_path: pathlib.Path) -> None:
-    lab = Lab(tmp_path, iommufd=True, bus={"has_iommufd": False})
+def test_a_kernel_without_iommufd_refuses_and_keeps_the_nic(labs: Labs) -> None:
+    lab = labs(iommufd=True, bus={"has_iommufd": False})
     claim = lab.node.claim(VFIO)
     with pytest.raises(testing.RefusedError, match="set vfio_nodes to group"):
         lab.node.prepare(claim)
@@ -173,8 +190,8 @@ def test_what_the_host_cannot_set_in_a_passed_nic_is_refused_by_name(lab: Lab, d
         ({"unloaded": ["vfio-pci"]}, "needs the driver vfio-pci, which is not loaded"),
     ],
 )
-def test_a_nic_that_cannot_be_passed_is_not_offered_and_the_reason_is_told(tmp_path: pathlib.Path, bus: dict[str, Any], text: str) -> None:
-    lab = Lab(tmp_path, bus=bus)
+def test_a_nic_that_cannot_be_passed_is_not_offered_and_the_reason_is_told(labs: Labs, bus: dict[str, Any], text: str) -> None:
+    lab = labs(bus=bus)
     assert VFIO not in lab.node.offered.by_name()
     driver = cast("nic_driver.NicDriver", lab.node.driver)
     assert ("eth2", text) in {(entry.name, entry.reason) for entry in driver.not_offered()}
@@ -227,8 +244,8 @@ def test_a_nic_that_no_claim_has_is_named_and_released_by_name(lab: Lab) -> None
 
 @pytest.mark.parametrize("device", [VFIO, FUNCTION_VFIO])
 @pytest.mark.parametrize("act", ["prepare", "unprepare"])
-def test_a_death_at_any_step_loses_and_leaks_nothing(tmp_path: pathlib.Path, act: str, device: str) -> None:
-    lab = Lab(tmp_path)
+def test_a_death_at_any_step_loses_and_leaks_nothing(labs: Labs, act: str, device: str) -> None:
+    lab = labs()
     claim = lab.node.claim(device)
     call = getattr(lab.node, act)
     for at in range(100):
