@@ -20,7 +20,7 @@ import dataclasses
 import logging
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import drakit
 from drakit.vfio import leftovers
@@ -83,10 +83,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self._intents = intents
         self._resources = resources or HostResources()
         self._passing = self._resources.passing
-        self._options = dataclasses.replace(
-            options or discovery.DiscoveryOptions(),
-            refusal=self._passing.refusal if self._passing is not None and self._passing.is_offered else None,
-        )
+        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=vfio_form.refusal_of(self._passing))
         self._pause = pause
         self._context: drakit.DriverContext | None = None
         self._health = health
@@ -129,13 +126,11 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             prefix=self.name,
             policy=self._health,
             lost_settings=self._worker.enqueue,
-            claimed=self._claimed(context),
+            claimed=claimed.ClaimedHardware(
+                self._hardware, context, self._resources.made, whole_beside_partitions=self._options.whole_beside_partitions
+            ),
             passed=self._passed,
         )
-
-    def _claimed(self, context: drakit.DriverContext) -> claimed.ClaimedHardware:
-        free = self._options.whole_beside_partitions
-        return claimed.ClaimedHardware(self._hardware, context, self._resources.made, whole_beside_partitions=free)
 
     def watch(self, context: drakit.DriverContext) -> None:
         """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait.
@@ -200,6 +195,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
         ]
         return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        return identity.passed_devices(self._intents(), self._hardware.boot_id())
 
     def plan(self, grant: Grant) -> drakit.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.

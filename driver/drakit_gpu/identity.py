@@ -134,6 +134,12 @@ def passed(intents: Iterable[drakit.Record], boot: str) -> frozenset[port.GpuUui
     return frozenset(grant.gpu for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
 
 
+def passed_devices(intents: Iterable[drakit.Record], boot: str) -> Mapping[str, str]:
+    """Return the devices of claims whose GPUs virtual machines have, with that reason: a process that never saw such a GPU cannot offer it."""
+    holders = (grant.holder.split("/") for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
+    return {holder[1]: "a virtual machine has the GPU" for holder in holders if len(holder) > 1}
+
+
 def from_intents(intents: Iterable[drakit.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:
     """Return the identities of this boot's intents, of one GPU where given. Unreadable intents are left out.
 

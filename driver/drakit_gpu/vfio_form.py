@@ -114,6 +114,11 @@ def required(passing: VfioForm | None) -> VfioForm:
     return passing
 
 
+def refusal_of(passing: VfioForm | None) -> Callable[[port.Gpu], vfio.Refusal | None] | None:
+    """Return the check of whether a GPU can be passed, None where none is offered."""
+    return passing.refusal if passing is not None and passing.is_offered else None
+
+
 def planned(passing: VfioForm | None, grant: Grant, wanted: identity.Identity) -> identity.Identity:
     """Return the identity of a grant, with the plan of the GPU's function where a virtual machine gets it. Raises as ``VfioForm.plan``."""
     if not identity.is_vfio(grant.device) or wanted.borrowed:
