@@ -17,7 +17,7 @@ from drakit_nic import port
 from drakit_nic.attach import hook_program
 from drakit_nic.passthrough import differences, vfio_form
 
-KERNEL, HOOK, RETURNED = "kernel", "attach hook", "returned interface"
+KERNEL, HOOK, RETURNED, FUNCTIONS = "kernel", "attach hook", "returned interface", "SR-IOV"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
 _FORGEABLE = (
     "can enforce shares, but identifies a sender by its MAC address only, which a pod with NET_RAW can forge: this kernel has no "
@@ -27,9 +27,10 @@ _FORGEABLE = (
 
 def of_node(home: pathlib.Path, netns: str | None) -> Iterator[drakit.Finding]:
     """Check the kernel, the attach hook and the driver's folder."""
-    yield of_kernel(lambda: _shaping(netns))
+    yield of_kernel(lambda: _machine(netns).shaping())
     yield of_program(hook_program.program)
     yield from of_folder(home / hook_program.FOLDER)
+    yield from of_functions(_machine(netns))
     yield from of_returned(home, functools.partial(differences.present, netns))
 
 
@@ -47,6 +48,23 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
         return drakit.Finding.warning(KERNEL, "traffic control", _FORGEABLE, fix)
     way = ", which it reads from the kernel's memory" if shaping.reads_memory else ""
     return drakit.Finding.ok(KERNEL, "traffic control", f"can enforce shares; identifies a sender by its network namespace{way}")
+
+
+def of_functions(machine: port.Port) -> Iterator[drakit.Finding]:
+    """Report which rates each NIC with virtual functions enforces on them."""
+    try:
+        interfaces = machine.interfaces()
+        parents = {interface.pci.physical_function for interface in interfaces if interface.pci}
+        for interface in interfaces:
+            if interface.pci is None or interface.pci.bus_id not in parents:
+                continue
+            if machine.takes_min_rate(interface.name):
+                text = "virtual functions get a minimum and a maximum rate"
+            else:
+                text = f"virtual functions get a maximum rate only; the driver {interface.driver} takes no minimum rate"
+            yield drakit.Finding.ok(FUNCTIONS, interface.name, text)
+    except drakit.HardwareError as error:
+        yield drakit.Finding.unknown(FUNCTIONS, "virtual functions", str(error), "run as root on the host's network")
 
 
 def of_program(bring: Callable[[], bytes]) -> drakit.Finding:
@@ -106,10 +124,10 @@ def of_vfio(bus: vfio.Bus | None = None, *, is_on: bool) -> Iterator[drakit.Find
     return vfio_checks.of_node(bus or kernel.KernelBus(), vfio_form.is_nic, setting="nic.vfio", is_on=is_on)
 
 
-def _shaping(netns: str | None) -> port.Shaping:
+def _machine(netns: str | None) -> port.Port:
     from drakit_nic import kernel_port  # noqa: PLC0415
 
-    return kernel_port.KernelPort(netns).shaping()
+    return kernel_port.KernelPort(netns)
 
 
 def _is_enforcing(enforce: pathlib.Path) -> bool:

@@ -18,8 +18,8 @@ Guest = Callable[[pathlib.Path], None]
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, guest: Guest) -> Iterator[machines.Machine]:
-    """A machine whose job runs in ``guest`` once it is there."""
+def running(folder: pathlib.Path, guest: Guest, jobs: int = 1) -> Iterator[machines.Machine]:
+    """A machine each of whose jobs runs in ``guest`` once it is there."""
     made = machines.Machine(kernel="6.12", cache=folder / "cache", folder=folder / "machine")
     made.share.mkdir(parents=True)
     process = subprocess.Popen(["bash", "-c", "exec -a qemu-system-x86_64 sleep 60"])
@@ -29,9 +29,10 @@ def running(folder: pathlib.Path, guest: Guest) -> Iterator[machines.Machine]:
     reaper.start()
 
     def take() -> None:
-        while not (made.share / "job").exists():
-            time.sleep(0.01)
-        guest(made.share)
+        for _ in range(jobs):
+            while not (made.share / "job").exists():
+                time.sleep(0.01)
+            guest(made.share)
 
     worker = threading.Thread(target=take)
     worker.start()
@@ -73,6 +74,22 @@ def test_a_job_runs_in_the_checkout_and_its_results_come_back(tmp_path: pathlib.
     assert seen == [".gitignore", "new.py", "pytest\n"]
     assert capfdbinary.readouterr().out == b"one passed\n"
     assert (tmp_path / "machine/results.xml").read_text() == "<testsuites/>"
+
+
+def test_a_later_job_gets_only_what_changed(tmp_path: pathlib.Path) -> None:
+    made, seen = checkout(tmp_path), list[tuple[list[str], bytes]]()
+
+    def guest(share: pathlib.Path) -> None:
+        with tarfile.open(share / "checkout.tar") as archive:
+            seen.append((archive.getnames(), (share / "removed").read_bytes()))
+        (share / "job").unlink()
+        (share / "status").write_text("0\n")
+
+    with running(tmp_path, guest, jobs=3) as machine:
+        for change in (lambda: None, lambda: (made / "new.py").write_text("1"), (made / "new.py").unlink):
+            change()
+            assert machine.run("pytest\n", checkout=made, keep=True, timeout_s=30) == 0
+    assert seen == [([".gitignore", "new.py"], b""), (["new.py"], b""), ([], b"new.py\0")]
 
 
 def test_a_machine_that_ends_before_its_job_is_an_error_with_its_console(tmp_path: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ The machine and the host share one folder by 9p. The host writes a job and the c
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import shlex
@@ -25,7 +26,7 @@ UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
 
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _POLL_SECONDS = 0.3
-_RESULTS = ("output", "journal.txt", "results.xml")
+_RESULTS = ("output", "journal.log", "results.xml")
 
 
 class MachineError(Exception):
@@ -123,7 +124,7 @@ class Machine:
         for name in ("job", "status", *_RESULTS):
             (self.share / name).unlink(missing_ok=True)
         (self.share / "keep").touch() if keep else (self.share / "keep").unlink(missing_ok=True)
-        _pack(checkout, self.share / "checkout.tar")
+        _pack(checkout, self.share)
         (self.share / "job.new").write_text(script, "utf-8")
         (self.share / "job.new").rename(self.share / "job")
         try:
@@ -173,15 +174,23 @@ def _show(path: pathlib.Path, start: int) -> int:
     return len(content)
 
 
-def _pack(checkout: pathlib.Path, target: pathlib.Path) -> None:
-    """Write the files of a checkout that git tracks, or does not ignore, to an archive."""
+def _pack(checkout: pathlib.Path, share: pathlib.Path) -> None:
+    """Write the files of a checkout that git tracks, or does not ignore, to an archive: those that changed since the last job of the machine.
+
+    ``removed`` lists files of the last job that are no longer there, each ended by a zero byte.
+    """
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=checkout, check=True, capture_output=True
     )
-    with tarfile.open(target, "w") as archive:
-        for name in sorted(set(listed.stdout.decode().split("\0")) - {""}):
-            if (checkout / name).exists():
-                archive.add(checkout / name, arcname=name, recursive=False)
+    names = [name for name in sorted(set(listed.stdout.decode().split("\0")) - {""}) if os.path.lexists(checkout / name)]
+    states = {name: [(checkout / name).lstat().st_mtime_ns, (checkout / name).lstat().st_size] for name in names}
+    packed = share / "packed.json"
+    before = json.loads(packed.read_text("utf-8")) if packed.exists() else {}
+    with tarfile.open(share / "checkout.tar", "w") as archive:
+        for name in (name for name in names if before.get(name) != states[name]):
+            archive.add(checkout / name, arcname=name, recursive=False)
+    (share / "removed").write_bytes(b"".join(f"{name}\0".encode() for name in before if name not in states))
+    packed.write_text(json.dumps(states), "utf-8")
 
 
 def pytest_script(arguments: Sequence[str]) -> str:

@@ -16,10 +16,18 @@ from drakit_nic import port
 from drakit_nic import settings as nic_settings
 from drakit_nic.discovery import attributes, eligibility
 
-_ONE_USE = {"uses": drakit.ONE}
+_USES = "uses"
 WHOLE_SUFFIX, VFIO_SUFFIX = "-whole", "-vfio"
 _PCI = "pci-"
 _ENCODED = "net-"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Link:
+    """The link of a physical function: its device name, and the bandwidth that its own shares and its virtual functions draw on."""
+
+    name: str
+    bandwidth: drakit.Quantity
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,8 @@ class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
     ``whole`` is set where the interface is also offered whole, ``vfio`` where it is offered to virtual machines. ``min_rate`` is set for a virtual
-    function whose parent guarantees the bandwidth of a claim. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    function whose parent guarantees the bandwidth of a claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number
+    of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -39,6 +48,7 @@ class Nic:
     whole: bool = False
     vfio: bool = False
     min_rate: bool = False
+    link: Link | None = None
     shares: int = 0
     caution: eligibility.Caution | None = None
 
@@ -48,7 +58,7 @@ class Nic:
             name=self.name,
             attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
             capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
         )
 
@@ -77,13 +87,19 @@ class Nic:
             name=f"{self.name}{suffix}",
             attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=form, min_rate=self.min_rate),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
-            consumes=self._consumes(),
+            consumes=self._consumes(bandwidth.value if is_function else None),
             allow_multiple_allocations=is_function,
         )
 
-    def _consumes(self) -> tuple[drakit.CounterConsumption, ...]:
-        """Return one use of the interface. All shares together consume one, so the interface has either shares or one claim for an exclusive form."""
-        return (drakit.CounterConsumption(counter_set=self.name, counters=_ONE_USE),) if self.is_exclusive else ()
+    def _consumes(self, bandwidth: drakit.Quantity | None) -> tuple[drakit.CounterConsumption, ...]:
+        """Return one use of the interface, and the bandwidth from the link of its physical function, None for all of it.
+
+        All shares together consume them once. So an interface has either shares or one claim for an exclusive form, and no link is promised twice.
+        """
+        drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.is_exclusive else {}
+        if self.link is not None:
+            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = min(bandwidth or self.link.bandwidth, self.link.bandwidth)
+        return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,13 +128,17 @@ class Survey:
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
+    links: tuple[Link, ...] = ()
     not_passed: Mapping[str, vfio.Refusal] = dataclasses.field(default_factory=dict)
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> drakit.Inventory:
         """Return the inventory to publish."""
-        sets = tuple(drakit.CounterSet(name=nic.name, counters=_ONE_USE) for nic in self.nics if nic.is_exclusive)
-        return drakit.Inventory(devices=tuple(form for nic in self.nics for form in nic.forms()), counter_sets=sets)
+        sets: dict[str, dict[str, drakit.Quantity]] = {nic.name: {_USES: drakit.ONE} for nic in self.nics if nic.is_exclusive}
+        for link in self.links:
+            sets.setdefault(link.name, {})[attributes.BANDWIDTH] = link.bandwidth
+        counter_sets = tuple(drakit.CounterSet(name=name, counters=counters) for name, counters in sets.items())
+        return drakit.Inventory(devices=tuple(form for nic in self.nics for form in nic.forms()), counter_sets=counter_sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
         """Return why an interface that is there is not offered, by the names of all forms of its device."""
@@ -186,12 +206,35 @@ def survey(
             nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed, vfio=bus_id in passed and refused is None))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
+    links = _links(interfaces, nics, settings)
     return Survey(
-        nics=tuple(nics),
+        nics=tuple(dataclasses.replace(nic, link=links.get(_link_address(nic.interface))) for nic in nics),
         withheld=tuple(sorted(withheld, key=lambda entry: entry.name)),
+        links=tuple(links.values()),
         not_passed=not_passed,
         interest=_interest(interfaces, settings),
     )
+
+
+def _links(interfaces: Sequence[port.Interface], nics: Sequence[Nic], settings: nic_settings.NicSettings) -> Mapping[str, Link]:
+    """Return the links of physical functions with offered virtual functions, by bus id, as far as their speed is known.
+
+    The speed is the reported one, because a rule may give shares only a part of it. The host's reserve is not available.
+    """
+    parents = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
+    links: dict[str, Link] = {}
+    for name, interface in device_names(interfaces).items():
+        rule = settings.rule_for(interface)
+        speed = interface.speed if interface.speed is not None else rule.speed and rule.speed.value
+        if speed and interface.pci and not interface.pci.physical_function and interface.pci.bus_id in parents:
+            available = max(speed - (rule.reserve or drakit.ZERO).value, 0)
+            links[interface.pci.bus_id] = Link(name=name, bandwidth=drakit.Quantity.of(available))
+    return links
+
+
+def _link_address(interface: port.Interface) -> str:
+    """Return the bus id of the physical function whose link an interface uses, empty where it is unknown."""
+    return (interface.pci.physical_function or interface.pci.bus_id) if interface.pci else ""
 
 
 def device_names(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:

@@ -10,7 +10,7 @@ import errno
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import drakit
 from drakit import wire
@@ -28,6 +28,8 @@ _MAC, _PAIR, _TRIPLE = struct.Struct("=I32s"), struct.Struct("=II"), struct.Stru
 _MAC_BYTES = 6
 _BITS_PER_MEGABIT = 10**6
 _FORMAT = wire.Format(ignore_unknown=True)
+_SWITCH = wire.Field(converter=wire.Converter({"on": True, "off": False}.get, {True: "on", False: "off"}.get))
+"""On or off in records, because the format leaves out what is False."""
 _LINK_STATES = (config.LinkState.AUTO, config.LinkState.ENABLE, config.LinkState.DISABLE)
 _NOT_TAKEN = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ERANGE})
 _FIXES: Mapping[str, str] = {
@@ -64,8 +66,8 @@ class Settings:
     quality: int = 0
     min_rate: int = 0
     max_rate: int = 0
-    spoof_check: bool | None = None
-    trust: bool | None = None
+    spoof_check: Annotated[bool | None, _SWITCH] = None
+    trust: Annotated[bool | None, _SWITCH] = None
     link_state: config.LinkState | None = None
 
 
@@ -105,8 +107,7 @@ def wanted(former: Settings, chosen: config.NicConfig, *, min_rate: int, max_rat
 
 def to_record(settings: Settings) -> drakit.Record:
     """Return settings as the journal stores them."""
-    flags = {"spoofCheck": settings.spoof_check, "trust": settings.trust}  # The format leaves out what is False.
-    return {**_FORMAT.encode(settings), **{name: flag for name, flag in flags.items() if flag is not None}}
+    return _FORMAT.encode(settings)
 
 
 def from_record(record: object) -> Settings | None:

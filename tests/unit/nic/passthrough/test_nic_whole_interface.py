@@ -82,8 +82,9 @@ def node(machine: Machine) -> Node:
     return Node(machine)
 
 
-def test_both_forms_draw_the_one_use_of_the_interface(node: Node) -> None:
-    offered = node.driver.discover()
+def test_both_forms_draw_the_one_use_of_the_interface(tmp_path: pathlib.Path) -> None:
+    machine = mock_port.MockPort(machines.Choice(name="dgx-a100-40gb", directory=tmp_path))
+    offered = nic_driver.NicDriver(machine, node="node-1", settings=settings.NicSettings(whole=("eth1*",))).discover()
     draw = (devices.CounterConsumption(counter_set=NIC, counters={"uses": quantity.ONE}),)
     names_in_order = [device.name for device in offered.devices]
     assert names_in_order.index(NIC) + 1 == names_in_order.index(WHOLE), "the scheduler takes the first that fits: the shared form"
@@ -222,9 +223,99 @@ def test_a_virtual_function_is_held_to_the_claim_and_restored(node: Node) -> Non
         assert node.machine.function(PLACE) == sriov.Settings(mac="02:d9:a1:00:10:00")
 
 
-def test_a_vlan_for_what_is_no_virtual_function_is_refused(node: Node) -> None:
-    with pytest.raises(errors.ConfigError, match="eth1 is not a virtual function"):
-        node.driver.plan(node.grant(chosen=config.NicConfig(vlan=7)))
+def drawn(device: devices.Device, counter_set: str) -> dict[str, quantity.Quantity]:
+    return {name: amount for part in device.consumes if part.counter_set == counter_set for name, amount in part.counters.items()}
+
+
+def test_functions_and_the_parent_s_own_shares_draw_on_one_link(machine: Machine) -> None:
+    half = settings.InterfaceRule(match="eth1", speed=BYTES("50G"), reserve=BYTES("10G"))
+    offered = Node(machine, interfaces=(half, settings.InterfaceRule(match="eth1v*", speed=BYTES("30G")))).driver.discover()
+    link = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}[NIC]
+    assert link == {"uses": quantity.ONE, "bandwidth": BYTES("90G")}, "the reported 100G without the reserve of the host"
+    by_name = offered.by_name()
+    assert drawn(by_name[NIC], NIC) == {"uses": quantity.ONE, "bandwidth": BYTES("40G")}
+    assert drawn(by_name[WHOLE], NIC)["bandwidth"] == BYTES("90G"), "nothing limits the parent in a pod"
+    assert drawn(by_name[FUNCTION_WHOLE], NIC) == drawn(by_name["pci-0000-0c-00-2"], NIC) == {"bandwidth": BYTES("30G")}
+    assert drawn(by_name[FUNCTION_WHOLE], "pci-0000-0c-00-2") == {"uses": quantity.ONE}
+    assert "bandwidth" not in drawn(by_name["pci-0000-4b-00-0"], "pci-0000-4b-00-0"), "eth2 has no virtual functions"
+
+
+def test_a_parent_that_the_host_uses_still_has_one_account(machine: Machine) -> None:
+    excluded = Node(machine, exclude=("eth1",)).driver.discover()
+    assert NIC not in excluded.by_name()
+    assert [(each.name, each.counters) for each in excluded.counter_sets if "bandwidth" in each.counters] == [
+        (NIC, {"bandwidth": BYTES("100G")})
+    ]
+    assert drawn(excluded.by_name()[FUNCTION_WHOLE], NIC) == {"bandwidth": BYTES("50G")}
+
+
+def test_without_offered_functions_a_link_needs_no_account(machine: Machine) -> None:
+    alone = Node(machine, exclude=("eth1v*",)).driver.discover()
+    assert not any("bandwidth" in counter_set.counters for counter_set in alone.counter_sets)
+
+
+class WithoutMinimum(Machine):
+    """A machine whose physical function takes no minimum rate, as igb, and no link state. Its virtual function can be gone."""
+
+    is_gone = False
+
+    def takes_min_rate(self, parent: str) -> bool:
+        return False
+
+    def function(self, of: sriov.Function) -> sriov.Settings | None:
+        return None if self.is_gone else super().function(of)
+
+    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
+        if wanted.min_rate or wanted.link_state:
+            raise errors.HardwareError("set_function", "Invalid argument")
+        super().set_function(of, wanted)
+
+
+def test_a_driver_without_minimum_rates_gets_a_maximum_only_and_the_slice_says_so(node: Node, tmp_path: pathlib.Path) -> None:
+    assert node.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is True
+    without = Node(WithoutMinimum(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "without")))
+    assert without.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is False
+    prepared = without.driver.prepare(without.planned(function_grant(without, spoof_check=False, trust=True)))
+    held = sriov.Settings(mac=FUNCTION.mac, max_rate=10**10, spoof_check=False, trust=True)
+    assert without.machine.function(PLACE) == held
+    assert {value for key, value in prepared.edits.env.items() if key.endswith("_BANDWIDTH")} == {str(10**10)}
+
+
+def test_a_function_that_is_gone_does_not_keep_its_claim(tmp_path: pathlib.Path) -> None:
+    machine = WithoutMinimum(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "gone"))
+    node = Node(machine)
+    asked = node.planned(function_grant(node))
+    node.driver.prepare(asked)
+    machine.is_gone = True
+    node.driver.unprepare(asked)
+
+
+def test_an_address_is_taken_back_before_the_interface_gets_its_own(node: Node) -> None:
+    asked = node.planned(function_grant(node, mac="02:ee:00:00:00:01"))
+    node.driver.prepare(asked)
+    seen: list[str] = []
+
+    class Watched(Machine):
+        def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
+            seen.append(wanted.mac)
+            super().set_function(of, wanted)
+
+    later = Node(Watched(machines.Choice(name="dgx-a100-40gb", directory=node.machine._directory)))
+    later.driver.unprepare(asked)
+    assert seen == [sriov.NULL_MAC, FUNCTION.mac]
+
+
+@pytest.mark.parametrize("field", ["vlan", "spoof_check", "trust", "link_state"])
+def test_settings_of_functions_are_refused_for_other_interfaces(node: Node, field: str) -> None:
+    values: dict[str, object] = {"vlan": 7, "spoof_check": False, "trust": True, "link_state": config.LinkState.AUTO}
+    with pytest.raises(errors.ConfigError, match="eth1 is not a virtual function of a NIC of this host") as refused:
+        node.driver.plan(node.grant(chosen=config.NicConfig(**{field: values[field]})))  # type: ignore[arg-type]
+    assert refused.value.field == f"parameters.{wire_name(field)}"
+
+
+def wire_name(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def test_what_is_planned_is_found_again_from_the_journal(node: Node) -> None:
