@@ -62,9 +62,9 @@ class VirtualFunctions:
         self._machine.set_function(plan.function, plan.former)
 
     def guaranteeing(self, interfaces: Iterable[port.Interface]) -> frozenset[str]:
-        """Return the bus ids of parents whose driver takes a minimum rate, of virtual functions that are offered whole."""
-        listed = tuple(interfaces)
-        offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, self._options.whole)}
+        """Return the bus ids of parents whose driver takes a minimum rate, of virtual functions that are offered in an exclusive form."""
+        listed, globs = tuple(interfaces), (*self._options.whole, *self._options.vfio)
+        offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, globs)}
         return frozenset(bus_id for bus_id, name in _parents(listed).items() if bus_id in offered and self._takes_min_rate(name))
 
     def _takes_min_rate(self, parent: str) -> bool:
