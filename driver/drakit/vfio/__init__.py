@@ -9,12 +9,12 @@ visible in sysfs: ``driver_override`` is set first and reset last.
 """
 
 import dataclasses
-import logging
 from collections.abc import Sequence
 from typing import Protocol, Self
 
 from drakit import wire
 from drakit.core import edits, errors, records
+from drakit.telemetry import logs
 
 DRIVER = "vfio-pci"
 _BRIDGE = 0x06
@@ -22,7 +22,7 @@ _LEFT_ALONE = frozenset({"", DRIVER, "pcieport", "pci-stub"})
 """Drivers that leave the DMA of a group to VFIO (pci_driver.driver_managed_dma)."""
 
 _FORMAT = wire.Format(ignore_unknown=True)
-_log = logging.getLogger(__name__)
+_log = logs.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -265,7 +265,7 @@ def _try_to_release(bus: Bus, member: Member) -> errors.DrakitError | None:
 def _release(bus: Bus, member: Member) -> None:
     function = bus.function(member.address)
     if function is None:
-        _log.warning("PCI function gone", extra={"device": member.address})
+        _log.warning("PCI function gone", device=member.address)
         return
     if function.override == DRIVER and function.driver in {"", DRIVER}:
         bus.unbind(member.address)
@@ -285,7 +285,7 @@ def _check_restored(bus: Bus, member: Member) -> None:
         return
     if driver or member.driver is None or not bus.has_driver(member.driver):
         # The function is the host's again, as after a boot without the former driver.
-        _log.warning("PCI function has another driver", extra={"device": member.address, "was": member.driver, "state": driver or "none"})
+        _log.warning("PCI function has another driver", device=member.address, state=driver or "none", was=member.driver)
         return
     raise errors.HardwareError(
         "drivers_probe", f"{member.address} did not bind to {member.driver}; the kernel's log has the reason (dmesg)"

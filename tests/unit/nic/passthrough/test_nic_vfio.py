@@ -138,12 +138,12 @@ def test_a_claim_gets_the_group_and_the_host_loses_the_interface(lab: Lab) -> No
 
 
 def test_with_iommufd_a_claim_gets_the_device(labs: Labs) -> None:
-    lab = labs(iommufd=True)
+    lab = labs(vfio_nodes="iommufd")
     assert lab.node.prepare(lab.node.claim(VFIO)).device_nodes == ("/dev/iommu", "/dev/vfio/devices/vfio3")
 
 
 def test_a_kernel_without_iommufd_refuses_and_keeps_the_nic(labs: Labs) -> None:
-    lab = labs(iommufd=True, bus={"has_iommufd": False})
+    lab = labs(vfio_nodes="iommufd", bus={"has_iommufd": False})
     claim = lab.node.claim(VFIO)
     with pytest.raises(testing.RefusedError, match="set vfio_nodes to group"):
         lab.node.prepare(claim)
