@@ -149,7 +149,10 @@ class Whole:
         )
 
     def unprepare(self, grant: Grant, placement: interface_identity.Placement | None = None) -> None:
-        """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
+        """Return the interface to the host and restore its virtual function.
+
+        Raises HardwareError while the interface cannot be reached, ReleaseDeferredError while only the function's settings cannot be restored.
+        """
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.identity(grant.claim, grant.device, grant.share_id))
@@ -160,7 +163,7 @@ class Whole:
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", extra={"device": grant.device.name, "interface": host_state.name})
         if virtual is not None:
-            self.functions.restore(virtual)
+            self.functions.restore(virtual, interface=host_state.name, mark=mark)
 
     def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
         """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""
