@@ -61,6 +61,8 @@ def of_functions(machine: port.Port) -> Iterator[drakit.Finding]:
                 continue
             if machine.takes_min_rate(interface.name):
                 text = "virtual functions get a minimum and a maximum rate"
+            elif not interface.carrier:
+                text = "virtual functions get a maximum rate; a minimum is tried when the NIC has a link"
             else:
                 text = f"virtual functions get a maximum rate only; the driver {interface.driver} takes no minimum rate"
             yield drakit.Finding.ok(FUNCTIONS, interface.name, text)

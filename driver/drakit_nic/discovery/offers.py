@@ -96,7 +96,9 @@ class Nic:
         """
         drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.is_exclusive else {}
         if self.link is not None:
-            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = min(bandwidth or self.link.bandwidth, self.link.bandwidth)
+            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = (
+                self.link.bandwidth if bandwidth is None else min(bandwidth, self.link.bandwidth)
+            )
         return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
 
