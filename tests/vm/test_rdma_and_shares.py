@@ -16,7 +16,7 @@ import pytest
 
 from drakit_nic import kernel_port, port
 from fakes import netns, nic_network
-from vm import rdma_subsystem
+from vm import rdma_subsystem, virtual_functions
 
 pytestmark = pytest.mark.timeout(900)
 MAC = "02:00:00:00:0a:02"
@@ -105,6 +105,7 @@ def greeting(partner: netns.Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_nic() -> Iterator[Bench]:
+    virtual_functions.until(lambda: rdma_subsystem.interfaces_of("virtio_net"), "the NIC is still in the namespace of another test")
     (nic,), (partner_nic,) = rdma_subsystem.interfaces_of("igb"), rdma_subsystem.interfaces_of("virtio_net")
     rdma_subsystem.run("modprobe", "rdma_rxe")
     with contextlib.ExitStack() as stack:
