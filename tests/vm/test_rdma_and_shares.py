@@ -1,6 +1,7 @@
 """What RDMA can do beside a share, on the kernel's software device (rxe).
 
-The client is ``ibv_rc_pingpong``, whose partner on the wire answers its greeting and then no packet, so the client repeats what it sends.
+The client is ``ibv_rc_pingpong``, whose partner on the wire answers its greeting and then no packet, so the client repeats what it sends. The message
+is one packet: Debian's kernel 6.12 panics where a queue still has packets of rxe when the client ends.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import pytest
 
 from drakit_nic import kernel_port, port
 from fakes import netns, nic_network
-from vm import rdma_subsystem
+from vm import rdma_subsystem, virtual_functions
 
 pytestmark = pytest.mark.timeout(900)
 MAC = "02:00:00:00:0a:02"
@@ -24,7 +25,7 @@ HOST, POD, PARTNER = "10.9.0.1", "10.9.0.2", "10.9.0.9"
 GREETING_PORT, ROCE_PORT = 18515, 4791
 GREETING = b"0000:000011:000000:00000000000000000000ffff0a090009\0"
 RATE = 10**7
-BYTES = 10**6
+BYTES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,7 @@ def greeting(partner: netns.Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shared_nic() -> Iterator[Bench]:
+    virtual_functions.until(lambda: rdma_subsystem.interfaces_of("virtio_net"), "the NIC is still in the namespace of another test")
     (nic,), (partner_nic,) = rdma_subsystem.interfaces_of("igb"), rdma_subsystem.interfaces_of("virtio_net")
     rdma_subsystem.run("modprobe", "rdma_rxe")
     with contextlib.ExitStack() as stack:
@@ -158,7 +160,7 @@ def test_what_a_software_device_on_a_share_sends_is_the_shares(bench: Bench) -> 
         said = bench.sends("rxe9")
         counted = bench.counted() - before
     assert "remote address" in said, "the client sent nothing for another reason"
-    assert packets[0] * 1024 <= counted
+    assert packets[0] * BYTES <= counted
 
 
 def test_in_shared_mode_a_device_node_of_the_host_leads_around_a_share(bench: Bench) -> None:
@@ -167,8 +169,8 @@ def test_in_shared_mode_a_device_node_of_the_host_leads_around_a_share(bench: Be
         said = bench.sends("rxe0")
         counted = bench.counted() - before
     assert "remote address" in said
-    assert packets[0] > 100, "the host's device sends"
-    assert counted < packets[0] * 1024, "and the share does not limit it"
+    assert packets[0] > 1, "the host's device sends"
+    assert counted < packets[0] * BYTES, "and the share does not count it"
 
 
 def test_in_exclusive_mode_a_device_node_of_the_host_is_of_no_use() -> None:

@@ -80,12 +80,13 @@ def is_software(name: str, classes: pathlib.Path = rdma_requests.CLASSES) -> boo
 
 
 def nodes_of(name: str, classes: pathlib.Path = rdma_requests.CLASSES) -> tuple[str, ...]:
-    """Return the names of the character devices of an RDMA device: uverbs, umad, and the connection manager that all devices share.
+    """Return the names of the character devices of an RDMA device: uverbs, and where the host has them umad and the shared rdma_cm.
 
     Empty where the device has no uverbs. The classes of these devices are the same in every namespace.
     """
     verbs = _named(classes / "infiniband_verbs", "uverbs", name)
-    return (*verbs, *_named(classes / "infiniband_mad", "umad", name), _CONNECTION_MANAGER) if verbs else ()
+    manager = [_CONNECTION_MANAGER] if (classes / "misc" / _CONNECTION_MANAGER).exists() else []
+    return (*verbs, *_named(classes / "infiniband_mad", "umad", name), *manager) if verbs else ()
 
 
 def read(namespace: str | int | None, ifindex: int, bus_id: str) -> RdmaDevice | None:
@@ -123,7 +124,7 @@ def move_in(device: RdmaDevice, host: str | int | None, pod: int, after_effect: 
     if name is None:
         raise OSError(errno.ENODEV, _GONE.format(name=device.name))
     present = nodes_of(name)
-    if present != device.nodes:
+    if not set(device.nodes) <= set(present):
         raise OSError(errno.ESTALE, _CHANGED.format(name=device.name, present=", ".join(present), planned=", ".join(device.nodes)))
 
 

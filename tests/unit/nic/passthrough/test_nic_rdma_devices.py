@@ -24,6 +24,7 @@ def classes(tmp_path: pathlib.Path) -> pathlib.Path:
         (tmp_path / path).mkdir(parents=True)
         (tmp_path / path / "ibdev").write_text(f"{device}\n")
     (tmp_path / "infiniband_verbs" / "abi_version").write_text("6\n")
+    (tmp_path / "misc" / "rdma_cm").mkdir(parents=True)
     return tmp_path
 
 
@@ -48,6 +49,8 @@ def test_an_unlinked_device_of_another_pci_function_is_not_the_interfaces(classe
 def test_the_nodes_are_those_of_verbs_management_and_connections(classes: pathlib.Path) -> None:
     assert rdma_devices.nodes_of("mlx5_1", classes) == ("uverbs1", "umad3", "rdma_cm")
     assert rdma_devices.nodes_of("mlx5_0", classes) == ("uverbs0", "rdma_cm")
+    (classes / "misc" / "rdma_cm").rmdir()
+    assert rdma_devices.nodes_of("mlx5_0", classes) == ("uverbs0",), "the module rdma_ucm is not loaded"
     assert rdma_devices.nodes_of("mlx5_7", classes) == rdma_devices.nodes_of("", classes) == ()
 
 
