@@ -167,25 +167,23 @@ def plan(bus: Bus, address: str) -> Plan:
     function = _existing(bus, address)
     if DRIVER in {function.driver, function.override}:
         raise errors.DeviceBusyError(
-            f"{address} is bound to {DRIVER} already, for a virtual machine or by an admin; "
-            f"to give it back to the host: drakit unprepare, or empty its driver_override and bind it again"
+            f"{address} is bound to {DRIVER} already, for a claim that the journal lost or by an admin; "
+            f"to return it to the host: drakit unprepare --unclaimed {address} --yes"
         )
-    members = [Member(address=address, driver=function.driver)]
     others = (other for other in bus.group(_group_of(function)) if other.address != address and other.driver not in _LEFT_ALONE)
-    members += [Member(address=other.address, driver=other.driver) for other in others]
+    members = [Member(address=member.address, driver=member.driver) for member in (function, *others)]
     return Plan(boot=bus.boot_id(), address=address, group=_group_of(function), members=tuple(members))
 
 
 def recall(bus: Bus, address: str) -> Plan:
-    """Return the plan by which a function was bound, as far as it can be seen, after the journal was lost.
+    """Return the plan by which a function is or may be bound, after the journal was lost.
 
     The former drivers are unknown: ``release`` lets the kernel choose. Raises DeviceGoneError, HardwareError.
     """
-    function = _existing(bus, address)
-    number = _group_of(function)
-    bound = [other for other in bus.group(number) if other.override == DRIVER]
-    members = tuple(Member(address=other.address, driver=None) for other in bound)
-    return Plan(boot=bus.boot_id(), address=address, group=number, members=members)
+    number = _group_of(_existing(bus, address))
+    others = (other for other in bus.group(number) if other.override == DRIVER or other.driver not in _LEFT_ALONE)
+    addresses = dict.fromkeys((address, *(other.address for other in others)))
+    return Plan(boot=bus.boot_id(), address=address, group=number, members=tuple(Member(address=each, driver=None) for each in addresses))
 
 
 def bind(bus: Bus, planned: Plan) -> None:
@@ -243,7 +241,7 @@ def nodes(bus: Bus, planned: Plan, *, iommufd: bool = False) -> tuple[edits.Devi
 
 def _bind(bus: Bus, member: Member) -> None:
     function = _existing(bus, member.address)
-    if function.driver not in {"", DRIVER, member.driver}:
+    if member.driver is not None and function.driver not in {"", DRIVER, member.driver}:
         raise errors.DeviceBusyError(f"{member.address} was bound to {function.driver} by another program")
     bus.set_override(member.address, DRIVER)
     if function.driver == DRIVER:

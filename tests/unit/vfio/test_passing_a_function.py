@@ -218,6 +218,15 @@ def test_recall_of_an_untouched_function_undoes_nothing(bus: mock.MockBus) -> No
     assert not bus.resets
 
 
+def test_a_claim_of_a_lost_journal_whose_function_came_back_is_bound_again(bus: mock.MockBus) -> None:
+    recalled = vfio.recall(bus, GPU)
+    assert not vfio.is_bound(bus, recalled)
+    vfio.bind(bus, recalled)
+    assert drivers(bus) == BOUND
+    vfio.release(bus, recalled)
+    assert drivers(bus) == BEFORE
+
+
 def each_step(work: Callable[[Steps], None], error: Callable[[], BaseException]) -> Iterator[int]:
     """Run the work with an error at each of its steps; yield after each."""
     for step in range(1000):
