@@ -104,7 +104,7 @@ def test_a_maximum_is_whole_megabits_and_never_unlimited(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_what_the_driver_refuses_is_an_error_with_the_fix_and_changes_nothing(
+def test_what_the_driver_refuses_is_an_error_with_the_fix_and_is_undone(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     with world.driver() as driver:
