@@ -1,7 +1,9 @@
 """Build the GPU driver from the operator's settings: on real GPUs or a mock machine, with the host's resources."""
 
 import drakit
-from drakit_gpu import cdi, driver, driver_root, port, share_policy
+from drakit import vfio
+from drakit.vfio import kernel
+from drakit_gpu import cdi, driver, driver_root, port, share_policy, vfio_form
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import markers
@@ -24,9 +26,11 @@ def assemble(options: GpuOptions, site: drakit.Site) -> driver.GpuDriver:
     if site.machine is None:
         root = driver_root.DriverRoot(path=options.driver_root, on_host=options.driver_root_on_host, folders=options.library_folders)
         hardware: port.GpuPort = _real_gpus(options, root)
+        bus: vfio.Bus = kernel.KernelBus(options.kernel_root, dev_root=options.dev_root)
     else:
         mocked = mock_gpus.MockGpus(site.machine)
-        hardware, root, whole_beside = mocked, mocked.driver_root(), mocked.whole_beside_partitions
+        hardware, root, bus = mocked, mocked.driver_root(), mocked.bus
+        whole_beside = mocked.whole_beside_partitions
     return driver.GpuDriver(
         hardware,
         name=site.driver_name,
@@ -36,6 +40,7 @@ def assemble(options: GpuOptions, site: drakit.Site) -> driver.GpuDriver:
         resources=driver.HostResources(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
             dev_root=options.dev_root if site.machine is None else None,
+            passing=vfio_form.VfioForm(hardware, bus, is_offered=options.vfio, iommufd=options.vfio_nodes == "iommufd"),
             made=markers.MarkerStore(folder=site.home / _MARKERS),
             daemons=pod_daemons.PodDaemons(
                 pods=None if options.mps_template is None else site.pods(options.mps_template),

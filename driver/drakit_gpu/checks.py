@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import drakit
+from drakit import vfio
+from drakit.vfio import checks as vfio_checks
+from drakit.vfio import kernel
 from drakit_gpu.options import GpuOptions
 
 if TYPE_CHECKING:
@@ -65,6 +68,14 @@ def of_links(handed_out: Iterable[drakit.Edits], dev_root: pathlib.Path) -> Iter
         yield drakit.Finding.warning("device links", subject, f"{message} from running containers", _LINKS_FIX)
     elif nodes:
         yield drakit.Finding.ok("device links", subject, f"has the links of {_counted(len(nodes), 'device node')}")
+
+
+def of_vfio(options: GpuOptions, bus: vfio.Bus | None = None) -> Iterator[drakit.Finding]:
+    """Check what passing GPUs to virtual machines needs, and which could be passed."""
+    from drakit_gpu import vfio_form  # noqa: PLC0415
+
+    present = bus or kernel.KernelBus(options.kernel_root, dev_root=options.dev_root)
+    return vfio_checks.of_node(present, vfio_form.is_gpu, setting="gpu.vfio", is_on=options.vfio)
 
 
 def opened(options: GpuOptions) -> "nvml.NvmlGpus":

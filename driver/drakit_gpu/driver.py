@@ -19,10 +19,11 @@ import contextlib
 import dataclasses
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import drakit
-from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming
+from drakit.vfio import leftovers
+from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery
 from drakit_gpu.mig import instances, markers
@@ -42,13 +43,14 @@ class HostResources:
     """The host's resources that prepare needs besides the GPUs.
 
     ``files`` are the driver's files (None: containers get none). Device nodes are created below ``dev_root`` (None: they are not). ``daemons`` runs
-    MPS daemons, ``made`` stores the markers of the instances that drakit created.
+    MPS daemons, ``made`` stores the markers of the instances that drakit created. ``passing`` passes GPUs to virtual machines (None: it does not).
     """
 
     files: cdi.DriverFiles | None = None
     dev_root: pathlib.Path | None = None
     daemons: pod_daemons.PodDaemons = dataclasses.field(default_factory=pod_daemons.PodDaemons)
     made: markers.MarkerStore = dataclasses.field(default_factory=markers.MarkerStore)
+    passing: vfio_form.VfioForm | None = None
 
 
 class GpuDriver(drakit.Driver[config.AnyConfig]):
@@ -78,8 +80,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self.name = name
         self._hardware = hardware
         self._intents = intents
-        self._options = options or discovery.DiscoveryOptions()
         self._resources = resources or HostResources()
+        self._passing = self._resources.passing
+        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=vfio_form.refusal_of(self._passing))
         self._pause = pause
         self._context: drakit.DriverContext | None = None
         self._health = health
@@ -91,12 +94,15 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         )
 
     def unclaimed(self) -> Sequence[drakit.Leftover]:
-        """Return MIG instances and MPS daemons that no intent names. Raises HardwareError."""
-        return self._unclaimed.find()
+        """Return MIG instances, MPS daemons and GPUs at vfio-pci that no intent names. Raises HardwareError."""
+        return [*self._unclaimed.find(), *(() if self._passing is None else self._passing.unclaimed(self._intents))]
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
-        """Delete an instance or end a daemon. Raises HardwareError, DeviceBusyError."""
-        self._unclaimed.release(leftover)
+        """Delete an instance, end a daemon or return a GPU. Raises HardwareError, DeviceBusyError."""
+        if leftover.kind == leftovers.KIND and self._passing is not None:
+            self._passing.reclaim(leftover)
+        else:
+            self._unclaimed.release(leftover)
 
     def start(self, context: drakit.DriverContext) -> None:
         """Restore the settings and MPS daemons of prepared claims, and prepare to watch the GPUs' health.
@@ -119,12 +125,11 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             prefix=self.name,
             policy=self._health,
             lost_settings=self._worker.enqueue,
-            claimed=self._claimed(context),
+            claimed=claimed.ClaimedHardware(
+                self._hardware, context, self._resources.made, whole_beside_partitions=self._options.whole_beside_partitions
+            ),
+            passed=self._passed,
         )
-
-    def _claimed(self, context: drakit.DriverContext) -> claimed.ClaimedHardware:
-        free = self._options.whole_beside_partitions
-        return claimed.ClaimedHardware(self._hardware, context, self._resources.made, whole_beside_partitions=free)
 
     def watch(self, context: drakit.DriverContext) -> None:
         """Watch the GPUs until the driver stops, an error occurs, or events have to be reopened. Without health monitoring only wait.
@@ -138,6 +143,10 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             context.stopping.wait(_NO_DRIVER_SECONDS)
         else:
             self._monitor.watch(context.stopping)
+
+    def _passed(self) -> frozenset[port.GpuUuid]:
+        """Return the GPUs that claims pass to virtual machines."""
+        return identity.passed(self._intents(), self._hardware.boot_id())
 
     def stop(self) -> None:
         """Stop the restore worker."""
@@ -164,13 +173,16 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         """
         if (missing := self._missing_driver()) is not None:
             raise drakit.RetryError(_no_driver(missing), after=_NO_DRIVER_SECONDS) from missing
-        context = self._context
+        context, passed = self._context, self._passed()
+
+        def is_kept(gpu: port.Gpu) -> bool:
+            return gpu.uuid in passed or (context is not None and self._health is not None and self._hardware.is_plugged(gpu))
+
         if context is None:
-            return discovery.discover(self._hardware, self._intents, self._options, self._cache, markers=self._resources.made)
+            return discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept, self._resources.made)
         taints = context.taints()
-        is_kept = discovery.keep_none if self._health is None else self._hardware.is_plugged
         offered = discovery.discover(self._hardware, self._intents, self._options, self._cache, is_kept, self._resources.made)
-        if self._health is not None:
+        if self._health is not None or passed:
             minors = {view.gpu.minor for view in self._cache.offered}
             offered = claimed_devices.with_claimed_devices(offered, context, self._hardware.boot_id(), minors, is_kept)
         return faults.with_taints(offered, taints, self.name)
@@ -178,7 +190,13 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
     def not_offered(self) -> Sequence[drakit.NotOffered]:
         """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
         fix = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
-        return [drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered]
+        silent = [
+            drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
+        ]
+        return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
+
+    def withheld_devices(self) -> Mapping[str, str]:
+        return identity.passed_devices(self._intents(), self._hardware.boot_id())
 
     def plan(self, grant: Grant) -> drakit.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.
@@ -187,6 +205,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
+        wanted = vfio_form.planned(self._passing, grant, wanted)
         grants = self._grants_of(grant.device, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             gpu = self._gpu(wanted)
@@ -210,6 +229,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         HardwareError while the GPU cannot be read.
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
+        if identity.is_vfio(grant.device) and not wanted.borrowed:
+            return dataclasses.replace(wanted, vfio=vfio_form.required(self._passing).recall(grant)).to_record()
         is_own = self._is_own(grant, wanted) or (not wanted.borrowed and self._is_to_be_made(wanted))
         return (dataclasses.replace(wanted, borrowed=False, marked=True) if is_own else wanted).to_record()
 
@@ -240,8 +261,18 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             raise drakit.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         if not grant.record:
             self._warn_about_usage(grant, wanted)
+        if wanted.vfio:
+            return self._prepare_vfio(grant, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             return self._prepare(grant, wanted, self._gpu(wanted))
+
+    def _prepare_vfio(self, grant: Grant, wanted: identity.Identity) -> drakit.Prepared:
+        passing = vfio_form.required(self._passing)
+        if not passing.is_bound(wanted):
+            with self._reporting_a_lost_gpu(wanted.gpu):
+                if not self._make_whole(grant, self._gpu(wanted)):
+                    return drakit.Prepared()
+        return passing.prepare(grant, wanted)
 
     def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drakit.Prepared:
         name, hardware, resources = grant.device.name, self._hardware, self._resources
@@ -285,6 +316,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self._resources.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id():
             self._resources.made.of(wanted).remove()
+            return
+        if wanted.vfio:
+            vfio_form.required(self._passing).release(wanted)
             return
         if _is_held(wanted, self._grants_of(grant.device, wanted)):
             return

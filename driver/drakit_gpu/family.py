@@ -56,6 +56,7 @@ class GpuFamily(drakit.Family[GpuOptions]):
         from drakit_gpu import checks  # noqa: PLC0415
 
         yield checks.of_library(lambda: checks.opened(options))
+        yield from checks.of_vfio(options)
 
     def check_claims(self, options: GpuOptions, handed_out: Sequence[drakit.Edits]) -> Iterable[drakit.Finding]:
         from drakit_gpu import checks  # noqa: PLC0415

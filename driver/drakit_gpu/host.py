@@ -67,6 +67,21 @@ class Host:
         """Return whether sysfs has a PCI device at that address. A device that has fallen off the bus stays listed until it is removed."""
         return (self._pci / pci_bus_id).exists()
 
+    def lock_for_unbinding(self, pci_bus_id: str, *, locked: bool) -> None:
+        """Lock a GPU of NVIDIA's driver for unbinding, or unlock it. IN_USE: a program has it open. A driver without locks has none to take."""
+        call = "lock_for_unbinding" if locked else "unlock"
+        file = self._proc / f"driver/nvidia/gpus/{pci_bus_id}/unbindLock"
+        if not file.exists():
+            return
+        wanted = "1" if locked else "0"
+        try:
+            file.write_text(f"{wanted}\n", "ascii")
+        except OSError as error:
+            raise nvml_errors.CallError(nvml_errors.CALLS[call], nvml_errors.Code.UNKNOWN, f"{file}: {error}") from error
+        if locked and self._read(file, call).strip() != wanted:
+            fix = f"end it, and turn off persistence mode: nvidia-smi -i {pci_bus_id} -pm 0"
+            raise nvml_errors.CallError(nvml_errors.CALLS[call], nvml_errors.Code.IN_USE, f"a program has the GPU {pci_bus_id} open; {fix}")
+
     def population(self) -> str:
         """Return the PCI devices of the driver and the inode of its module, which changes at every load."""
         with contextlib.suppress(OSError):

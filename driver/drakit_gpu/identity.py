@@ -35,7 +35,7 @@ class Identity:
     ``borrowed`` is set where the grant uses an existing device and creates none: for admin access, and for a MIG device that an admin created.
     ``holder`` names the grant (claim UID, device, share id), to distinguish several grants of one device; it is empty in intents of older versions.
     ``marked`` is set where a marker records the creation of the instance (see ``mig.instances``). ``settings`` are the GPU settings that the
-    grant changes.
+    grant changes. ``vfio`` is the plan of a GPU that is passed to a virtual machine (``drakit.vfio.Plan``).
     """
 
     boot: str
@@ -46,6 +46,7 @@ class Identity:
     shared: bool = False
     marked: bool = False
     settings: drakit.Record = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
+    vfio: drakit.Record = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
 
     @classmethod
     def of(cls, grant: drakit.Grant[Config], *, boot: str) -> Self:
@@ -71,7 +72,7 @@ class Identity:
         if "profile" in record:
             placement = port.Placement(start=_integer(record, "start"), size=_integer(record, "size"))
             slot = Slot(gpu=gpu, profile_id=_integer(record, "profile"), placement=placement)
-        holder, settings = record.get("holder"), record.get("settings")
+        holder, settings, planned = record.get("holder"), record.get("settings"), record.get("vfio")
         return cls(
             boot=_text(record, "boot"),
             gpu=gpu,
@@ -81,6 +82,7 @@ class Identity:
             shared=record.get("shared") is True,
             marked=record.get("marked") is True,
             settings=settings if isinstance(settings, Mapping) else drakit.EMPTY_RECORD,
+            vfio=planned if isinstance(planned, Mapping) else drakit.EMPTY_RECORD,
         )
 
     def to_record(self) -> drakit.Record:
@@ -94,6 +96,7 @@ class Identity:
             "shared": self.shared,
             "marked": self.marked,
             "settings": self.settings,
+            "vfio": self.vfio,
         }
         return drakit.freeze_record(record | {name: value for name, value in optional.items() if value})
 
@@ -117,8 +120,24 @@ class MigDevice:
 
 
 def is_whole(device: drakit.Device) -> bool:
-    """Return whether an offered device is a whole GPU, in either form."""
-    return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU}
+    """Return whether an offered device is a whole GPU, in any form."""
+    return device.attributes.get(attributes.TYPE) in {attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU, attributes.TYPE_VFIO}
+
+
+def is_vfio(device: drakit.Device) -> bool:
+    """Return whether an offered device is a whole GPU for a virtual machine."""
+    return device.attributes.get(attributes.TYPE) == attributes.TYPE_VFIO
+
+
+def passed(intents: Iterable[drakit.Record], boot: str) -> frozenset[port.GpuUuid]:
+    """Return the GPUs that claims of this boot pass to virtual machines. NVIDIA's driver does not see them."""
+    return frozenset(grant.gpu for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
+
+
+def passed_devices(intents: Iterable[drakit.Record], boot: str) -> Mapping[str, str]:
+    """Return the devices of claims whose GPUs virtual machines have, with that reason: a process that never saw such a GPU cannot offer it."""
+    holders = (grant.holder.split("/") for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
+    return {holder[1]: "a virtual machine has the GPU" for holder in holders if len(holder) > 1}
 
 
 def from_intents(intents: Iterable[drakit.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:

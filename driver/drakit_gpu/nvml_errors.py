@@ -35,6 +35,8 @@ CALLS: Mapping[str, str] = {
     "is_plugged": "/sys/bus/pci/devices",
     "population": "/sys/bus/pci/drivers/nvidia",
     "renew": "nvmlInitWithFlags",
+    "lock_for_unbinding": "/proc/driver/nvidia/gpus/unbindLock",
+    "unlock": "/proc/driver/nvidia/gpus/unbindLock",
 }
 """The call that the errors of a method of the port name."""
 

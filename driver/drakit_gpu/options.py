@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -56,6 +56,12 @@ class GpuOptions:
 
     share_mig: bool = False
     """Apply gpu.share_memory and gpu.shares to MIG devices too."""
+
+    vfio: bool = False
+    """Also offer every whole GPU to virtual machines: the driver binds it to vfio-pci while a claim has it."""
+
+    vfio_nodes: Literal["group", "iommufd"] = "group"
+    """Device nodes for a virtual machine. group: /dev/vfio/vfio and the group's. iommufd: /dev/iommu and the device's."""
 
     health: bool = True
     """Monitor the GPUs: taint those that have a fault, report health to the kubelet, and publish again when hardware changes."""

@@ -311,3 +311,12 @@ class GpuPort(Protocol):
 
     def renew(self) -> None:
         """Detect the present GPUs again; afterwards events have to be reopened."""
+
+    def lock_for_unbinding(self, pci_bus_id: str) -> None:
+        """Close the GPU here, and keep all programs from opening it until it is unbound from its driver or unlocked.
+
+        IN_USE: another program has it open, such as nvidia-persistenced.
+        """
+
+    def unlock(self, pci_bus_id: str) -> None:
+        """Let programs open a GPU that was locked for unbinding and not unbound."""

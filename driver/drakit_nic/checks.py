@@ -10,9 +10,12 @@ import pathlib
 from collections.abc import Callable, Iterator
 
 import drakit
+from drakit import vfio
+from drakit.vfio import checks as vfio_checks
+from drakit.vfio import kernel
 from drakit_nic import port
 from drakit_nic.attach import hook_program
-from drakit_nic.passthrough import differences, rdma_devices
+from drakit_nic.passthrough import differences, rdma_devices, vfio_form
 
 KERNEL, HOOK, RDMA, RETURNED, FUNCTIONS = "kernel", "attach hook", "RDMA", "returned interface", "SR-IOV"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
@@ -58,6 +61,8 @@ def of_functions(machine: port.Port) -> Iterator[drakit.Finding]:
                 continue
             if machine.takes_min_rate(interface.name):
                 text = "virtual functions get a minimum and a maximum rate"
+            elif not interface.carrier:
+                text = "virtual functions get a maximum rate; a minimum is tried when the NIC has a link"
             else:
                 text = f"virtual functions get a maximum rate only; the driver {interface.driver} takes no minimum rate"
             yield drakit.Finding.ok(FUNCTIONS, interface.name, text)
@@ -136,6 +141,11 @@ def of_returned(home: pathlib.Path, differing: Callable[[str, drakit.Record], tu
     except (OSError, ValueError, TypeError, drakit.HardwareError) as error:
         fix = f"run as root; remove a damaged file from {home / differences.FOLDER}"
         yield drakit.Finding.unknown(RETURNED, str(home / differences.FOLDER), str(error), fix)
+
+
+def of_vfio(bus: vfio.Bus | None = None, *, is_on: bool) -> Iterator[drakit.Finding]:
+    """Check what passing NICs to virtual machines needs, and which could be passed."""
+    return vfio_checks.of_node(bus or kernel.KernelBus(), vfio_form.is_nic, setting="nic.vfio", is_on=is_on)
 
 
 def _machine(netns: str | None) -> port.Port:

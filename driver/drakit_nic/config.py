@@ -257,6 +257,16 @@ def check_no_function(config: NicConfig, device: str) -> None:
             raise drakit.ConfigError(reason, field=f"parameters.{_wire(name)}")
 
 
+def check_passed(config: NicConfig, *, is_function: bool) -> None:
+    """Raise ConfigError for a field that only the virtual machine to which a NIC is passed can set in the NIC."""
+    allowed = {*_FUNCTION_ONLY, "mac", "ceil"} if is_function else set()
+    for field in dataclasses.fields(config):
+        if field.name not in allowed and getattr(config, field.name) != getattr(NicConfig(), field.name):
+            who = "the virtual machine configures the interface itself; remove it"
+            reason = who if is_function else f"{who}, or use a virtual function, of which the host can set some"
+            raise drakit.ConfigError(reason, field=f"parameters.{_wire(field.name)}")
+
+
 def check(config: NicConfig, *, node: str) -> None:
     """Raise ConfigError where the fields conflict with each other or with the node."""
     pools = ip_pools.pools_of(config.address_pools, node)

@@ -12,13 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import drakit
+from drakit import vfio
+from drakit.vfio import kernel, leftovers
 from drakit_nic import background, config, link_monitor, port, reclaiming, reporting, tc_reconciler
 from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import ip_pools
 from drakit_nic.attach import attachment_records, collector, service
 from drakit_nic.discovery import attributes, device_names, offers
-from drakit_nic.passthrough import whole_interface
+from drakit_nic.passthrough import vfio_form, whole_interface
 from drakit_nic.shaping import htb
 
 NAME = "nic.drakit.dev"
@@ -28,7 +30,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
     """The driver that shares the interfaces of ``machine`` by ``options``. ``node`` makes the addresses of shares distinct between nodes.
 
     ``intents`` returns the intents of all journaled grants, so that a new share gets no class number of theirs. Without ``attachment``, containers
-    get no interface, as on a mock machine.
+    get no interface, as on a mock machine. ``bus`` is the PCI bus, by default this machine's.
 
     The driver is volatile: a reboot removes classes, filters, maps, children, their addresses and sandboxes from the kernel. The settings of virtual
     functions are in the kernel's driver of the physical function.
@@ -49,6 +51,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         name: str = NAME,
         intents: Callable[[], Iterable[drakit.Record]] = tuple,
         attachment: service.Service | None = None,
+        bus: vfio.Bus | None = None,
     ) -> None:
         self.name = name
         self._machine = machine
@@ -66,6 +69,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._withheld: Mapping[str, str] = {}
         home = None if attachment is None else attachment.home
         self._whole = whole_interface.Whole(machine, node=node, options=self._options, home=home)
+        self._vfio = vfio_form.VfioForm(machine, bus or kernel.KernelBus(), self._whole, self._options)
 
     def survey(self) -> offers.Survey:
         """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
@@ -73,7 +77,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
         interfaces = (*present, *whole_interface.away(self._intents(), present))
         guaranteeing = self._whole.functions.guaranteeing(interfaces)
-        surveyed = offers.survey(interfaces, self._options, self._shaping(), guaranteeing)
+        surveyed = offers.survey(interfaces, self._options, self._shaping(), guaranteeing, self._vfio.passed(interfaces))
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
         return surveyed
 
@@ -92,6 +96,13 @@ class NicDriver(drakit.Driver[config.NicConfig]):
                 for nic in surveyed.nics
                 if nic.caution
             ),
+            *(
+                drakit.NotOffered(
+                    kind="interface for virtual machines", name=nic.interface.name, reason=refused.reason, change=refused.change
+                )
+                for nic in surveyed.nics
+                if (refused := surveyed.not_passed.get(nic.name)) is not None
+            ),
         ]
 
     def discover(self) -> drakit.Inventory:
@@ -106,6 +117,8 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         """Return the record of the planned share or whole interface, complete before anything is installed."""
         if grant.admin_access:
             return types.MappingProxyType({})
+        if device_names.is_vfio(grant.device):
+            return self._vfio.plan(grant, self._interface)
         interface = self._interface(grant.device)
         self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
         if device_names.is_whole(grant.device):
@@ -118,6 +131,8 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._claim_conflicts.clear()
         if grant.admin_access:
             return drakit.Prepared()
+        if device_names.is_vfio(grant.device):
+            return self._vfio.prepare(grant)
         if device_names.is_whole(grant.device):
             return self._prepare_whole(grant)
         missing = self._shaping().missing
@@ -148,6 +163,9 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def unprepare(self, grant: drakit.Grant[config.NicConfig]) -> None:
         if grant.admin_access:
+            return
+        if device_names.is_vfio(grant.device):
+            self._vfio.unprepare(grant)
             return
         if device_names.is_whole(grant.device):
             if self._attachment is not None:
@@ -226,12 +244,15 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             self._attachment.remove_leftovers()
 
     def unclaimed(self) -> Sequence[drakit.Leftover]:
-        """Return shares, interfaces in pods and traffic control that no intent names. Raises HardwareError."""
-        return self._unclaimed().find()
+        """Return shares, interfaces in pods, NICs at vfio-pci and traffic control that no intent names. Raises HardwareError."""
+        return [*self._unclaimed().find(), *self._vfio.unclaimed(self._intents)]
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
-        """Release one of them. Raises HardwareError."""
-        self._unclaimed().release(leftover)
+        """Release one of them. Raises HardwareError, DeviceBusyError."""
+        if leftover.kind == leftovers.KIND:
+            self._vfio.reclaim(leftover)
+        else:
+            self._unclaimed().release(leftover)
 
     def _unclaimed(self) -> reclaiming.Unclaimed:
         kernel = None if self._attachment is None else self._attachment.kernel

@@ -26,9 +26,12 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic.attach import sandboxes, service  # noqa: PLC0415
 
         name = site.driver_name
-        hardware: port.Port = (
-            kernel_port.KernelPort(options.netns, driver=name) if site.machine is None else mock_port.MockPort(site.machine)
-        )
+        hardware: port.Port
+        if site.machine is None:
+            hardware, bus = kernel_port.KernelPort(options.netns, driver=name), None
+        else:
+            hardware = mocked = mock_port.MockPort(site.machine)
+            bus = mocked.bus
         kernel = sandboxes.KernelSandboxes(options.netns)
         return driver.NicDriver(
             hardware,
@@ -36,6 +39,7 @@ class NicFamily(drakit.Family[NicOptions]):
             options=options,
             name=name,
             intents=site.intents,
+            bus=bus,
             attachment=None if site.machine is not None else service.Service(site.home, hardware, kernel, node=site.node),
         )
 
@@ -48,6 +52,7 @@ class NicFamily(drakit.Family[NicOptions]):
         from drakit_nic import checks  # noqa: PLC0415
 
         yield from checks.of_node(site.home, options.netns)
+        yield from checks.of_vfio(is_on=bool(options.vfio))
 
 
 FAMILY = NicFamily()

@@ -13,7 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 import drakit
-from drakit import machines, tables, wire
+from drakit import machines, tables, vfio, wire
+from drakit.vfio import mock
 from drakit_nic import interface_identity, pod_interfaces, port
 from drakit_nic.passthrough import sriov
 
@@ -22,6 +23,7 @@ _STATE = "nics.json"
 _LOCK = "nics.lock"
 _BITS_PER_MEGABIT = 10**6
 _FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
+_ETHERNET = 0x020000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,13 +140,19 @@ class MockPort(MockHostInterfaces):
         self._directory = choice.directory
         self._after_effect = after_effect
         machines.boot_id(self._directory)
+        self.bus = mock.MockBus(choice.directory, [_function(*entry) for entry in enumerate(self._interfaces) if entry[1].pci])
         MockHostInterfaces.__init__(self, self.interface)
 
     def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:  # noqa: ARG002
-        return self._interfaces
+        return tuple(interface for interface in self._interfaces if self._has_driver(interface))
 
     def interface(self, name: str) -> port.Interface | None:
-        return next((interface for interface in self._interfaces if interface.name == name), None)
+        return next((interface for interface in self._interfaces if interface.name == name and self._has_driver(interface)), None)
+
+    def _has_driver(self, interface: port.Interface) -> bool:
+        """Return whether the function of an interface has its driver, without which there is no interface."""
+        function = self.bus.function(interface.pci.bus_id) if interface.pci else None
+        return function is None or function.driver == interface.driver
 
     def shaping(self) -> port.Shaping:
         return port.Shaping(classifier=port.Classifier.NONE)
@@ -295,6 +303,12 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
     )
     row.close()
     return interface
+
+
+def _function(index: int, interface: port.Interface) -> vfio.Function:
+    """Return the PCI function of an interface, in an IOMMU group of its own."""
+    pci = interface.pci or port.PciFunction(bus_id="")
+    return vfio.Function(address=pci.bus_id, driver=interface.driver, group=index + 1, code=_ETHERNET, vendor=pci.vendor)
 
 
 def _differences(state: _State, uplink: port.Uplink, shares: Sequence[port.Share]) -> tuple[str, ...]:

@@ -185,6 +185,12 @@ class NicOptions:
     whole: tuple[_Glob, ...] = ()
     """Globs of interfaces to offer also as whole devices: the driver moves the interface into the pod."""
 
+    vfio: tuple[_Glob, ...] = ()
+    """Globs of interfaces to offer also to virtual machines: the driver binds the NIC or virtual function to vfio-pci while a claim has it."""
+
+    vfio_nodes: Literal["group", "iommufd"] = "group"
+    """Device nodes for a virtual machine. group: /dev/vfio/vfio and the group's. iommufd: /dev/iommu and the device's."""
+
     net_devices: bool = False
     """Whether the container runtime moves whole interfaces (CDI 1.1 netDevices). Without it, the attach hook does."""
 

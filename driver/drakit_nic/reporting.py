@@ -125,6 +125,8 @@ class StatusReporter:
     def _status(self, grant: Grant, traffic: Mapping[str, port.Traffic]) -> drakit.DeviceStatus | None:
         if device_names.is_whole(grant.device):
             return self._of_whole(grant)
+        if device_names.is_vfio(grant.device):
+            return _status(grant, (_condition("Prepared", "the NIC is bound to vfio-pci for a virtual machine"),))
         attached = sorted(attachment_records.attachments_of(self._context.state(grant)), key=lambda attachment: attachment.cookie)
         share_traffic = traffic.get(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         if share_traffic is None:

@@ -115,6 +115,12 @@ def test_the_machine_has_no_way_out() -> None:
     assert all(end.startswith("hubport,") for end in ends)
 
 
+def test_only_a_machine_with_an_iommu_asks_for_one_and_has_its_disk_without_msi() -> None:
+    for iommu in (False, True):
+        qemu = " ".join(machines.qemu_command(pathlib.Path("/cache"), kernel="6.12", iommu=iommu))
+        assert ("-device intel-iommu," in qemu, " intel_iommu=on " in qemu, "vectors=0" in qemu) == (iommu, iommu, iommu)
+
+
 @pytest.mark.parametrize(
     "arguments,ran",
     [

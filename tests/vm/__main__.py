@@ -22,6 +22,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         prog='make vm VM_ARGS="..."', description=__doc__, epilog="Other arguments are pytest's; without a path, it runs tests/vm."
     )
     parser.add_argument("--kernel", choices=machines.KERNELS, default=machines.KERNELS[0], help="the kernel (default: %(default)s)")
+    parser.add_argument("--iommu", action="store_true", help="start the machine with an IOMMU, which VFIO needs")
     parser.add_argument("--keep", action="store_true", help="leave the machine running; later runs use it, until one without --keep")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="limit for start and tests (default: %(default)s)")
     parser.add_argument("--shell", metavar="SCRIPT", help="run a shell script in the checkout instead of pytest")
@@ -41,7 +42,8 @@ def main() -> int:
     built = subprocess.run([str(CHECKOUT / "tests/vm/build"), str(cache)], check=False)
     if built.returncode:
         return built.returncode
-    machine = machines.Machine(kernel=options.kernel, cache=cache, folder=CHECKOUT / "build/vm" / options.kernel)
+    folder = CHECKOUT / "build/vm" / (f"{options.kernel}-iommu" if options.iommu else options.kernel)
+    machine = machines.Machine(kernel=options.kernel, cache=cache, folder=folder, iommu=options.iommu)
     done = False
     try:
         if machine.pid is None:

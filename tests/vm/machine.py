@@ -26,7 +26,7 @@ UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
 
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _POLL_SECONDS = 0.3
-_RESULTS = ("output", "journal.txt", "results.xml")
+_RESULTS = ("output", "journal.log", "results.xml")
 
 
 class MachineError(Exception):
@@ -43,13 +43,16 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("DRAKIT_VM_CACHE") or default)
 
 
-def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072) -> list[str]:
+def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False) -> list[str]:
     """Return the command that starts the machine, to run in the machine's folder. QEMU runs from its unpacked packages, by their own loader.
 
     The first NIC is an Intel 82576 behind a root port, whose driver igb has up to seven virtual functions. The second is a virtio NIC. A hub
-    without any way out connects the two, so a test can put the second into a namespace and have a partner on the wire.
+    without any way out connects the two, so a test can put the second into a namespace and have a partner on the wire. With ``iommu`` the machine
+    has an Intel IOMMU, which puts each device into an IOMMU group.
     """
     qemu, root = cache / "qemu", cache / "root"
+    # Without interrupt remapping, a virtio disk with MSI loses requests once there are virtual functions.
+    disk = "virtio-blk-pci,drive=disk" + (",vectors=0" if iommu else "")
     return [
         str(root / _LIBRARIES / "ld-linux-x86-64.so.2"),
         *("--library-path", f"{qemu / _LIBRARIES}:{root / _LIBRARIES}"),
@@ -60,8 +63,9 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072) -> 
         *("-chardev", "socket,id=console,path=console,server=on,wait=off,logfile=console.log"),
         *("-serial", "chardev:console"),
         *("-kernel", str(cache / f"vmlinuz-{kernel}"), "-initrd", str(cache / f"initrd-{kernel}")),
-        *("-append", "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no"),
-        *("-drive", f"file={cache / 'disk'},if=virtio,format=raw,snapshot=on,cache=unsafe"),
+        *("-append", "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no" + (" intel_iommu=on iommu=pt" if iommu else "")),
+        *(("-device", "intel-iommu,intremap=off,caching-mode=on") if iommu else ()),
+        *("-drive", f"file={cache / 'disk'},if=none,id=disk,format=raw,snapshot=on,cache=unsafe", "-device", disk),
         *("-virtfs", "local,path=share,mount_tag=host,security_model=none"),
         *("-device", "pcie-root-port,id=port1,slot=1,chassis=1"),
         *("-netdev", "hubport,id=net1,hubid=1", "-device", "igb,bus=port1,netdev=net1,mac=52:54:00:00:00:01,romfile="),
@@ -77,6 +81,7 @@ class Machine:
     kernel: str
     cache: pathlib.Path
     folder: pathlib.Path
+    iommu: bool = False
 
     @property
     def share(self) -> pathlib.Path:
@@ -100,7 +105,7 @@ class Machine:
         modules = {"QEMU_MODULE_DIR": str(self.cache / "qemu" / _LIBRARIES / "qemu"), "TMPDIR": str(self.folder)}
         with (self.folder / "qemu.log").open("wb") as log:
             process = subprocess.Popen(
-                qemu_command(self.cache, kernel=self.kernel),
+                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu),
                 cwd=self.folder,
                 env={**os.environ, **modules},
                 stdin=subprocess.DEVNULL,

@@ -116,7 +116,7 @@ def test_what_the_driver_refuses_is_an_error_with_the_fix_and_changes_nothing(
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_a_pod_gets_the_function_with_its_address_and_cannot_change_it(
+def test_a_pod_gets_the_function_with_an_address_that_its_parent_keeps(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     with world.driver() as driver, nic_attach.pod() as pod:
@@ -127,25 +127,26 @@ def test_a_pod_gets_the_function_with_its_address_and_cannot_change_it(
         link = pod.space.links()["fast0"]
         assert link["address"] == MAC
         assert vf not in parent.interfaces()
-        with pytest.raises(subprocess.CalledProcessError):
-            pod.space.ip("link", "set", "fast0", "address", "02:ee:00:00:00:02")
+        # igbvf of Linux 6.12 refuses this. Of 6.1 it changes the interface only, whose frames the parent's spoof check then drops.
+        subprocess.run(["ip", "-netns", pod.space.name, "link", "set", "fast0", "address", "02:ee:00:00:00:02"], check=False)
+        assert parent.functions()[0]["address"] == MAC
         driver.unprepare(ref)
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_after_a_pod_s_death_the_next_driver_restores_the_function_for_the_host(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
-    own = virtual_functions.link_of(vf)["address"]
+    before = (parent.functions(), virtual_functions.link_of(vf))
     with nic_attach.pod() as pod, world.driver() as driver:
         ref = driver.prepare(virtual_functions.claim(virtual_functions.device_of(world, vf), {"mac": MAC}))
         assert world.call(ref, pod) == nic_attach.Said(0, "")
     with world.driver() as later:
         later.unprepare(ref)
     virtual_functions.until(lambda: vf in parent.interfaces(), "the function did not come back")
+    assert virtual_functions.settled(lambda: (parent.functions(), virtual_functions.link_of(vf)), before) == before
     virtual_functions.ip("link", "set", vf, "address", "02:ee:00:00:00:03")
     assert parent.functions()[0]["address"] == "02:ee:00:00:00:03"
-    virtual_functions.ip("link", "set", vf, "address", own)
+    virtual_functions.ip("link", "set", vf, "address", before[1]["address"])
 
 
 def killed(world: nic_attach.World, wanted: claims.Claim, step: int) -> bool:

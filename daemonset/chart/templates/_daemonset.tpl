@@ -5,6 +5,7 @@
 {{- $real := not $root.Values.mock.machine }}
 {{- $privileged := and $real (eq .family "gpu") }}
 {{- $hostNetwork := and $real (eq .family "nic") }}
+{{- $passesNics := and $hostNetwork (dig "nic" "vfio" "" $root.Values.settings) }}
 {{- $plugins := printf "%s/plugins" $root.Values.kubeletDir }}
 {{- $registry := printf "%s/plugins_registry" $root.Values.kubeletDir }}
 {{- $driverRoot := trimSuffix "/" ($values.driverRoot | default "/") }}
@@ -119,9 +120,12 @@ spec:
             {{- if $privileged }}
             # NVML makes MIG instances only for those who may open its capability files, and device nodes are made by mknod.
             privileged: true
+            {{- else if $passesNics }}
+            # NICs are bound to vfio-pci in sysfs, and VFIO groups are opened before they are taken back.
+            privileged: true
             {{- end }}
             # A privileged container cannot refuse what it has already.
-            allowPrivilegeEscalation: {{ $privileged }}
+            allowPrivilegeEscalation: {{ not (not (or $privileged $passesNics)) }}
             readOnlyRootFilesystem: true
             {{- if $hostNetwork }}
             # AppArmor's default profile of the container runtimes denies the mount that makes pods' /proc/sys writable.

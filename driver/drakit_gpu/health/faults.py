@@ -110,7 +110,7 @@ def gpu_anchor(minor: int) -> str:
 
 def anchor_of(device: str) -> str:
     """Return the anchor of a device in use: the name of its exclusive form."""
-    return device.removesuffix("-shared")
+    return device.removesuffix("-shared").removesuffix("-vfio")
 
 
 def affects(anchor: str, device: str) -> bool:

@@ -41,6 +41,7 @@ class HealthMonitor:
 
     ``lost_settings`` is called with the GPUs that may have lost their settings, once they answer: after a change of mode, a reset or recovery, a
     reload of the kernel driver, and a time without events. It must return at once. ``claimed`` detects what others changed under claims.
+    GPUs that are ``passed`` to virtual machines are not monitored.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class HealthMonitor:
         now: Callable[[], float] = time.monotonic,
         lost_settings: Callable[[Collection[port.GpuUuid]], None] = _ignore,
         claimed: claims_hardware.ClaimedHardware | None = None,
+        passed: Callable[[], Collection[port.GpuUuid]] = tuple,
     ) -> None:
         self._hardware = hardware
         self._context = context
@@ -66,7 +68,7 @@ class HealthMonitor:
         self._unhealthy: frozenset[int] = frozenset()
         self._maybe_lost_settings: frozenset[port.GpuUuid] = frozenset()
         self._lost_settings = lost_settings
-        self._claimed = claimed
+        self._claimed, self._passed = claimed, passed
         self._population: str | None = None
         self._polls = 0
         self._repartitioned: frozenset[str] = frozenset()
@@ -154,7 +156,8 @@ class HealthMonitor:
             self._hardware.renew()
             self._context.rediscover()
         before = claimed_devices.claimed_gpus(self._context, self._hardware.boot_id()) if self._population is None else self._gpus
-        kept = {minor: gpu for minor, gpu in before.items() if self._hardware.is_plugged(gpu)}
+        passed = self._passed()
+        kept = {minor: gpu for minor, gpu in before.items() if gpu.uuid not in passed and self._hardware.is_plugged(gpu)}
         self._gpus = kept | {gpu.minor: gpu for gpu in self._hardware.gpus()}
         self._faults = tuple(
             fault for fault in self._faults if fault.minor not in before or _is_same(before[fault.minor], self._gpus.get(fault.minor))

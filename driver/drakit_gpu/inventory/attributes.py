@@ -28,6 +28,7 @@ TYPE_GPU = "gpu"
 TYPE_MIG = "mig"
 TYPE_SHARED_GPU = "shared-gpu"
 TYPE_SHARED_MIG = "shared-mig"
+TYPE_VFIO = "vfio"
 MIG_MODE = "migMode"
 UNKNOWN = "Unknown"
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 import drakit
+from drakit import vfio
 from drakit_gpu import identity, nvml_errors, port, share_policy
 from drakit_gpu.inventory import attributes, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
@@ -29,10 +30,12 @@ class DiscoveryOptions:
 
     ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
     exclusive use only: CUDA sees no whole GPU while the mode is on, and a change of the mode needs a reset, which is up to the admin.
+    ``refusal`` returns why a GPU cannot be passed to a virtual machine; None offers none.
     """
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    refusal: Callable[[port.Gpu], vfio.Refusal | None] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,4 +212,5 @@ def _view(
         peers=peers[gpu.uuid],
         clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
+        vfio=choices.refusal is not None and not gpu.is_vgpu and choices.refusal(gpu) is None,
     )

@@ -4,6 +4,8 @@ From Hopper on a GPU is offered as all its partitions, small ones first, and as 
 a change of MIG mode needs a reset, so the admin decides: with MIG mode on, the GPU is offered as partitions; with it off, as a whole without
 counters. GPUs without MIG and vGPUs are offered as a whole.
 
+Where an admin allows it, a whole GPU has one more form for virtual machines, named with ``-vfio`` at the end, which draws the same counters.
+
 Where sharing is on, every device has a second form that several claims may hold at once. It is a separate device, named with ``-shared`` at the end,
 that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
 
@@ -31,6 +33,7 @@ class GpuView:
     ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``unfinished`` are those that this driver began
     to create for a claim that the journal lost; a claim for that place completes them. ``can_be_whole`` is False where the GPU can only be used as
     partitions now. ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared.
+    ``vfio`` is set where it is offered to virtual machines.
     """
 
     gpu: port.Gpu
@@ -43,6 +46,7 @@ class GpuView:
     peers: tuple[port.Gpu, ...] = ()
     clique: str | None = None
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    vfio: bool = False
 
     @functools.cached_property
     def counting(self) -> counters.GpuCounters:
@@ -91,8 +95,8 @@ class GpuView:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the GPU has a counter set: for its partitions, or to keep its two forms apart."""
-        return bool(self.partitions) or self.is_shared
+        """Whether the GPU has a counter set: for its partitions, or to keep its forms apart."""
+        return bool(self.partitions) or self.is_shared or self.vfio
 
     @property
     def is_shared(self) -> bool:
@@ -138,6 +142,11 @@ def shared_name(name: str) -> str:
     return f"{name}-shared"
 
 
+def vfio_name(name: str) -> str:
+    """Return the device name of the form for virtual machines."""
+    return f"{name}-vfio"
+
+
 def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> drakit.Inventory:
     """Return the inventory of a node with mixins, GPU by GPU."""
     products = _products(views)
@@ -175,6 +184,8 @@ def _devices(view: GpuView, product: _Product) -> Iterator[drakit.Device]:
         if view.is_shared:
             yield _shared_whole(view, product)
         yield _whole_device(view, product)
+        if view.vfio:
+            yield _vfio_device(view, product)
 
 
 def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> drakit.Device:
@@ -236,6 +247,17 @@ def _shared_whole(view: GpuView, product: _Product) -> drakit.Device:
         attributes={attributes.TYPE: attributes.TYPE_SHARED_GPU, **exclusive.attributes},
         capacity=view.terms.capacity(view.memory),
         allow_multiple_allocations=True,
+    )
+
+
+def _vfio_device(view: GpuView, product: _Product) -> drakit.Device:
+    whole = _whole_device(view, product)
+    return dataclasses.replace(
+        whole,
+        name=vfio_name(whole.name),
+        includes=("system", product.common),
+        attributes={**whole.attributes, attributes.TYPE: attributes.TYPE_VFIO},
+        capacity=attributes.memory_only(view.gpu),
     )
 
 

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import drakit
-from drakit import machines
+from drakit import machines, vfio
+from drakit.vfio import mock
 from drakit_gpu import driver_root, nvml_errors, port
 from drakit_gpu.health import signals
 from drakit_gpu.mock import events, fault_injection, machine, mock_driver_root, rules, state
 
 Result = TypeVar("Result")
 
+_DRIVER, _GPU_CLASS, _VENDOR = "nvidia", 0x030200, "10de"
 # Guessed: what a machine with few other modules assigns. 195 alone is fixed (Documentation/admin-guide/devices.txt).
 _MAJORS = port.DeviceMajors(nvidia=195, uvm=511, caps=510)
 # Guessed from listings of /proc/driver/nvidia-caps/mig-minors: 1 and 2 are config and monitor, then 9 minors an instance, 15 instances a GPU.
@@ -44,6 +46,11 @@ class MockGpus(port.GpuPort):
         self._loses_mode = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
         self._state = state.StateFile(choice.directory, initial, self._loses_mode)
         self._state.read()
+        functions = [
+            vfio.Function(address=board.gpu.pci_bus_id, driver=_DRIVER, group=index + 1, code=_GPU_CLASS, vendor=_VENDOR)
+            for index, (_, board) in enumerate(boards)
+        ]
+        self.bus = mock.MockBus(choice.directory, functions)
 
     @property
     def whole_beside_partitions(self) -> bool:
@@ -68,7 +75,8 @@ class MockGpus(port.GpuPort):
     def census(self) -> port.Census:
         call = "gpus"
         with self._call(call):
-            now, plugged = self._state.read().gpus, self.plugged()
+            now, bound = self._state.read().gpus, self._bound()
+            plugged = [gpu for gpu in self.plugged() if gpu.pci_bus_id in bound]
             lost = str(rules.failure(call, nvml_errors.Code.GPU_IS_LOST))
             return port.Census(
                 gpus=tuple(gpu for gpu in plugged if not now[gpu.uuid].lost),
@@ -78,7 +86,7 @@ class MockGpus(port.GpuPort):
     def gpu(self, uuid: port.GpuUuid) -> port.Gpu | None:
         with self._call("gpus"):
             now = self._state.read().gpus.get(uuid)
-            return None if now is None or now.lost or now.unplugged else self._machine.boards[uuid].gpu
+            return None if now is None or now.lost or now.unplugged or not self._has_driver(uuid) else self._machine.boards[uuid].gpu
 
     def ping(self, gpu: port.Gpu) -> None:
         with self._call("ping"):
@@ -210,10 +218,24 @@ class MockGpus(port.GpuPort):
     def population(self) -> str:
         with self._call("population"):
             now = self._state.read()
-            return f"{now.loads} {' '.join(uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged)}"
+            bound, boards = self._bound(), self._machine.boards
+            present = (uuid for uuid, gpu in now.gpus.items() if not gpu.unplugged and boards[uuid].gpu.pci_bus_id in bound)
+            return f"{now.loads} {' '.join(present)}"
 
     def renew(self) -> None:
         with self._call("renew"):
+            self._state.read()
+
+    def lock_for_unbinding(self, pci_bus_id: str) -> None:
+        call = "lock_for_unbinding"
+        with self._call(call):
+            for uuid, board in self._machine.boards.items():
+                if board.gpu.pci_bus_id == pci_bus_id and self._read(uuid, call).clients:
+                    raise rules.failure(call, nvml_errors.Code.IN_USE, pci_bus_id)
+
+    def unlock(self, pci_bus_id: str) -> None:
+        del pci_bus_id
+        with self._call("unlock"):
             self._state.read()
 
     def plugged(self) -> Sequence[port.Gpu]:
@@ -299,11 +321,20 @@ class MockGpus(port.GpuPort):
     def _read(self, gpu: port.GpuUuid, call: str) -> state.GpuState:
         """Return the state of a GPU that answers."""
         now = self._state.read().gpus.get(gpu)
-        if now is None or gpu not in self._machine.boards or now.unplugged:
+        if now is None or gpu not in self._machine.boards or now.unplugged or not self._has_driver(gpu):
             raise rules.failure(call, nvml_errors.Code.NOT_FOUND, gpu)
         if now.lost:
             raise rules.failure(call, nvml_errors.Code.GPU_IS_LOST)
         return now
+
+    def _bound(self) -> frozenset[str]:
+        """Return the PCI addresses of the GPUs that NVIDIA's driver has."""
+        return frozenset(function.address for function in self.bus.functions() if function.driver == _DRIVER)
+
+    def _has_driver(self, gpu: port.GpuUuid) -> bool:
+        """Return whether NVIDIA's driver has the GPU, and no virtual machine."""
+        function = self.bus.function(self._machine.boards[gpu].gpu.pci_bus_id) if gpu in self._machine.boards else None
+        return function is None or function.driver == _DRIVER
 
     def _change(self, gpu: port.GpuUuid, move: Callable[[state.GpuState], tuple[state.GpuState, Result]]) -> Result:
         def update(now: state.MachineState) -> tuple[state.MachineState, Result]:

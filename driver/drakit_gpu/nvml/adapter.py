@@ -284,6 +284,15 @@ class NvmlGpus(port.GpuPort):
         """Start a new session, because NVML detects GPUs only at the start of one."""
         self._replace_session(self._sessions.number)
 
+    def lock_for_unbinding(self, pci_bus_id: str) -> None:
+        """End the session, which has every GPU open, and lock the GPU before another thread begins a new one."""
+        with self._sessions.replacing(self._sessions.number):
+            self._forget_session()
+            self._host.lock_for_unbinding(pci_bus_id, locked=True)
+
+    def unlock(self, pci_bus_id: str) -> None:
+        self._host.lock_for_unbinding(pci_bus_id, locked=False)
+
     def _count(self) -> int:
         """Return how many GPUs NVML counts. A session that has ended is replaced."""
         self._ensure_session()
@@ -360,17 +369,21 @@ class NvmlGpus(port.GpuPort):
         if not self._is_open:
             raise self._failure
 
+    def _forget_session(self) -> None:
+        """End the session with all that was read in it. The caller is replacing it."""
+        self._handles.clear()
+        self._gpus.clear()
+        self._profiles.clear()
+        self._compute_profiles.clear()
+        self._uuids.clear()
+        self._versions = None
+        self.close()
+
     def _replace_session(self, number: int) -> None:
         """Replace the session of that number, unless another thread did so meanwhile."""
         with self._sessions.replacing(number) as is_ours:
             if is_ours:
-                self._handles.clear()
-                self._gpus.clear()
-                self._profiles.clear()
-                self._compute_profiles.clear()
-                self._uuids.clear()
-                self._versions = None
-                self.close()
+                self._forget_session()
                 try:
                     session.use(self._load())
                     session.start()

@@ -16,11 +16,12 @@ from drakit_nic import port
 
 BANDWIDTH = "bandwidth"
 IF_NAME = "ifName"
+PCI_ADDRESS = "dra.net/pciAddress"
 STANDARD = "resource.kubernetes.io"
 DRANET = "dra.net"
 SPEED = "speed"
 FORM = "form"
-SHARED, WHOLE = "shared", "whole"
+SHARED, WHOLE, VFIO = "shared", "whole", "vfio"
 SLOTS = "shares"
 NO_NUMA_NODE = -1
 _NO_FUNCTION = port.PciFunction(bus_id="")

@@ -1,4 +1,7 @@
-"""The names of the devices of interfaces, which stay the same while a claim uses one, and the two forms of an interface: shared and whole."""
+"""The names of the devices of interfaces, which stay the same while a claim uses one.
+
+An interface has up to three forms: shared, whole, and for virtual machines.
+"""
 
 import base64
 from collections.abc import Iterable, Mapping
@@ -7,7 +10,7 @@ import drakit
 from drakit_nic import port
 from drakit_nic.discovery import attributes
 
-WHOLE_SUFFIX = "-whole"
+WHOLE_SUFFIX, VFIO_SUFFIX = "-whole", "-vfio"
 _PCI = "pci-"
 _ENCODED = "net-"
 
@@ -27,19 +30,30 @@ def by_name(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface
 
 
 def is_whole(device: drakit.Device) -> bool:
-    """Return whether a device is the exclusive form of an interface."""
+    """Return whether a device is the exclusive form of an interface that moves into a pod."""
     return device.attributes.get(attributes.FORM) == attributes.WHOLE
+
+
+def is_vfio(device: drakit.Device) -> bool:
+    """Return whether a device is the form of an interface for virtual machines."""
+    return device.attributes.get(attributes.FORM) == attributes.VFIO
 
 
 def base_name(device: drakit.Device) -> str:
     """Return the device name of the interface, which is that of the shared form."""
-    return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
+    suffix = WHOLE_SUFFIX if is_whole(device) else VFIO_SUFFIX if is_vfio(device) else ""
+    return device.name.removesuffix(suffix)
+
+
+def of_function(bus_id: str) -> str:
+    """Return the device name of the PCI function at an address."""
+    return _PCI + bus_id.lower().replace(":", "-").replace(".", "-")
 
 
 def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""
-    name = _PCI + interface.pci.bus_id.lower().replace(":", "-").replace(".", "-")
+    name = of_function(interface.pci.bus_id)
     return name if drakit.is_label(name) else ""
 
 

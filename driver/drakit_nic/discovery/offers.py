@@ -6,9 +6,11 @@ be allocated as bandwidth.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import drakit
+from drakit import vfio
 from drakit_nic import options as nic_options
 from drakit_nic import port
 from drakit_nic.discovery import attributes, device_names, eligibility
@@ -30,8 +32,9 @@ class Link:
 class Nic:
     """An interface that is offered, with its device name, its usable speed (bits per second) and the bandwidth for shares.
 
-    ``whole`` is set where the interface is also offered whole. ``min_rate`` is set for a virtual function whose parent guarantees the bandwidth of a
-    claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number of shares, 0 where only the bandwidth limits it.
+    ``whole`` is set where the interface is also offered whole, ``vfio`` where it is offered to virtual machines. ``min_rate`` is set for a virtual
+    function whose parent guarantees the bandwidth of a claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number
+    of shares, 0 where only the bandwidth limits it.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -41,6 +44,7 @@ class Nic:
     bandwidth: drakit.Capacity
     classifier: port.Classifier = port.Classifier.NONE
     whole: bool = False
+    vfio: bool = False
     min_rate: bool = False
     link: Link | None = None
     shares: int = 0
@@ -56,8 +60,21 @@ class Nic:
             allow_multiple_allocations=True,
         )
 
-    def to_whole(self) -> drakit.Device:
-        """Return the published device that only one claim can have.
+    @property
+    def is_exclusive(self) -> bool:
+        """Return whether the interface is also offered in a form that only one claim can have."""
+        return self.whole or self.vfio
+
+    def forms(self) -> Iterator[drakit.Device]:
+        """Yield the published devices. The shared form comes first, because the scheduler allocates the first device that fits."""
+        yield self.to_device()
+        if self.whole:
+            yield self.to_exclusive(attributes.WHOLE, device_names.WHOLE_SUFFIX)
+        if self.vfio:
+            yield self.to_exclusive(attributes.VFIO, device_names.VFIO_SUFFIX)
+
+    def to_exclusive(self, form: str, suffix: str) -> drakit.Device:
+        """Return the published device of a form that only one claim can have.
 
         A claim may request part of a virtual function's bandwidth, which the physical function then enforces. In the API that is a device with at
         most one share.
@@ -65,10 +82,8 @@ class Nic:
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
         return drakit.Device(
-            name=f"{self.name}{device_names.WHOLE_SUFFIX}",
-            attributes=attributes.of(
-                self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=attributes.WHOLE, min_rate=self.min_rate
-            ),
+            name=f"{self.name}{suffix}",
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=form, min_rate=self.min_rate),
             capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
             consumes=self._consumes(bandwidth.value if is_function else None),
             allow_multiple_allocations=is_function,
@@ -77,11 +92,13 @@ class Nic:
     def _consumes(self, bandwidth: drakit.Quantity | None) -> tuple[drakit.CounterConsumption, ...]:
         """Return one use of the interface, and the bandwidth from the link of its physical function, None for all of it.
 
-        All shares together consume them once. So an interface has either shares or one claim for the whole, and a link is never promised twice.
+        All shares together consume them once. So an interface has either shares or one claim for an exclusive form, and no link is promised twice.
         """
-        drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.whole else {}
+        drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.is_exclusive else {}
         if self.link is not None:
-            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = min(bandwidth or self.link.bandwidth, self.link.bandwidth)
+            drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = (
+                self.link.bandwidth if bandwidth is None else min(bandwidth, self.link.bandwidth)
+            )
         return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
 
@@ -104,31 +121,45 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Survey:
-    """The offered and withheld interfaces of a node, and the events that can change them."""
+    """The offered and withheld interfaces of a node, and the events that can change them.
+
+    ``not_passed`` are the offered ones that match nic.vfio and cannot be passed to a virtual machine now, by device name.
+    """
 
     nics: tuple[Nic, ...]
     withheld: tuple[Withheld, ...]
     links: tuple[Link, ...] = ()
+    not_passed: Mapping[str, vfio.Refusal] = dataclasses.field(default_factory=dict)
     interest: port.Interest = dataclasses.field(default_factory=port.Interest)
 
     def to_inventory(self) -> drakit.Inventory:
-        """Return the inventory to publish. The shared form precedes the whole one, because the scheduler allocates the first device that fits."""
-        devices = [form for nic in self.nics for form in (nic.to_device(), *([nic.to_whole()] if nic.whole else []))]
-        sets: dict[str, dict[str, drakit.Quantity]] = {nic.name: {_USES: drakit.ONE} for nic in self.nics if nic.whole}
+        """Return the inventory to publish."""
+        sets: dict[str, dict[str, drakit.Quantity]] = {nic.name: {_USES: drakit.ONE} for nic in self.nics if nic.is_exclusive}
         for link in self.links:
             sets.setdefault(link.name, {})[attributes.BANDWIDTH] = link.bandwidth
         counter_sets = tuple(drakit.CounterSet(name=name, counters=counters) for name, counters in sets.items())
-        return drakit.Inventory(devices=tuple(devices), counter_sets=counter_sets)
+        return drakit.Inventory(devices=tuple(form for nic in self.nics for form in nic.forms()), counter_sets=counter_sets)
 
     def withheld_devices(self) -> Mapping[str, str]:
-        """Return why an interface that is there is not offered, by the names of both forms of its device."""
+        """Return why an interface that is there is not offered, by the names of all forms of its device."""
         reasons = {entry.device: f"{attributes.text(entry.name)} {entry.reason}" for entry in self.withheld}
-        not_whole = {
-            f"{nic.name}{device_names.WHOLE_SUFFIX}": f"{attributes.text(nic.interface.name)} does not match nic.whole"
-            for nic in self.nics
-            if not nic.whole
+        withheld = {
+            f"{name}{suffix}": reason
+            for name, reason in reasons.items()
+            for suffix in ("", device_names.WHOLE_SUFFIX, device_names.VFIO_SUFFIX)
         }
-        return {**reasons, **{f"{name}{device_names.WHOLE_SUFFIX}": reason for name, reason in reasons.items()}, **not_whole}
+        for nic in self.nics:
+            for suffix, is_offered, setting in (
+                (device_names.WHOLE_SUFFIX, nic.whole, "nic.whole"),
+                (device_names.VFIO_SUFFIX, nic.vfio, "nic.vfio"),
+            ):
+                if not is_offered:
+                    withheld[f"{nic.name}{suffix}"] = f"{attributes.text(nic.interface.name)} does not match {setting}"
+            if nic.name in self.not_passed:
+                withheld[f"{nic.name}{device_names.VFIO_SUFFIX}"] = (
+                    f"{attributes.text(nic.interface.name)} {self.not_passed[nic.name].reason}"
+                )
+        return withheld
 
 
 class LastSpeeds:
@@ -159,19 +190,26 @@ def survey(
     options: nic_options.NicOptions,
     shaping: port.Shaping = NOT_SHAPED,
     guaranteeing: Collection[str] = (),
+    passed: Mapping[str, vfio.Refusal | None] = types.MappingProxyType({}),
 ) -> Survey:
     """Return the offered and withheld interfaces by the settings and by the machine's shaping.
 
-    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate.
+    ``guaranteeing`` are the bus ids of physical functions that guarantee their virtual ones a minimum rate. ``passed`` has the interfaces that match
+    nic.vfio by bus id, with the reason why one cannot be passed to a virtual machine, None if it can.
     """
     context = eligibility.NodeContext(interfaces, options, shaping)
     nics: list[Nic] = []
     withheld: list[Withheld] = []
+    not_passed: dict[str, vfio.Refusal] = {}
     for name, interface in sorted(device_names.by_name(interfaces).items()):
         nic_or_refusal = _offer_or_refuse(name, interface, context)
         if isinstance(nic_or_refusal, Nic):
             is_guaranteed = bool(interface.pci and interface.pci.physical_function in guaranteeing)
-            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed))
+            bus_id = interface.pci.bus_id if interface.pci else ""
+            refused = passed.get(bus_id)
+            if refused is not None:
+                not_passed[name] = refused
+            nics.append(dataclasses.replace(nic_or_refusal, min_rate=is_guaranteed, vfio=bus_id in passed and refused is None))
         else:
             withheld.append(Withheld(name=interface.name, refusal=nic_or_refusal, device=name))
     links = _links(interfaces, nics, options)
@@ -179,6 +217,7 @@ def survey(
         nics=tuple(dataclasses.replace(nic, link=links.get(_link_address(nic.interface))) for nic in nics),
         withheld=tuple(sorted(withheld, key=lambda entry: entry.name)),
         links=tuple(links.values()),
+        not_passed=not_passed,
         interest=_interest(interfaces, options),
     )
 

@@ -54,17 +54,27 @@ class VirtualFunctions:
             with contextlib.suppress(drakit.HardwareError):
                 self._machine.set_function(plan.function, dataclasses.replace(present, mac=sriov.NULL_MAC))
 
-    def restore(self, plan: Plan) -> None:
-        """Restore the former settings. A function that is gone, as after a change of sriov_numvfs, is ignored. Raises HardwareError."""
+    def restore(self, plan: Plan, *, interface: str, mark: str) -> None:
+        """Restore the former settings of a function whose interface is back on the host. Raises HardwareError, ReleaseDeferredError.
+
+        A function that is gone, as after a change of sriov_numvfs, is ignored. A parent may refuse the settings for now, as some do without a link.
+        Then the mark of the claim keeps others from recording its settings as the former ones.
+        """
         if self._machine.function(plan.function) is None:
             _log.warning("virtual function gone", interface=str(plan.function))
             return
-        self._machine.set_function(plan.function, plan.former)
+        try:
+            self._machine.set_function(plan.function, plan.former)
+        except drakit.HardwareError as error:
+            present = self._machine.host_state(interface)
+            if present is not None:
+                self._machine.mark(present, mark)
+            raise drakit.ReleaseDeferredError(f"{interface} is on the host without its former settings: {error}") from error
 
     def guaranteeing(self, interfaces: Iterable[port.Interface]) -> frozenset[str]:
-        """Return the bus ids of parents whose driver takes a minimum rate, of virtual functions that are offered whole."""
-        listed = tuple(interfaces)
-        offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, self._options.whole)}
+        """Return the bus ids of parents whose driver takes a minimum rate, of virtual functions that are offered in an exclusive form."""
+        listed, globs = tuple(interfaces), (*self._options.whole, *self._options.vfio)
+        offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, globs)}
         return frozenset(bus_id for bus_id, name in _parents(listed).items() if bus_id in offered and self._takes_min_rate(name))
 
     def _takes_min_rate(self, parent: str) -> bool:

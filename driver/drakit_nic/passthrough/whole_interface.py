@@ -156,7 +156,10 @@ class Whole:
         )
 
     def unprepare(self, grant: Grant, placement: interface_identity.Placement | None = None) -> None:
-        """Return the interface to the host and restore its virtual function. Raises HardwareError while the interface cannot be reached."""
+        """Return the interface to the host and restore its virtual function.
+
+        Raises HardwareError while the interface cannot be reached, ReleaseDeferredError while only the function's settings cannot be restored.
+        """
         planned = intent_of(grant.intent) or intent_of(grant.record)
         host_state = planned.host_state if planned else _host_state_of(grant.device)
         mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
@@ -167,7 +170,7 @@ class Whole:
         if not self._machine.return_to_host(whole, on_failed=functools.partial(differences.report, self._home, host_state)):
             _log.warning("interface gone with its pod", device=grant.device.name, interface=host_state.name)
         if virtual is not None:
-            self.functions.restore(virtual)
+            self.functions.restore(virtual, interface=host_state.name, mark=mark)
 
     def _check_rdma(self, host_state: pod_interfaces.HostState) -> None:
         """Raise HardwareError for an RDMA device that cannot follow its interface."""

@@ -241,6 +241,16 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
         assert (nic.exclude, nic.rules[0].speed) == (("docker*",), quantity.Quantity.of("10G"))
 
 
+@pytest.mark.parametrize(
+    "given,privileged", [('{"vfio": ["driver:igbvf"]}', True), ('{"vfio": []}', False), ('{"whole": ["eth1"]}', False)]
+)
+def test_the_nic_driver_is_privileged_only_to_pass_nics_to_virtual_machines(given: str, *, privileged: bool) -> None:
+    found = by_name(template("--set-json", f"settings.nic={given}", "--set", "nic.enabled=true"), "DaemonSet")["drakit-nic"]
+    (container,) = found["spec"]["template"]["spec"]["containers"]
+    security = container["securityContext"]
+    assert (security.get("privileged", False), security["allowPrivilegeEscalation"]) == (privileged, privileged)
+
+
 def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts() -> None:
     found = template(*values_of("gpu-nic"), namespace="devices", release="lab")
     for item in found:

@@ -248,10 +248,12 @@ def test_shares_are_bounded_by_bandwidth_by_the_admin_or_by_what_the_kernel_hold
         assert slots.policy.valid_values == (quantity.ONE,)
 
 
-def test_both_forms_of_an_interface_have_the_reason_that_withholds_them() -> None:
+def test_all_forms_of_an_interface_have_the_reason_that_withholds_them() -> None:
     used, plain = nic(2, "eth0", pci=pci(), addressed=True), nic(3, "eth1")
     assert survey(used, plain).withheld_devices() == {
         "pci-0000-8a-00-0": "eth0 has an address of the host",
         "pci-0000-8a-00-0-whole": "eth0 has an address of the host",
+        "pci-0000-8a-00-0-vfio": "eth0 has an address of the host",
         "eth1-whole": "eth1 does not match nic.whole",
+        "eth1-vfio": "eth1 does not match nic.vfio",
     }

@@ -258,7 +258,7 @@ def test_without_offered_functions_a_link_needs_no_account(machine: Machine) -> 
 class WithoutMinimum(Machine):
     """A machine whose physical function takes no minimum rate, as igb, and no link state. Its virtual function can be gone."""
 
-    is_gone = False
+    is_gone = has_no_link = False
 
     def takes_min_rate(self, parent: str) -> bool:
         return False
@@ -267,7 +267,7 @@ class WithoutMinimum(Machine):
         return None if self.is_gone else super().function(of)
 
     def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
-        if wanted.min_rate or wanted.link_state:
+        if wanted.min_rate or wanted.link_state or self.has_no_link:
             raise errors.HardwareError("set_function", "Invalid argument")
         super().set_function(of, wanted)
 
@@ -289,6 +289,24 @@ def test_a_function_that_is_gone_does_not_keep_its_claim(tmp_path: pathlib.Path)
     node.driver.prepare(asked)
     machine.is_gone = True
     node.driver.unprepare(asked)
+
+
+def test_a_function_that_cannot_be_restored_yet_is_kept_from_other_claims(tmp_path: pathlib.Path) -> None:
+    machine = WithoutMinimum(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "down"))
+    node = Node(machine)
+    asked = node.planned(function_grant(node))
+    node.driver.prepare(asked)
+    machine.has_no_link = True
+    for _ in range(2):
+        with pytest.raises(errors.ReleaseDeferredError, match="eth1v0 is on the host without its former settings: set_function: Invalid"):
+            node.driver.unprepare(asked)
+    other = dataclasses.replace(function_grant(node), claim=OTHER, share_id=names.ShareId("b671734a-e8e5-11e4-8fde-42010af09327"))
+    with pytest.raises(errors.DeviceBusyError, match="still has the mark of another claim"):
+        node.driver.plan(other)
+    machine.has_no_link = False
+    node.driver.unprepare(asked)
+    assert machine.function(PLACE) == sriov.Settings(mac=FUNCTION.mac)
+    assert node.driver.plan(other)
 
 
 def test_an_address_is_taken_back_before_the_interface_gets_its_own(node: Node) -> None:
