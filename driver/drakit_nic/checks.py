@@ -21,7 +21,7 @@ KERNEL, HOOK, RDMA, RETURNED, FUNCTIONS = "kernel", "attach hook", "RDMA", "retu
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
 _FORGEABLE = (
     "can enforce shares, but identifies a sender by its MAC address only, which a pod with NET_RAW can forge: this kernel has no "
-    "bpf_get_netns_cookie for traffic control, and no readable /sys/kernel/btf/vmlinux with net.net_cookie"
+    "bpf_get_netns_cookie for traffic control, and no /sys/kernel/btf/vmlinux with net.net_cookie that this process may use"
 )
 
 
@@ -45,26 +45,24 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
         return drakit.Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
     if shaping.classifier is not port.Classifier.NETNS:
-        fix = "use Linux 5.12 or later with BTF and without the lockdown mode confidentiality, or let no pod have NET_RAW"
+        fix = "use Linux 5.14 or later with BTF and without the lockdown mode confidentiality, give the driver PERFMON, or let no pod have NET_RAW"
         return drakit.Finding.warning(KERNEL, "traffic control", _FORGEABLE, fix)
     way = ", which it reads from the kernel's memory" if shaping.reads_memory else ""
     return drakit.Finding.ok(KERNEL, "traffic control", f"can enforce shares; identifies a sender by its network namespace{way}")
 
 
 def of_functions(machine: port.Port) -> Iterator[drakit.Finding]:
-    """Report which rates each NIC with virtual functions enforces on them."""
+    """Report which rates each NIC with virtual functions enforces on them, as far as the present ones show. Nothing is tried."""
     try:
         interfaces = machine.interfaces()
         parents = {interface.pci.physical_function for interface in interfaces if interface.pci}
         for interface in interfaces:
             if interface.pci is None or interface.pci.bus_id not in parents:
                 continue
-            if machine.takes_min_rate(interface.name):
+            if machine.guarantees(interface.name):
                 text = "virtual functions get a minimum and a maximum rate"
-            elif not interface.carrier:
-                text = "virtual functions get a maximum rate; a minimum is tried when the NIC has a link"
             else:
-                text = f"virtual functions get a maximum rate only; the driver {interface.driver} takes no minimum rate"
+                text = f"virtual functions get a maximum rate; a claim shows whether {interface.driver} takes a minimum rate too (attribute minRate)"
             yield drakit.Finding.ok(FUNCTIONS, interface.name, text)
     except drakit.HardwareError as error:
         yield drakit.Finding.unknown(FUNCTIONS, "virtual functions", str(error), "run as root on the host's network")

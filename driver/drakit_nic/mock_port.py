@@ -223,10 +223,9 @@ class MockPort(MockHostInterfaces):
             raise drakit.HardwareError("set_function", f"{of.parent} has no virtual function {of.number}")
         self._change("set_function", lambda held: dataclasses.replace(held, functions={**held.functions, _function_key(of): wanted}))
 
-    def takes_min_rate(self, parent: str) -> bool:
-        return (
-            any(interface.pci and interface.pci.physical_function for interface in self._interfaces) and self.interface(parent) is not None
-        )
+    def guarantees(self, parent: str) -> bool:
+        functions = self._look("guarantees").functions
+        return any(settings.min_rate for key, settings in functions.items() if key.startswith(f"{parent} "))
 
     def watch(self) -> port.Watch:
         return _SilentWatch()

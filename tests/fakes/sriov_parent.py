@@ -29,10 +29,11 @@ class Row:
 
 
 class Parent:
-    """A socket to a kernel with one physical function. ``takes_min`` makes it one of another driver, which takes minimum rates."""
+    """A socket to a kernel with one physical function. ``takes_min`` makes it one of another driver, which takes minimum rates; another refuses
+    one by ``refusal``."""
 
-    def __init__(self, name: str, functions: int, *, takes_min: bool = False, link_mbit: int = 1000) -> None:
-        self.name, self.takes_min, self.link_mbit = name, takes_min, link_mbit
+    def __init__(self, name: str, functions: int, *, takes_min: bool = False, refusal: int = errno.EINVAL, link_mbit: int = 1000) -> None:
+        self.name, self.takes_min, self.refusal, self.link_mbit = name, takes_min, refusal, link_mbit
         self.rows = {number: Row(mac=bytes([2, 0, 0, 0, 0, number])) for number in range(functions)}
         self.changes: list[tuple[int, int]] = []
         """The number of the function and the attribute of each change, also of a refused one."""
@@ -70,7 +71,9 @@ class Parent:
             row.vlan = struct.unpack_from("=II", content, 4)
         elif attribute == _RATE:
             least, most = struct.unpack_from("=II", content, 4)
-            if (least and not self.takes_min) or not self.link_mbit or most > self.link_mbit:
+            if least and not self.takes_min:
+                raise OSError(self.refusal, os.strerror(self.refusal))
+            if not self.link_mbit or most > self.link_mbit:
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
             row.rate = (least, most)
         elif attribute == _SPOOF_CHECK:

@@ -66,14 +66,14 @@ def test_functions_are_offered_and_the_slice_says_that_there_is_no_minimum(
         assert shared.attributes["dra.net/sriovVfs"] == 7
         drawn = {part.counter_set: part.counters.get("bandwidth") for device in (shared, offered) for part in device.consumes}
         assert drawn[shared.name] == virtual_functions.BITS("100M"), "the link of 1 Gbit/s is one account for the parent and its functions"
-    assert parent.functions() == before, "the trial of a minimum rate left something"
+    assert parent.functions() == before, "discovery changes nothing"
 
 
 def test_doctor_says_which_rates_the_parent_enforces(parent: virtual_functions.Parent) -> None:
     (finding,) = checks.of_functions(kernel_port.KernelPort(None))
     assert (finding.subject, finding.message) == (
         parent.name,
-        "virtual functions get a maximum rate only; the driver igb takes no minimum rate",
+        "virtual functions get a maximum rate; a claim shows whether igb takes a minimum rate too (attribute minRate)",
     )
 
 

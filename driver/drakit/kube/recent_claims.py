@@ -25,8 +25,9 @@ class RecentClaims:
         """Keep a claim as the API server just answered it."""
         with self._lock:
             self._kept.pop(uid, None)
-            self._kept[uid] = self._clock.monotonic(), claim
-            if len(self._kept) > KEPT_MAX:
+            now = self._clock.monotonic()
+            self._kept[uid] = now, claim
+            while len(self._kept) > KEPT_MAX or now - next(iter(self._kept.values()))[0] >= KEPT_SECONDS:
                 self._kept.popitem(last=False)
 
     def get(self, uid: names.ClaimUid) -> transport.Object | None:

@@ -94,10 +94,11 @@ class Nic:
 
         All shares together consume them once. So an interface has either shares or one claim for an exclusive form, and no link is promised twice.
         """
+        is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         drawn: dict[str, dict[str, drakit.Quantity]] = {self.name: {_USES: drakit.ONE}} if self.is_exclusive else {}
         if self.link is not None:
             drawn.setdefault(self.link.name, {})[attributes.BANDWIDTH] = (
-                self.link.bandwidth if bandwidth is None else min(bandwidth, self.link.bandwidth)
+                self.link.bandwidth if bandwidth is None else bandwidth if is_function else min(bandwidth, self.link.bandwidth)
             )
         return tuple(drakit.CounterConsumption(counter_set=name, counters=counters) for name, counters in drawn.items())
 
@@ -229,7 +230,8 @@ def _links(interfaces: Sequence[port.Interface], nics: Sequence[Nic], options: n
     """
     parents = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
     links: dict[str, Link] = {}
-    for name, interface in device_names.by_name(interfaces).items():
+    # Of interfaces with one bus id, such as the representors of a switchdev NIC, the physical function has the lowest index.
+    for name, interface in sorted(device_names.by_name(interfaces).items(), key=lambda named: named[1].ifindex, reverse=True):
         rule = options.rule_for(interface)
         speed = interface.speed if interface.speed is not None else rule.speed and rule.speed.value
         if speed and interface.pci and not interface.pci.physical_function and interface.pci.bus_id in parents:

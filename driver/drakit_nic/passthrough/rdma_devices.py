@@ -22,6 +22,7 @@ _NO_MOVE = (
     "the kernel driver of the RDMA device {name} cannot move it to a pod (RDMA is in exclusive mode); "
     "run on the host while no pod is running: rdma system set netns shared; or remove the device"
 )
+_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _GONE = "the RDMA device {name} that the claim was prepared with is gone; delete the pod, so that the claim is prepared again"
 _CHANGED = (
     "the kernel gave the RDMA device {name} other device nodes ({present}) than the claim was prepared with ({planned}); "
@@ -34,11 +35,12 @@ class RdmaDevice:
     """The RDMA device of an interface, as it was on the host when the claim was planned.
 
     ``nodes`` are the names of its character devices in /dev/infiniband. ``exclusive`` is set where RDMA was in exclusive mode, ``software`` for a
-    device without hardware.
+    device without hardware. ``index`` is the device's in this boot only; ``boot_id`` is empty in a record of an earlier version.
     """
 
     name: str
     index: int
+    boot_id: str = ""
     nodes: tuple[str, ...] = ()
     exclusive: bool = False
     software: bool = False
@@ -99,7 +101,7 @@ def read(namespace: str | int | None, ifindex: int, bus_id: str) -> RdmaDevice |
             return None
         nodes, software = nodes_of(device.name), is_software(device.name)
         exclusive = rdma_requests.is_exclusive(sock)
-    known = RdmaDevice(name=device.name, index=device.index, nodes=nodes, exclusive=exclusive, software=software)
+    known = RdmaDevice(name=device.name, index=device.index, boot_id=_boot_id(), nodes=nodes, exclusive=exclusive, software=software)
     return known if nodes or software else None
 
 
@@ -134,9 +136,9 @@ def return_to_host(
     """Return the device to the host's namespace ``descriptor`` under its name, from whichever of the pods' namespaces has it.
 
     Return False where it is in a namespace that was not found, so it is about to return. A device that no longer exists is ignored, also where its
-    driver was loaded again and made another one of its name.
+    driver was loaded again and made another one of its name. After a reboot every device is on the host, and the index may be another's.
     """
-    if not rdma_requests.is_loaded():
+    if not rdma_requests.is_loaded() or device.boot_id not in {"", _boot_id()}:
         return True
     with rdma_requests.Socket.open(host) as sock:
         present = rdma_requests.names(sock)
@@ -146,7 +148,7 @@ def return_to_host(
             if not _fetch(device, descriptor, pods(), after_effect):
                 return device.name in present.values() or not nodes_of(device.name)
             present = rdma_requests.names(sock)
-    if present.get(device.index, device.name) != device.name:
+    if present.get(device.index, device.name) != device.name and device.name not in present.values():
         with rdma_requests.Socket.open(host, after_effect) as sock:
             rdma_requests.rename(sock, device.index, device.name)
     return True
@@ -169,6 +171,10 @@ def _move(source: str | int | None, index: int, target: int, after_effect: Calla
             rdma_requests.move(sock, index, target)
 
     namespaces.run_in(source, work)
+
+
+def _boot_id() -> str:
+    return _BOOT_ID.read_text("ascii").strip()
 
 
 def _named(folder: pathlib.Path, prefix: str, device: str) -> Sequence[str]:

@@ -8,7 +8,6 @@ no minimum rate. ``takes_min_rate`` tries it once for each parent. Layouts: linu
 import dataclasses
 import errno
 import struct
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple, Protocol
 
@@ -31,14 +30,17 @@ _FORMAT = wire.Format(ignore_unknown=True)
 _SWITCH = wire.Field(converter=wire.Converter({"on": True, "off": False}.get, {True: "on", False: "off"}.get))
 """On or off in records, because the format leaves out what is False."""
 _LINK_STATES = (config.LinkState.AUTO, config.LinkState.ENABLE, config.LinkState.DISABLE)
-_NOT_TAKEN = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ERANGE})
+_ENOTSUPP = 524
+_NOT_TAKEN = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.ERANGE, _ENOTSUPP})
+"""What drivers answer to a minimum rate that they do not take. The kernel's own ENOTSUPP reaches programs from some."""
+_RATE = "rate"
 _FIXES: Mapping[str, str] = {
     "mac": "choose another NicConfig.mac in the DeviceClass",
     "vlan": "choose another NicConfig.vlan in the DeviceClass, or remove it",
     "spoofCheck": "remove NicConfig.spoofCheck from the DeviceClass, or use a NIC whose driver supports it",
     "trust": "remove NicConfig.trust from the DeviceClass, or use a NIC whose driver supports it",
     "linkState": "remove NicConfig.linkState from the DeviceClass, or use a NIC whose driver supports it",
-    "rate": "the parent must have a link that is at least as fast as the claim's bandwidth and the class's ceil",
+    _RATE: "the parent must have a link that is at least as fast as the claim's bandwidth and the class's ceil",
 }
 """The fix by setting."""
 
@@ -80,14 +82,12 @@ class Functions(Protocol):
     def set_function(self, of: Function, wanted: Settings) -> None:
         """Change the settings of a virtual function that differ. The call is idempotent.
 
-        Raises HardwareError, with the function, the setting and the fix where the driver refuses one. Settings before it are then changed already.
+        A driver that takes no minimum rate gets the maximum alone. Raises HardwareError, with the function, the setting and the fix where the driver
+        refuses another setting. Settings before it are then changed already.
         """
 
-    def takes_min_rate(self, parent: str) -> bool:
-        """Return whether the driver of a physical function takes a minimum rate of its virtual functions, False without any. Raises HardwareError.
-
-        It is tried once for each parent, with the last virtual function, whose rates are restored at once.
-        """
+    def guarantees(self, parent: str) -> bool:
+        """Return whether a virtual function of a physical function has a minimum rate now. Raises HardwareError."""
 
 
 def wanted(former: Settings, chosen: config.NicConfig, *, min_rate: int, max_rate: int) -> Settings:
@@ -116,8 +116,12 @@ def from_record(record: object) -> Settings | None:
 
 
 def differing(present: Settings, wanted: Settings) -> Sequence[str]:
-    """Return the names of the wanted settings that a function does not have, as in the fields of NicConfig, and ``rate``."""
-    return [request.setting for request in _requests(0, present, wanted)]
+    """Return the names of the wanted settings that a function does not have, as in the fields of NicConfig, and ``rate``.
+
+    A function without a minimum rate has a driver that takes none.
+    """
+    taken = wanted if present.min_rate else dataclasses.replace(wanted, min_rate=0)
+    return [request.setting for request in _requests(0, present, taken)]
 
 
 class KernelFunctions:
@@ -134,21 +138,9 @@ class KernelFunctions:
         with rtnetlink.failing_as("set_function"), rtnetlink.Socket.open(self._namespace, self._after_effect) as sock:
             write(sock, of, wanted)
 
-    def takes_min_rate(self, parent: str) -> bool:
-        with _tried_lock, rtnetlink.failing_as("takes_min_rate"), rtnetlink.Socket.open(self._namespace) as sock:
-            link = link_requests.find(sock, parent)
-            key = (sock.cookie, parent, link.ifindex if link else 0)
-            if key not in _tried:
-                taken = try_min_rate(sock, parent)
-                if taken is None:
-                    return False
-                _tried[key] = taken
-            return _tried[key]
-
-
-_tried: dict[tuple[int, str, int], bool] = {}
-_tried_lock = threading.Lock()
-"""Whether a parent's driver takes minimum rates, by namespace, name and index."""
+    def guarantees(self, parent: str) -> bool:
+        with rtnetlink.failing_as("guarantees"), rtnetlink.Socket.open(self._namespace) as sock:
+            return any(settings.min_rate for settings in read(sock, parent).values())
 
 
 def read(sock: rtnetlink.Socket, parent: str) -> Mapping[int, Settings]:
@@ -165,33 +157,15 @@ def write(sock: rtnetlink.Socket, of: Function, wanted: Settings) -> None:
     parent = link_requests.existing(sock, of.parent)
     for request in _requests(of.number, present, wanted):
         try:
-            _send(sock, parent.ifindex, request.attribute)
+            try:
+                _send(sock, parent.ifindex, request.attribute)
+            except OSError as error:
+                if request.setting != _RATE or not wanted.min_rate or error.errno not in _NOT_TAKEN:
+                    raise
+                _send(sock, parent.ifindex, _rate(of.number, dataclasses.replace(wanted, min_rate=0)))
         except OSError as error:
             reason = f"the driver refuses {request} for {of} ({error.strerror or error})"
             raise OSError(error.errno, f"{reason}; {_FIXES[request.setting]}") from error
-
-
-def try_min_rate(sock: rtnetlink.Socket, parent: str) -> bool | None:
-    """Return whether a parent's driver takes minimum rates, None where that cannot be tried. Raises OSError.
-
-    A driver may refuse every rate while there is no link, so such a refusal says nothing.
-    """
-    functions = read(sock, parent)
-    if any(settings.min_rate for settings in functions.values()):
-        return True
-    link = link_requests.find(sock, parent)
-    if link is None or not functions:
-        return None
-    number = max(functions)
-    present = functions[number]
-    try:
-        _send(sock, link.ifindex, _rate(number, dataclasses.replace(present, min_rate=_BITS_PER_MEGABIT)))
-    except OSError as error:
-        if error.errno not in _NOT_TAKEN:
-            raise
-        return False if link.has_carrier else None
-    _send(sock, link.ifindex, _rate(number, present))
-    return True
 
 
 class _Request(NamedTuple):
@@ -223,7 +197,7 @@ def _requests(number: int, present: Settings, wanted: Settings) -> Iterator[_Req
         yield _Request("linkState", wanted.link_state.value, rtnetlink.pack(_VF_LINK_STATE, _PAIR.pack(number, state)))
     if (wanted.min_rate, wanted.max_rate) != (present.min_rate, present.max_rate):
         least, most = wanted.min_rate // _BITS_PER_MEGABIT, wanted.max_rate // _BITS_PER_MEGABIT
-        yield _Request("rate", f"{least} to {most} Mbit/s", _rate(number, wanted))
+        yield _Request(_RATE, f"{least} to {most} Mbit/s", _rate(number, wanted))
 
 
 def _rate(number: int, settings: Settings) -> bytes:

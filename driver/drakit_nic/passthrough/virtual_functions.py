@@ -19,9 +19,10 @@ _log = drakit.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A virtual function with its former and wanted settings."""
+    """A virtual function with the bus id of its parent, and its former and wanted settings."""
 
     function: sriov.Function
+    parent: str
     former: sriov.Settings
     wanted: sriov.Settings
 
@@ -31,6 +32,7 @@ class VirtualFunctions:
 
     def __init__(self, machine: port.Port, options: nic_options.NicOptions) -> None:
         self._machine, self._options = machine, options
+        self._guaranteeing: frozenset[str] = frozenset()
 
     def plan(self, interface: port.Interface, chosen: config.NicConfig, *, rate: int) -> Plan | None:
         """Return what a claim with this rate in bits per second sets. None for another interface, or without the parent. Raises HardwareError."""
@@ -44,8 +46,12 @@ class VirtualFunctions:
         limit = self._options.rule_for(interface).ceil
         ceil = chosen.ceil.value if chosen.ceil else 0
         maximum = max(rate, ceil if limit is None else min(ceil, limit.value))
-        minimum = rate if self._machine.takes_min_rate(parent) else 0
-        return Plan(function=function, former=former, wanted=sriov.wanted(former, chosen, min_rate=minimum, max_rate=maximum))
+        return Plan(
+            function=function,
+            parent=_parent_of(interface),
+            former=former,
+            wanted=sriov.wanted(former, chosen, min_rate=rate, max_rate=maximum),
+        )
 
     def release(self, plan: Plan) -> None:
         """Take back the address that the parent has set for a claim, so that the interface can get its own. A driver may refuse that."""
@@ -60,29 +66,40 @@ class VirtualFunctions:
         A function that is gone, as after a change of sriov_numvfs, is ignored. A parent may refuse the settings for now, as some do without a link.
         Then the mark of the claim keeps others from recording its settings as the former ones.
         """
-        if self._machine.function(plan.function) is None:
-            _log.warning("virtual function gone", interface=str(plan.function))
-            return
         try:
-            self._machine.set_function(plan.function, plan.former)
+            function = self._present(plan, interface)
+            if function is None:
+                _log.warning("virtual function gone", interface=str(plan.function))
+            else:
+                self._machine.set_function(function, plan.former)
         except drakit.HardwareError as error:
             present = self._machine.host_state(interface)
             if present is not None:
                 self._machine.mark(present, mark)
             raise drakit.ReleaseDeferredError(f"{interface} is on the host without its former settings: {error}") from error
 
+    def _present(self, plan: Plan, interface: str) -> sriov.Function | None:
+        """Return the function by the present name of its parent, which an admin may have changed, None if it is gone.
+
+        Raises HardwareError where its interface is here, and its parent has none.
+        """
+        parent = _parents(self._machine.interfaces()).get(plan.parent)
+        if parent is None:
+            if self._machine.interface(interface) is not None:
+                raise drakit.HardwareError("set_function", f"its physical function {plan.parent} has no interface on this host; return it")
+            return None
+        function = dataclasses.replace(plan.function, parent=parent)
+        return None if self._machine.function(function) is None else function
+
     def guaranteeing(self, interfaces: Iterable[port.Interface]) -> frozenset[str]:
-        """Return the bus ids of parents whose driver takes a minimum rate, of virtual functions that are offered in an exclusive form."""
+        """Return the bus ids of parents that guarantee their virtual functions a minimum rate, as far as claims have shown since the start.
+
+        Nothing is tried without a claim: a trial beside a claim's own change, or a death in the middle of one, would leave a wrong rate.
+        """
         listed, globs = tuple(interfaces), (*self._options.whole, *self._options.vfio)
         offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, globs)}
-        return frozenset(bus_id for bus_id, name in _parents(listed).items() if bus_id in offered and self._takes_min_rate(name))
-
-    def _takes_min_rate(self, parent: str) -> bool:
-        try:
-            return self._machine.takes_min_rate(parent)
-        except drakit.HardwareError as error:
-            _log.warning("minimum rate not tried", interface=parent, error=str(error))
-            return False
+        self._guaranteeing |= {bus_id for bus_id, name in _parents(listed).items() if bus_id in offered and self._machine.guarantees(name)}
+        return self._guaranteeing
 
 
 def _is_function(interface: port.Interface) -> bool:
@@ -94,5 +111,9 @@ def _parent_of(interface: port.Interface) -> str:
 
 
 def _parents(interfaces: Iterable[port.Interface]) -> dict[str, str]:
-    """Return the names of hardware by bus id."""
-    return {interface.pci.bus_id: interface.name for interface in interfaces if interface.pci and not _is_function(interface)}
+    """Return the names of hardware by bus id.
+
+    The representors of a switchdev NIC, and the second port of some, have the bus id too; the physical function has the lowest index.
+    """
+    by_index = sorted(interfaces, key=lambda interface: interface.ifindex, reverse=True)
+    return {interface.pci.bus_id: interface.name for interface in by_index if interface.pci and not _is_function(interface)}

@@ -65,7 +65,8 @@ class Intent:
         """The plan for the virtual function, None if it is none."""
         if self.function is None or self.function_was is None or self.function_is is None:
             return None
-        return virtual_functions.Plan(function=self.function, former=self.function_was, wanted=self.function_is)
+        parent = self.interface.pci.physical_function if self.interface.pci else ""
+        return virtual_functions.Plan(function=self.function, parent=parent, former=self.function_was, wanted=self.function_is)
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""

@@ -1,6 +1,7 @@
 """What a physical function is asked for, message by message, and what becomes of its refusals."""
 
 import dataclasses
+import errno
 import typing
 
 import hypothesis
@@ -75,7 +76,7 @@ def test_only_what_differs_is_asked_for() -> None:
         ({"mac": "03:00:00:00:00:09"}, "mac 03:00:00:00:00:09 .*Invalid argument.; choose another NicConfig.mac"),
         ({"link_state": config.LinkState.ENABLE}, "linkState enable .*not supported.; remove NicConfig.linkState from the DeviceClass"),
         ({"max_rate": 5000 * MEGA}, "rate 0 to 5000 Mbit/s .*Invalid argument.; the parent must have a link that is at least as fast"),
-        ({"min_rate": 10 * MEGA, "max_rate": 10 * MEGA}, "rate 10 to 10 Mbit/s .*Invalid argument"),
+        ({"min_rate": 10 * MEGA, "max_rate": 5000 * MEGA}, "rate 10 to 5000 Mbit/s .*Invalid argument"),
     ],
 )
 def test_a_refusal_names_the_function_the_setting_and_the_fix(changed: dict[str, typing.Any], error: str) -> None:
@@ -89,26 +90,21 @@ def test_a_function_that_is_gone_is_an_error_that_says_why() -> None:
         sriov.write(socket_of(igb()), sriov.Function(parent="enp1s0", number=3), FRESH)
 
 
-def test_a_minimum_rate_is_tried_with_the_last_function_and_leaves_nothing() -> None:
-    refusing, taking = igb(), igb(takes_min=True)
-    for parent in (refusing, taking):
-        parent.rows[2].rate = (0, 70)
-    assert sriov.try_min_rate(socket_of(refusing), "enp1s0") is False
-    assert sriov.try_min_rate(socket_of(taking), "enp1s0") is True
-    assert (refusing.changes, taking.changes) == ([(2, RATE)], [(2, RATE), (2, RATE)])
-    assert refusing.rows[2].rate == taking.rows[2].rate == (0, 70)
+@pytest.mark.parametrize("refusal", [errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, 524])
+def test_a_driver_that_takes_no_minimum_gets_the_maximum_alone(refusal: int) -> None:
+    parent = igb(refusal=refusal)
+    wanted = dataclasses.replace(FRESH, min_rate=10 * MEGA, max_rate=20 * MEGA)
+    for _ in range(2):
+        sriov.write(socket_of(parent), OF, wanted)
+        assert parent.rows[1].rate == (0, 20)
+    assert sriov.differing(settings_in(parent), wanted) == []
+    assert sriov.differing(settings_in(parent), dataclasses.replace(wanted, max_rate=30 * MEGA)) == ["rate"]
 
 
-def test_a_minimum_rate_that_is_set_needs_no_trial() -> None:
+def test_a_driver_that_takes_a_minimum_gets_both() -> None:
     parent = igb(takes_min=True)
-    parent.rows[0].rate = (10, 10)
-    assert sriov.try_min_rate(socket_of(parent), "enp1s0") is True
-    assert parent.changes == []
-
-
-@pytest.mark.parametrize("parent", [sriov_parent.Parent("enp1s0", 0), igb(link_mbit=0), igb(link_mbit=0, takes_min=True)])
-def test_nothing_is_concluded_without_functions_or_a_link(parent: sriov_parent.Parent) -> None:
-    assert sriov.try_min_rate(socket_of(parent), "enp1s0") is None
+    sriov.write(socket_of(parent), OF, dataclasses.replace(FRESH, min_rate=10 * MEGA, max_rate=20 * MEGA))
+    assert (parent.rows[1].rate, parent.changes) == ((10, 20), [(1, RATE)])
 
 
 def test_rates_are_whole_megabits_and_a_maximum_is_never_zero() -> None:

@@ -260,25 +260,24 @@ class WithoutMinimum(Machine):
 
     is_gone = has_no_link = False
 
-    def takes_min_rate(self, parent: str) -> bool:
-        return False
-
     def function(self, of: sriov.Function) -> sriov.Settings | None:
         return None if self.is_gone else super().function(of)
 
     def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
-        if wanted.min_rate or wanted.link_state or self.has_no_link:
+        if wanted.link_state or self.has_no_link:
             raise errors.HardwareError("set_function", "Invalid argument")
-        super().set_function(of, wanted)
+        super().set_function(of, dataclasses.replace(wanted, min_rate=0))
 
 
 def test_a_driver_without_minimum_rates_gets_a_maximum_only_and_the_slice_says_so(node: Node, tmp_path: pathlib.Path) -> None:
+    assert node.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is False, "no claim has shown it"
+    node.driver.prepare(node.planned(function_grant(node)))
     assert node.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is True
     without = Node(WithoutMinimum(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "without")))
-    assert without.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is False
     prepared = without.driver.prepare(without.planned(function_grant(without, spoof_check=False, trust=True)))
     held = sriov.Settings(mac=FUNCTION.mac, max_rate=10**10, spoof_check=False, trust=True)
     assert without.machine.function(PLACE) == held
+    assert without.driver.discover().by_name()[FUNCTION_WHOLE].attributes["minRate"] is False
     assert {value for key, value in prepared.edits.env.items() if key.endswith("_BANDWIDTH")} == {str(10**10)}
 
 
@@ -393,3 +392,60 @@ def test_an_interface_with_a_software_rdma_device_stays_on_the_host(rdma_machine
     node = Node(rdma_machine)
     with pytest.raises(errors.HardwareError, match=r"rxe0.* on eth1.*rdma link delete rxe0"):
         node.planned(node.grant())
+
+
+def test_a_function_is_restored_by_a_parent_that_was_renamed(tmp_path: pathlib.Path) -> None:
+    machine = Renamed(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "renamed"))
+    node = Node(machine)
+    asked = node.planned(function_grant(node))
+    node.driver.prepare(asked)
+    machine.parent = ""
+    with pytest.raises(errors.ReleaseDeferredError, match=r"its physical function 0000:0c:00\.0 has no interface on this host; return it"):
+        node.driver.unprepare(asked)
+    machine.parent = "uplink"
+    node.driver.unprepare(asked)
+    assert machine.function(PLACE) == sriov.Settings(mac=FUNCTION.mac)
+
+
+class Renamed(Machine):
+    """A machine whose physical function has another name, or is in another namespace where that is empty."""
+
+    parent = "eth1"
+
+    def interfaces(self, own_namespaces: object = tuple) -> tuple[port.Interface, ...]:
+        listed = super().interfaces()
+        return tuple(
+            dataclasses.replace(each, name=self.parent) if each.name == "eth1" else each
+            for each in listed
+            if self.parent or each.name != "eth1"
+        )
+
+    def function(self, of: sriov.Function) -> sriov.Settings | None:
+        return super().function(dataclasses.replace(of, parent="eth1"))
+
+    def set_function(self, of: sriov.Function, wanted: sriov.Settings) -> None:
+        assert of.parent == self.parent
+        super().set_function(dataclasses.replace(of, parent="eth1"), wanted)
+
+
+class Switchdev(Machine):
+    """A machine whose physical function is a switch: a representor of each function has its PCI address too."""
+
+    def interfaces(self, own_namespaces: object = tuple) -> tuple[port.Interface, ...]:
+        listed = super().interfaces()
+        (parent,) = (each for each in listed if each.name == "eth1")
+        return (*listed, dataclasses.replace(parent, ifindex=900, name="eth1_0", speed=10**9))
+
+
+def test_a_representor_is_not_taken_for_the_physical_function(tmp_path: pathlib.Path) -> None:
+    node = Node(Switchdev(machines.Choice(name="dgx-a100-40gb", directory=tmp_path / "switchdev")))
+    node.driver.prepare(node.planned(function_grant(node)))
+    assert node.machine.function(PLACE) != sriov.Settings(mac=FUNCTION.mac)
+    link = {counter_set.name: counter_set.counters for counter_set in node.driver.discover().counter_sets}[NIC]
+    assert link["bandwidth"] == BYTES("100G")
+
+
+def test_a_function_that_does_not_fit_the_link_draws_all_of_its_speed(machine: Machine) -> None:
+    reserve = options.NicRule(match="eth1", reserve=BYTES("80G"))
+    offered = Node(machine, rules=(reserve, options.NicRule(match="eth1v*", speed=BYTES("30G")))).driver.discover()
+    assert drawn(offered.by_name()[FUNCTION_WHOLE], NIC) == {"bandwidth": BYTES("30G")}, "more than the 20G that are left"
