@@ -146,6 +146,9 @@ class MockPort(MockHostInterfaces):
     def interface(self, name: str) -> port.Interface | None:
         return next((interface for interface in self._interfaces if interface.name == name), None)
 
+    def is_plugged(self, interface: port.Interface) -> bool:
+        return interface.pci is None or self.interface(interface.name) is not None
+
     def shaping(self) -> port.Shaping:
         return port.Shaping(classifier=port.Classifier.NONE)
 

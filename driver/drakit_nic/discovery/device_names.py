@@ -36,6 +36,12 @@ def base_name(device: drakit.Device) -> str:
     return device.name.removesuffix(WHOLE_SUFFIX) if is_whole(device) else device.name
 
 
+def gone(device: drakit.Device) -> str:
+    """Return what is told about a device whose interface was removed from the machine, with the fix."""
+    name = attributes.text(str(device.attributes.get(attributes.IF_NAME, "")))
+    return f"the interface {name} is no longer there; plug the NIC in (or create its virtual functions) again, and delete the pod and its claim"
+
+
 def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""

@@ -28,7 +28,7 @@ from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
-from drakit_nic.discovery import attributes, hardware
+from drakit_nic.discovery import attributes, device_names, hardware
 from drakit_nic.passthrough import differences, host_routes, sriov, virtual_functions
 
 _KEY = _STATE_KEY = "whole"
@@ -106,7 +106,7 @@ class Whole:
         mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
-            raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+            raise drakit.DeviceGoneError(f"{grant.device.name}: {device_names.gone(grant.device)}")
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
