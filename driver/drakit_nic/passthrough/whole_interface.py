@@ -126,6 +126,8 @@ class Whole:
     def prepare(self, grant: Grant, hook: drakit.Hook | None) -> drakit.Prepared:
         """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
         planned, chosen = _intent_of_grant(grant), config.of(grant)
+        if not self._machine.is_plugged(planned.interface):
+            raise drakit.DeviceGoneError(f"{grant.device.name}: {device_names.gone(grant.device)}")
         if planned.virtual is not None:
             self._machine.set_function(planned.virtual.function, planned.virtual.wanted)
         name = chosen.interface_name or planned.host_state.name
@@ -341,6 +343,8 @@ def _check_free(grant: Grant, location: pod_interfaces.Location) -> None:
     if location is pod_interfaces.Location.RETURNING:
         reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
         raise drakit.HardwareError("attach", reason)
+    if location is pod_interfaces.Location.GONE and _intent_of_grant(grant).host_state.identity.place:
+        raise server.RefusedError(f"{grant.device.name}: {device_names.gone(grant.device)}", server.Reason.INTERFACE_GONE)
     if location is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)

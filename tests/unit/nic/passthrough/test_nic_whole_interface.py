@@ -169,11 +169,13 @@ def test_another_claim_s_interface_is_refused(node: Node) -> None:
 
 
 def test_a_claimed_interface_whose_hardware_was_pulled_is_no_longer_offered(node: Node) -> None:
-    node.planned(node.grant())
+    asked = node.planned(node.grant())
     node.machine.away.add("eth1")
     assert WHOLE in node.driver.discover().by_name(), "it is in a pod"
     node.machine.pulled = True
     assert WHOLE not in node.driver.discover().by_name()
+    with pytest.raises(errors.DeviceGoneError, match=rf"^{WHOLE}: the interface eth1 is no longer there; plug the NIC in"):
+        node.driver.prepare(asked)
 
 
 def test_unprepare_without_memory_takes_the_mark_away(node: Node) -> None:
