@@ -72,10 +72,13 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._vfio = vfio_form.VfioForm(machine, bus or kernel.KernelBus(), self._whole, self._options)
 
     def survey(self) -> offers.Survey:
-        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered. Raises HardwareError."""
+        """Return the offered and withheld interfaces, with reasons. A whole interface in a pod is still offered, unless its hardware was removed.
+
+        Raises HardwareError.
+        """
         own_namespaces = tuple if self._attachment is None else self._attachment.namespaces
         present = self._speeds.fill(self._machine.interfaces(own_namespaces))
-        interfaces = (*present, *whole_interface.away(self._intents(), present))
+        interfaces = (*present, *filter(self._machine.is_plugged, whole_interface.away(self._intents(), present)))
         guaranteeing = self._whole.functions.guaranteeing(interfaces)
         surveyed = offers.survey(interfaces, self._options, self._shaping(), guaranteeing, self._vfio.passed(interfaces))
         self._speed_by_device = {nic.name: nic.speed for nic in surveyed.nics}
@@ -331,5 +334,5 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             return interface
         present = device_names.by_name(self._machine.interfaces())
         if name not in present:
-            raise drakit.DeviceGoneError(f"{device.name}: the interface is no longer there")
+            raise drakit.DeviceGoneError(f"{device.name}: {device_names.gone(device)}")
         return present[name]

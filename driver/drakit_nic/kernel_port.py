@@ -35,6 +35,9 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
             return None
         return self._inside(functools.partial(_read, name=name, driver=self._driver))
 
+    def is_plugged(self, interface: port.Interface) -> bool:
+        return interface.pci is None or locator.is_plugged(interface_identity.Identity(place=interface.pci.bus_id))
+
     def _inside(self, read: Callable[[rtnetlink.Socket, socket.socket], Answer]) -> Answer:
         """Return the result of ``read`` with two sockets of the namespace, one for rtnetlink and one for ethtool. Raises HardwareError."""
 

@@ -6,11 +6,11 @@ a surprising state once: an interface withheld because another program configure
 uses it. A check also runs after an attach.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import drakit
 from drakit_nic import options, reporting
-from drakit_nic.discovery import attributes, offers
+from drakit_nic.discovery import attributes, device_names, offers
 
 LINK_INTERVAL = 30.0
 TAINT = "nic.drakit.dev/no-carrier"
@@ -54,6 +54,7 @@ class LinkMonitor:
         self._offered = offered
         for name, device in offered.items():
             self._report_link(name, has_link=device.attributes.get("carrier") is not False)
+        self._report_gone({*offered, *surveyed.withheld_devices()})
         self._reporter.report()
 
     def _warn(self, surveyed: offers.Survey) -> None:
@@ -86,6 +87,12 @@ class LinkMonitor:
             self._context.untaint(name, TAINT)
         elif not has_link and not is_tainted and self._effect is not None:
             self._context.taint(name, drakit.Taint(key=TAINT, effect=self._effect))
+
+    def _report_gone(self, present: Collection[str]) -> None:
+        """Report the devices of claims whose interfaces were removed from the machine. They are healthy again once they are offered."""
+        for device in {grant.device.name: grant.device for grant in self._context.grants()}.values():
+            if device.name not in present:
+                self._health.set(device.name, SOURCE, device_names.gone(device))
 
     def _interface_of(self, name: str) -> str:
         return str((self._offered or {})[name].attributes.get(attributes.IF_NAME, ""))

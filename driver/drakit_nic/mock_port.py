@@ -154,6 +154,9 @@ class MockPort(MockHostInterfaces):
         function = self.bus.function(interface.pci.bus_id) if interface.pci else None
         return function is None or function.driver == interface.driver
 
+    def is_plugged(self, interface: port.Interface) -> bool:
+        return interface.pci is None or any(each.name == interface.name for each in self._interfaces)
+
     def shaping(self) -> port.Shaping:
         return port.Shaping(classifier=port.Classifier.NONE)
 

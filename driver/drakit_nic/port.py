@@ -211,6 +211,9 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     def interface(self, name: str) -> Interface | None:
         """Return the interface of this name, None if there is none. O(1) in the number of interfaces. Raises HardwareError."""
 
+    def is_plugged(self, interface: Interface) -> bool:
+        """Return whether the hardware of an interface is in the machine, wherever the interface is. True for one that is no PCI function."""
+
     def shaping(self) -> Shaping:
         """Return what this machine can enforce. It is detected once."""
 

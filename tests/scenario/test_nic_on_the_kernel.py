@@ -263,7 +263,7 @@ def test_what_cannot_be_prepared_is_refused_with_its_reason_and_leaves_nothing(n
         assert answer.devices == ()
     node.space.ip("link", "delete", "nic0")
     (answer,) = node.prepare(node.source.allocate(7, ("nic0", "1G")))
-    assert answer.error == "nic0: the interface is no longer there"
+    assert answer.error.startswith("nic0: the interface nic0 is no longer there; plug the NIC in")
     assert not list(node.memory.entries())
     assert not list(node.cdi.glob("*.json"))
     node.space.make_nic("nic0", mac="02:00:00:00:00:20", mtu=9000)

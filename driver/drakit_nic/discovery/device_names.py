@@ -50,6 +50,12 @@ def of_function(bus_id: str) -> str:
     return _PCI + bus_id.lower().replace(":", "-").replace(".", "-")
 
 
+def gone(device: drakit.Device) -> str:
+    """Return what is told about a device whose interface was removed from the machine, with the fix."""
+    name = attributes.text(str(device.attributes.get(attributes.IF_NAME, "")))
+    return f"the interface {name} is no longer there; plug the NIC in (or create its virtual functions) again, and delete the pod and its claim"
+
+
 def _name_by_pci(interface: port.Interface) -> str:
     if interface.is_virtual or interface.pci is None:
         return ""

@@ -28,7 +28,7 @@ from drakit_nic import options as nic_options
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases, ip_pools
 from drakit_nic.attach import announcer, attacher, sandboxes, server
-from drakit_nic.discovery import attributes
+from drakit_nic.discovery import attributes, device_names
 from drakit_nic.passthrough import differences, host_routes, rdma_devices, sriov, virtual_functions
 
 _KEY = _STATE_KEY = "whole"
@@ -115,7 +115,7 @@ class Whole:
         mark = pod_interfaces.mark_of(shares.id_on_node(grant.claim, grant.device, grant.share_id))
         host_state = self._machine.host_state(interface.name)
         if host_state is None:
-            raise drakit.DeviceGoneError(f"{grant.device.name}: the interface is no longer there")
+            raise drakit.DeviceGoneError(f"{grant.device.name}: {device_names.gone(grant.device)}")
         if host_state.alias.startswith(pod_interfaces.mark_of("")) and host_state.alias != mark:
             raise drakit.DeviceBusyError(f"{grant.device.name} still has the mark of another claim: {host_state.alias}")
         _check_routes(host_state)
@@ -136,6 +136,8 @@ class Whole:
     def prepare(self, grant: Grant, hook: drakit.Hook | None) -> drakit.Prepared:
         """Mark the interface, set its virtual function, and return the container's edits. An interface that is in the pod already is not changed."""
         planned, chosen = _intent_of_grant(grant), config.of(grant)
+        if not self._machine.is_plugged(planned.interface):
+            raise drakit.DeviceGoneError(f"{grant.device.name}: {device_names.gone(grant.device)}")
         if planned.virtual is not None:
             self._machine.set_function(planned.virtual.function, planned.virtual.wanted)
         name = chosen.interface_name or planned.host_state.name
@@ -361,6 +363,8 @@ def _check_free(grant: Grant, location: pod_interfaces.Location) -> None:
     if location is pod_interfaces.Location.RETURNING:
         reason = f"{grant.device.name} is in no network namespace that can be seen; it is the host's again when the one that has it ends"
         raise drakit.HardwareError("attach", reason)
+    if location is pod_interfaces.Location.GONE and _intent_of_grant(grant).host_state.identity.place:
+        raise server.RefusedError(f"{grant.device.name}: {device_names.gone(grant.device)}", server.Reason.INTERFACE_GONE)
     if location is pod_interfaces.Location.GONE:
         reason = f"the interface of {grant.device.name} is gone; a virtual interface ends with the network namespace of the pod that had it"
         raise server.RefusedError(f"{reason}: delete the pod and claim {grant.claim}", server.Reason.INTERFACE_GONE)

@@ -132,7 +132,8 @@ def test_a_nic_that_was_pulled_is_refused_and_the_claim_stays_prepared(place: Pl
     place.machine.change = pulled
     place.node.restart()
     error = place.node.try_prepare(ref).error
-    assert error.startswith(f"{NIC}: the interface is no longer there; the claim stays prepared")
+    assert error.startswith(f"{NIC}: the interface eth1 is no longer there; plug the NIC in")
+    assert "; the claim stays prepared" in error
     assert not hasattr(place.machine, "removed")
     assert place.node.container(container.cdi_ids) == container
     place.machine.change = staticmethod(lambda item: item)

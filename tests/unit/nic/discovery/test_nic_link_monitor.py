@@ -31,6 +31,12 @@ class Machine(mock_port.MockPort):
         changed = whole if carrier else dataclasses.replace(whole, carrier=False, state="down", speed=None)
         self._interfaces = tuple(changed if interface.name == name else interface for interface in self._interfaces)
 
+    def pull(self, name: str) -> None:
+        self._interfaces = tuple(interface for interface in self._interfaces if interface.name != name)
+
+    def plug_in(self) -> None:
+        self._interfaces = mock_port.from_machine(machines.load("dgx-a100-40gb"))
+
     def use(self, name: str, use: str) -> None:
         """Let another program use an interface."""
         self._interfaces = tuple(
@@ -110,6 +116,21 @@ def test_an_interface_that_the_host_begins_to_use_is_logged_once(tmp_path: pathl
     assert (line["event"], line["interface"]) == ("interface no longer offered", "eth1")
     assert line["reason"] == "has tc filters of another program"
     assert setup.context.rediscoveries == 1
+
+
+def test_a_claimed_nic_that_was_pulled_is_unhealthy_once_until_it_is_back(tmp_path: pathlib.Path) -> None:
+    setup = MonitorSetup(tmp_path)
+    setup.prepared()
+    setup.monitor.check()
+    setup.machine.pull("eth1")
+    for _ in range(2):
+        setup.monitor.check()
+    setup.machine.plug_in()
+    setup.monitor.check()
+    lost, back = setup.context.reports
+    assert (lost.device, lost.health) == (NIC, contexts.Health.UNHEALTHY)
+    assert lost.message.startswith("the interface eth1 is no longer there; plug the NIC in")
+    assert (back.device, back.health, back.message) == (NIC, contexts.Health.HEALTHY, "")
 
 
 def test_a_change_is_published_and_no_change_is_not(tmp_path: pathlib.Path) -> None:

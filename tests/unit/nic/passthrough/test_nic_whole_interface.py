@@ -42,9 +42,13 @@ class Machine(mock_port.MockPort):
         super().__init__(choice)
         self._interfaces = (*self._interfaces, FUNCTION)
         self.away: set[str] = set()
+        self.pulled = False
 
     def interfaces(self, own_namespaces: Callable[[], Collection[int]] = tuple) -> tuple[port.Interface, ...]:
         return tuple(interface for interface in super().interfaces(own_namespaces) if interface.name not in self.away)
+
+    def is_plugged(self, interface: port.Interface) -> bool:
+        return not self.pulled and super().is_plugged(interface)
 
     def host_state(self, name: str) -> pod_interfaces.HostState | None:
         return None if name in self.away else super().host_state(name)
@@ -163,6 +167,16 @@ def test_another_claim_s_interface_is_refused(node: Node) -> None:
     node.driver.prepare(node.planned(node.grant()))
     with pytest.raises(errors.DeviceBusyError, match=rf"^{WHOLE} still has the mark of another claim: drakit whole {CLAIM.uid}-{WHOLE}$"):
         node.driver.plan(node.grant(claim=OTHER))
+
+
+def test_a_claimed_interface_whose_hardware_was_pulled_is_no_longer_offered(node: Node) -> None:
+    asked = node.planned(node.grant())
+    node.machine.away.add("eth1")
+    assert WHOLE in node.driver.discover().by_name(), "it is in a pod"
+    node.machine.pulled = True
+    assert WHOLE not in node.driver.discover().by_name()
+    with pytest.raises(errors.DeviceGoneError, match=rf"^{WHOLE}: the interface eth1 is no longer there; plug the NIC in"):
+        node.driver.prepare(asked)
 
 
 def test_unprepare_without_memory_takes_the_mark_away(node: Node) -> None:
