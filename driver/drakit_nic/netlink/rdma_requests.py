@@ -7,6 +7,7 @@ A machine on which no RDMA driver is loaded has no such protocol. ``is_loaded`` 
 raise OSError.
 """
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Callable
@@ -63,8 +64,15 @@ def names(sock: Socket) -> dict[int, str]:
 
 
 def devices(sock: Socket) -> tuple[Device, ...]:
-    """Return the RDMA devices of the socket's namespace with their interfaces, in the order of their indices."""
-    return tuple(Device(index=index, name=name, interfaces=_interfaces(sock, index)) for index, name in sorted(names(sock).items()))
+    """Return the RDMA devices of the socket's namespace with their interfaces, in the order of their indices.
+
+    A device that is moved or unloaded meanwhile is left out.
+    """
+    listed = []
+    for index, name in sorted(names(sock).items()):
+        with contextlib.suppress(OSError):
+            listed.append(Device(index=index, name=name, interfaces=_interfaces(sock, index)))
+    return tuple(listed)
 
 
 def move(sock: Socket, index: int, descriptor: int) -> None:
