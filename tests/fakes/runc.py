@@ -31,10 +31,10 @@ class Ran:
 
 
 class Runc:
-    """Runs containers; ``folder`` keeps their state."""
+    """Runs containers; ``folder`` keeps their state. ``systemd``: in units of systemd, as the kubelet's systemd cgroup driver has it."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: pathlib.Path, *, systemd: bool = False) -> None:
+        self._folder, self._systemd = folder, systemd
         self._count = 0
 
     def run(self, space: netns.Namespace, words: Sequence[str], *, sandbox: str, edits: Sequence[Mapping[str, Any]] = ()) -> Ran:
@@ -73,7 +73,7 @@ class Runc:
 
     def command(self, *words: str) -> list[str]:
         """The command line of a call of runc."""
-        return ["runc", "--root", str(self._folder / "state"), *words]
+        return ["runc", "--root", str(self._folder / "state"), *(["--systemd-cgroup"] if self._systemd else []), *words]
 
     def _bundle(
         self, space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]]
@@ -82,11 +82,13 @@ class Runc:
         name = f"drakit-{os.getpid()}-{self._count}"
         bundle = self._folder / name
         (bundle / "rootfs").mkdir(parents=True)
-        (bundle / "config.json").write_text(json.dumps(_config(space, words, sandbox, edits)))
+        (bundle / "config.json").write_text(
+            json.dumps(_config(space, words, sandbox, edits, f"system.slice:drakit:{name}" if self._systemd else ""))
+        )
         return name, bundle
 
 
-def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]], cgroup: str) -> dict[str, Any]:
     """runc's own example configuration, with what this container is."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=waits.SECONDS)
@@ -102,6 +104,12 @@ def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: S
     network = next(item for item in config["linux"]["namespaces"] if item["type"] == "network")
     network["path"] = space.path
     config["annotations"] = {"io.kubernetes.cri.sandbox-id": sandbox, "io.kubernetes.cri.container-type": "container"}
+    if cgroup:
+        config["linux"]["cgroupsPath"] = cgroup
+    for node in (node for one in edits for node in one.get("deviceNodes", ())):
+        number = {key: node[key] for key in ("type", "major", "minor")}
+        config["linux"].setdefault("devices", []).append({"path": node["path"], "fileMode": 0o666, "uid": 0, "gid": 0, **number})
+        config["linux"]["resources"]["devices"].append({"allow": True, "access": node.get("permissions", "rwm"), **number})
     config["hooks"] = {}
     for hook in (hook for one in edits for hook in one.get("hooks", ())):
         own = {key: value for key, value in hook.items() if key != "hookName"}
@@ -116,10 +124,10 @@ def _permit(file: pathlib.Path, rights: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def runtime() -> Iterator[Runc]:
+def runtime(*, systemd: bool = False) -> Iterator[Runc]:
     """A runtime with a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="drk-runc-", dir="/tmp") as folder:
-        yield Runc(pathlib.Path(folder))
+        yield Runc(pathlib.Path(folder), systemd=systemd)
 
 
 @functools.cache

@@ -22,6 +22,8 @@ OPTIONS = nic_options.NicOptions(
     whole=("driver:igbvf",),
     rules=(nic_options.NicRule(match="driver:igbvf", speed=BITS("100M")),),
 )
+ROOMY = dataclasses.replace(OPTIONS, rules=(nic_options.NicRule(match="driver:igb", speed=BITS("400M")), *OPTIONS.rules))
+"""The parent has shares beside its virtual functions."""
 
 
 def ip(*words: str) -> Any:
@@ -92,9 +94,9 @@ def parent(count: int = 3) -> Iterator[Parent]:
         made.make(0)
 
 
-def node(folder: pathlib.Path) -> nic_attach.World:
+def node(folder: pathlib.Path, options: nic_options.NicOptions = OPTIONS) -> nic_attach.World:
     """The machine itself as a node, whose driver offers virtual functions whole."""
-    world = nic_attach.World(netns.Namespace("none"), folder, OPTIONS)
+    world = nic_attach.World(netns.Namespace("none"), folder, options)
     world.namespace = None
     return world
 
@@ -108,8 +110,12 @@ def device_of(world: nic_attach.World, interface: str) -> str:
 def claim(device: str, parameters: records.Record | None = None, *, bandwidth: str = "50M") -> claims.Claim:
     """A claim of a whole virtual function, with parameters of its class."""
     shared = nic_attach.claim(1, parameters=parameters, source=claims.ConfigSource.CLASS, bandwidth=bandwidth)
-    (result,) = shared.results
-    return dataclasses.replace(shared, results=(dataclasses.replace(result, device=device),))
+    return of_device(shared, device)
+
+
+def of_device(wanted: claims.Claim, device: str) -> claims.Claim:
+    """The claim with another device."""
+    return dataclasses.replace(wanted, results=tuple(dataclasses.replace(result, device=device) for result in wanted.results))
 
 
 def settled(read: Any, wanted: object) -> Any:

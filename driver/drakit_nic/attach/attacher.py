@@ -253,7 +253,7 @@ def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceCon
         if error.errno != errno.ENODEV:
             raise
         raise server.RefusedError(
-            f"the NIC {share.interface} was replaced since the claim was prepared; delete the pod and its claim",
+            f"the NIC {share.interface} was replaced or pulled out since the claim was prepared; delete the pod and its claim",
             server.Reason.NIC_REPLACED,
         ) from error
 
