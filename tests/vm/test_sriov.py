@@ -190,3 +190,18 @@ def test_a_claim_ends_after_its_function_is_gone(world: nic_attach.World, parent
         driver.unprepare(ref)
     parent.make(3)
     assert "rate" not in parent.functions()[0] or parent.functions()[0]["rate"]["max_tx"] == 0
+
+
+def test_a_function_that_was_made_again_reaches_its_pod_with_the_settings_of_the_claim(
+    world: nic_attach.World, parent: virtual_functions.Parent, vf: str
+) -> None:
+    with world.driver() as driver, nic_attach.pod() as pod:
+        parameters: records.Record = {"interfaceName": "fast0", "mac": MAC, "vlan": 7}
+        ref = driver.prepare(virtual_functions.claim(virtual_functions.device_of(world, vf), parameters))
+        parent.make(0)
+        parent.make(3)
+        assert parent.functions()[0]["address"] != MAC
+        assert world.call(ref, pod) == nic_attach.Said(0, "")
+        (function, *_) = parent.functions()
+        assert (function["address"], function["vlan_list"][0]["vlan"], function["rate"]["max_tx"]) == (MAC, 7, 50)
+        driver.unprepare(ref)

@@ -95,7 +95,9 @@ class Service:
         self._started = started = _Started(
             context=context,
             share_attacher=share_attacher,
-            whole_attacher=whole_interface.WholeAttacher(self.kernel, context, node=self._node, index=index, announcing=announcing),
+            whole_attacher=whole_interface.WholeAttacher(
+                self._machine, self.kernel, context, node=self._node, index=index, announcing=announcing
+            ),
             announcing=announcing,
             collector=collector.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )

@@ -222,6 +222,7 @@ class WholeAttacher:
 
     def __init__(
         self,
+        machine: port.Port,
         kernel: sandboxes.KernelSandboxes,
         context: drakit.DriverContext,
         *,
@@ -229,7 +230,7 @@ class WholeAttacher:
         index: address_leases.AddressIndex | None = None,
         announcing: announcer.Announcer | None = None,
     ) -> None:
-        self._kernel, self._context = kernel, context
+        self._machine, self._kernel, self._context = machine, kernel, context
         self._announcer = announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, index=index)
 
@@ -284,6 +285,10 @@ class WholeAttacher:
             self._context.set_state(grant, _STATE_KEY, interface_identity.placement_to_record(call.placement))
         addresses = self._leases.acquire(grant, config.of(grant), call.sandbox_id)
         wanted = dataclasses.replace(call.wanted, addresses=addresses)
+        virtual = _intent_of_grant(grant).virtual
+        if virtual is not None:
+            # A function that was made again since ``prepare`` has lost its settings.
+            self._machine.set_function(virtual.function, virtual.wanted)
         self._kernel.move_in(call.whole, dataclasses.replace(call.sandbox, name=wanted.name), wanted)
         self._current_grant(call.request, is_waited_for)
         if not call.placement.is_attached:
