@@ -192,7 +192,7 @@ def test_a_claim_ends_after_its_function_is_gone(world: nic_attach.World, parent
     assert "rate" not in parent.functions()[0] or parent.functions()[0]["rate"]["max_tx"] == 0
 
 
-def test_a_function_that_was_made_again_reaches_its_pod_with_the_settings_of_the_claim(
+def test_a_function_made_again_reaches_its_pod_with_the_claim_s_settings(
     world: nic_attach.World, parent: virtual_functions.Parent, vf: str
 ) -> None:
     with world.driver() as driver, nic_attach.pod() as pod:
