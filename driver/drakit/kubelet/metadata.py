@@ -18,7 +18,7 @@ import pathlib
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from drakit.core import claim, claim_status, edits, errors, lifecycle, names, records
 from drakit.core import device as devices
@@ -86,6 +86,12 @@ class MetadataFiles:
         folder = self._claim_folder(uid)
         with self._lock, _as_cdi_errors(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
+
+    def sweep(self, known: Collection[names.ClaimUid]) -> None:
+        """Remove the files of all other claims, which a power cut may have brought back. A folder that cannot be removed stays."""
+        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            if folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _update(self, path: pathlib.Path, device: str, network: records.Json) -> bool:
         document = self._read(path) or {}

@@ -45,11 +45,11 @@ class Site:
         self.claims.put(claims.Claim(ref=REF, results=(result,), pod_claim_name="accelerator"))
         self.open()
 
-    def open(self) -> None:
+    def open(self, boot_id: str = "boot-1") -> None:
         """A new process on the same node."""
         driver = self._kind(self.hardware)
         spec = local_node.DriverSpec(
-            driver_name=driver.name, build=lambda _: driver, identity=engine.NodeIdentity(pool="node-1", boot_id="boot-1")
+            driver_name=driver.name, build=lambda _: driver, identity=engine.NodeIdentity(pool="node-1", boot_id=boot_id)
         )
         self.local = local_node.LocalNode.open(spec, local_node.Folders(home=self.folder / "d", cdi=self.folder / "c"), self.claims)
         self.local.offered.refresh()
@@ -99,6 +99,17 @@ def test_a_repeated_prepare_of_a_new_process_restores_only_lost_files(context: S
     context.file.unlink()
     assert context.prepare() == answer
     assert context.file.read_bytes() == before
+
+
+def test_files_that_a_power_cut_brought_back_are_removed_in_the_next_boot(context: Site) -> None:
+    context.prepare()
+    other = context.file.parents[2] / "7c9e6679-7425-40de-944b-e07fc1f90ae7" / "gpu"
+    other.mkdir(parents=True)
+    for boot_id, stays in (("boot-1", True), ("boot-2", False)):
+        context.local.close()
+        context.open(boot_id)
+        context.local.recover()
+        assert (other.exists(), context.file.exists()) == (stays, True)
 
 
 def test_a_claim_that_cannot_be_prepared_leaves_no_file(context: Site) -> None:
