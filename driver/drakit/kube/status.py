@@ -98,32 +98,32 @@ class ApiStatuses:
     def _write_own(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> bool:
         """Write the status of devices in the node's pools, and return whether the claim has devices of cluster pools too."""
         kept = self.recent.get(ref.uid)
-        if kept is not None:
-            try:
-                elsewhere = self._write_on(ref, stored_claim.read(kept), change, is_kept=True)
-            except errors.ApiError as error:
-                if error.status not in _OUTDATED:
-                    raise
-                elsewhere = None
-            if elsewhere is not None:
-                return elsewhere
-        return bool(self._write_on(ref, self._read(ref), change, is_kept=False))
+        if kept is None or not self._is_written_on(ref, claim := stored_claim.read(kept), change, is_kept=True):
+            self._is_written_on(ref, claim := self._read(ref), change)
+        return self._is_elsewhere(claim)
 
-    def _write_on(
-        self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, change: claim_status.StatusChange, *, is_kept: bool
-    ) -> bool | None:
-        """Write the status to this claim, and return whether it has devices of cluster pools too; None where a kept claim may be outdated."""
+    def _is_written_on(
+        self, ref: claims.ClaimRef, claim: stored_claim.StoredClaim, change: claim_status.StatusChange, *, is_kept: bool = False
+    ) -> bool:
+        """Write the status to this claim, and return whether that changed it. A claim that ``is_kept`` is changed only if it is still stored so."""
         allocated = frozenset(self._allocated(claim))
         change = claim_status.with_pools(change, allocated, self._writer.pool)
         ours = _owned(claim, self._writer.driver, self._writer.field_owner)
         wanted = {key: entry for key in sorted(allocated) if (entry := self._entry(key, claim, ours.get(key), change))}
-        if wanted == ours and is_kept:
-            return None
-        elsewhere = any(multi_node_status.keys(claim, self._writer.driver, self._writer.pool))
-        self._set_blank(ref.uid, blank=not (wanted or elsewhere))
-        if wanted != ours:
+        self._set_blank(ref.uid, blank=not (wanted or self._is_elsewhere(claim)))
+        if wanted == ours:
+            return False
+        try:
             self._send(ref, claim, self._writer.field_owner, wanted, version=claim.resource_version if is_kept else "")
-        return elsewhere
+        except errors.ApiError as error:
+            if not is_kept or error.status not in _OUTDATED:
+                raise
+            return False
+        return True
+
+    def _is_elsewhere(self, claim: stored_claim.StoredClaim) -> bool:
+        """Return whether the claim has devices of cluster pools."""
+        return any(multi_node_status.keys(claim, self._writer.driver, self._writer.pool))
 
     def _write_merged(self, ref: claims.ClaimRef, change: claim_status.StatusChange) -> None:
         """Write this node's part of the status of devices in cluster pools; a conflict means that another node wrote first."""
