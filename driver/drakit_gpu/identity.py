@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Self, TypeVar
 
 import drakit
+from drakit import vfio
 from drakit_gpu import port
 from drakit_gpu.inventory import attributes
 
@@ -72,7 +73,7 @@ class Identity:
         if "profile" in record:
             placement = port.Placement(start=_integer(record, "start"), size=_integer(record, "size"))
             slot = Slot(gpu=gpu, profile_id=_integer(record, "profile"), placement=placement)
-        holder, settings, planned = record.get("holder"), record.get("settings"), record.get("vfio")
+        holder, settings, planned = record.get("holder"), record.get("settings"), record.get(vfio.KEY)
         return cls(
             boot=_text(record, "boot"),
             gpu=gpu,
@@ -96,7 +97,7 @@ class Identity:
             "shared": self.shared,
             "marked": self.marked,
             "settings": self.settings,
-            "vfio": self.vfio,
+            vfio.KEY: self.vfio,
         }
         return drakit.freeze_record(record | {name: value for name, value in optional.items() if value})
 
@@ -131,13 +132,17 @@ def is_vfio(device: drakit.Device) -> bool:
 
 def passed(intents: Iterable[drakit.Record], boot: str) -> frozenset[port.GpuUuid]:
     """Return the GPUs that claims of this boot pass to virtual machines. NVIDIA's driver does not see them."""
-    return frozenset(grant.gpu for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
+    return frozenset(identity.gpu for identity in _passed(intents, boot))
 
 
 def passed_devices(intents: Iterable[drakit.Record], boot: str) -> Mapping[str, str]:
     """Return the devices of claims whose GPUs virtual machines have, with that reason: a process that never saw such a GPU cannot offer it."""
-    holders = (grant.holder.split("/") for grant in from_intents((intent for intent in intents if "vfio" in intent), boot))
+    holders = (identity.holder.split("/") for identity in _passed(intents, boot))
     return {holder[1]: "a virtual machine has the GPU" for holder in holders if len(holder) > 1}
+
+
+def _passed(intents: Iterable[drakit.Record], boot: str) -> tuple[Identity, ...]:
+    return from_intents((intent for intent in intents if vfio.KEY in intent), boot)
 
 
 def from_intents(intents: Iterable[drakit.Record], boot: str, *, gpu: port.GpuUuid | None = None) -> tuple[Identity, ...]:

@@ -82,7 +82,7 @@ class VfioForm:
 
     def unclaimed(self, intents: Callable[[], Iterable[drakit.Record]]) -> Iterator[drakit.Leftover]:
         """Yield the GPUs at vfio-pci that no intent names. Raises HardwareError."""
-        return leftovers.find(self._bus, is_gpu, lambda: _plans(intents()), lambda _: ()) if self.is_offered else iter(())
+        return leftovers.find(self._bus, is_gpu, lambda: vfio.plans(intents()), lambda _: ()) if self.is_offered else iter(())
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
         """Return a GPU to its default driver. Raises DeviceBusyError, HardwareError."""
@@ -153,8 +153,3 @@ def _plan_of(wanted: identity.Identity) -> vfio.Plan:
     if planned is None:
         raise drakit.JournalError("the journal's record of the device lacks the plan of its PCI function")
     return planned
-
-
-def _plans(intents: Iterable[drakit.Record]) -> Iterator[vfio.Plan]:
-    plans = (vfio.Plan.from_record(intent["vfio"]) for intent in intents if "vfio" in intent)
-    return (planned for planned in plans if planned is not None)

@@ -9,7 +9,7 @@ visible in sysfs: ``driver_override`` is set first and reset last.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, Self
 
 from drakit import wire
@@ -17,6 +17,8 @@ from drakit.core import edits, errors, records
 from drakit.telemetry import logs
 
 DRIVER = "vfio-pci"
+KEY = "vfio"
+"""The key of the plan in a family's intents and records."""
 _BRIDGE = 0x06
 _LEFT_ALONE = frozenset({"", DRIVER, "pcieport", "pci-stub"})
 """Drivers that leave the DMA of a group to VFIO (pci_driver.driver_managed_dma)."""
@@ -129,6 +131,12 @@ class Plan:
         return _FORMAT.encode(self)
 
 
+def plans(intents: Iterable[records.Record]) -> Iterator[Plan]:
+    """Yield the plans in the records of a journal that have one, by the key ``KEY``."""
+    found = (Plan.from_record(intent[KEY]) for intent in intents if KEY in intent)
+    return (planned for planned in found if planned is not None)
+
+
 def refusal(bus: Bus, address: str) -> Refusal | None:
     """Return why the function at this address cannot be passed now, None if it can. Raises HardwareError."""
     function = bus.function(address)
@@ -163,8 +171,7 @@ def plan(bus: Bus, address: str) -> Plan:
     Functions of the same card without a network interface or disk, such as the audio function of a GPU, are bound to vfio-pci too. Raises
     DeviceBusyError for a function that cannot be passed, DeviceGoneError for one that is gone, HardwareError.
     """
-    _require(bus, address)
-    function = _existing(bus, address)
+    function = _require(bus, address)
     if DRIVER in {function.driver, function.override}:
         raise errors.DeviceBusyError(
             f"{address} is bound to {DRIVER} already, for a claim that the journal lost or by an admin; "
@@ -249,7 +256,7 @@ def _bind(bus: Bus, member: Member) -> None:
     bus.unbind(member.address)
     bus.probe(member.address)
     if _existing(bus, member.address).driver != DRIVER:
-        raise errors.HardwareError("drivers_probe", f"{member.address} did not bind to {DRIVER}; the kernel's log has the reason (dmesg)")
+        raise _not_bound(member.address, DRIVER)
 
 
 def _try_to_release(bus: Bus, member: Member) -> errors.DrakitError | None:
@@ -285,17 +292,20 @@ def _check_restored(bus: Bus, member: Member) -> None:
         # The function is the host's again, as after a boot without the former driver.
         _log.warning("PCI function has another driver", device=member.address, state=driver or "none", was=member.driver)
         return
-    raise errors.HardwareError(
-        "drivers_probe", f"{member.address} did not bind to {member.driver}; the kernel's log has the reason (dmesg)"
-    )
+    raise _not_bound(member.address, member.driver)
 
 
-def _require(bus: Bus, address: str) -> None:
-    """Raise DeviceBusyError for a function that cannot be passed, DeviceGoneError for one that is gone."""
-    _existing(bus, address)
+def _not_bound(address: str, driver: str) -> errors.HardwareError:
+    return errors.HardwareError("drivers_probe", f"{address} did not bind to {driver}; the kernel's log has the reason (dmesg)")
+
+
+def _require(bus: Bus, address: str) -> Function:
+    """Return a function. Raise DeviceBusyError for one that cannot be passed, DeviceGoneError for one that is gone."""
+    function = _existing(bus, address)
     if (refused := refusal(bus, address)) is not None:
         fix = f"; {refused.change}" if refused.change else ""
         raise errors.DeviceBusyError(f"{address} {refused.reason}{fix}")
+    return function
 
 
 def _existing(bus: Bus, address: str) -> Function:

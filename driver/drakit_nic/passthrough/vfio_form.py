@@ -17,7 +17,6 @@ from drakit_nic import share as shares
 from drakit_nic.discovery import attributes, device_names
 from drakit_nic.passthrough import whole_interface
 
-_KEY = "vfio"
 _NETWORK_CLASS = 0x02
 
 Grant = drakit.Grant[Any]
@@ -43,7 +42,7 @@ class VfioForm:
         planned = vfio.plan(self._bus, _address_of(grant.device))
         interface = find(grant.device)
         config.check_passed(config.of(grant), is_function=bool(interface.pci and interface.pci.physical_function))
-        return {**self._whole.plan(grant, interface), _KEY: planned.to_record()}
+        return {**self._whole.plan(grant, interface), vfio.KEY: planned.to_record()}
 
     def prepare(self, grant: Grant) -> drakit.Prepared:
         """Bind the function to vfio-pci, and return the container's device nodes.
@@ -62,7 +61,7 @@ class VfioForm:
                 env=_env_of(grant, planned, whole),
                 device_nodes=vfio.nodes(self._bus, planned, iommufd=self._options.vfio_nodes == "iommufd"),
             ),
-            record={_KEY: planned.to_record()},
+            record={vfio.KEY: planned.to_record()},
         )
 
     def unprepare(self, grant: Grant) -> None:
@@ -82,7 +81,7 @@ class VfioForm:
         """Yield the NICs at vfio-pci that no intent names, where any may be passed. Raises HardwareError."""
         if self._options.vfio:
             yield from leftovers.find(
-                self._bus, is_nic, lambda: _plans(intents()), lambda function: (device_names.of_function(function.address),)
+                self._bus, is_nic, lambda: vfio.plans(intents()), lambda function: (device_names.of_function(function.address),)
             )
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
@@ -91,17 +90,12 @@ class VfioForm:
 
     def _plan_of(self, grant: Grant) -> vfio.Plan:
         """Return the plan of a grant. Without a journal it is what the bus shows. Raises DeviceGoneError, HardwareError."""
-        return next(_plans((grant.intent, grant.record)), None) or vfio.recall(self._bus, _address_of(grant.device))
+        return next(vfio.plans((grant.intent, grant.record)), None) or vfio.recall(self._bus, _address_of(grant.device))
 
 
 def is_nic(function: vfio.Function) -> bool:
     """Return whether a PCI function is a network controller."""
     return function.code >> 16 == _NETWORK_CLASS
-
-
-def _plans(records: Iterable[drakit.Record]) -> Iterator[vfio.Plan]:
-    plans = (vfio.Plan.from_record(record[_KEY]) for record in records if _KEY in record)
-    return (plan for plan in plans if plan is not None)
 
 
 def _address_of(device: drakit.Device) -> str:
