@@ -157,23 +157,19 @@ def write(sock: rtnetlink.Socket, of: Function, wanted: Settings) -> None:
     parent = link_requests.existing(sock, of.parent)
     for request in _requests(of.number, present, wanted):
         try:
-            try:
-                _send(sock, parent.ifindex, request.attribute)
-            except OSError as error:
-                if request.setting != _RATE or not wanted.min_rate or error.errno not in _NOT_TAKEN:
-                    raise
-                _send(sock, parent.ifindex, _rate(of.number, dataclasses.replace(wanted, min_rate=0)))
+            _send_or_without_minimum(sock, parent.ifindex, request)
         except OSError as error:
             reason = f"the driver refuses {request} for {of} ({error.strerror or error})"
             raise OSError(error.errno, f"{reason}; {_FIXES[request.setting]}") from error
 
 
 class _Request(NamedTuple):
-    """The request for one setting, with its wanted value as text."""
+    """The request for one setting, with its wanted value as text. ``without_minimum`` is that of a maximum rate alone, if there is a minimum too."""
 
     setting: str
     value: str
     attribute: bytes
+    without_minimum: bytes = b""
 
     def __str__(self) -> str:
         return f"{self.setting} {self.value}"
@@ -197,12 +193,21 @@ def _requests(number: int, present: Settings, wanted: Settings) -> Iterator[_Req
         yield _Request("linkState", wanted.link_state.value, rtnetlink.pack(_VF_LINK_STATE, _PAIR.pack(number, state)))
     if (wanted.min_rate, wanted.max_rate) != (present.min_rate, present.max_rate):
         least, most = wanted.min_rate // _BITS_PER_MEGABIT, wanted.max_rate // _BITS_PER_MEGABIT
-        yield _Request(_RATE, f"{least} to {most} Mbit/s", _rate(number, wanted))
+        yield _Request(_RATE, f"{least} to {most} Mbit/s", _rate(number, least, most), _rate(number, 0, most) if least else b"")
 
 
-def _rate(number: int, settings: Settings) -> bytes:
-    rates = (settings.min_rate // _BITS_PER_MEGABIT, settings.max_rate // _BITS_PER_MEGABIT)
-    return rtnetlink.pack(_VF_RATE, _TRIPLE.pack(number, *rates))
+def _rate(number: int, least: int, most: int) -> bytes:
+    return rtnetlink.pack(_VF_RATE, _TRIPLE.pack(number, least, most))
+
+
+def _send_or_without_minimum(sock: rtnetlink.Socket, ifindex: int, request: _Request) -> None:
+    """Send a request; if the driver does not take a minimum rate, send the maximum alone."""
+    try:
+        _send(sock, ifindex, request.attribute)
+    except OSError as error:
+        if not request.without_minimum or error.errno not in _NOT_TAKEN:
+            raise
+        _send(sock, ifindex, request.without_minimum)
 
 
 def _send(sock: rtnetlink.Socket, ifindex: int, attribute: bytes) -> None:
