@@ -9,13 +9,15 @@ import dataclasses
 import errno
 import pathlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 BTF = pathlib.Path("/sys/kernel/btf/vmlinux")
 
 _MAGIC = 0xEB9F
 _HEADER, _TYPE, _MEMBER = struct.Struct("=HBBIIIII"), struct.Struct("=III"), struct.Struct("=III")
 _STRUCT = 4
+_OFFSET_BITS = 0xFFFFFF
+_SOCKET, _NAMESPACE = ("sock_common", "skc_net"), ("net", "net_cookie")
 _BYTES_AFTER: Mapping[int, tuple[int, int]] = {
     **dict.fromkeys((2, 7, 8, 9, 10, 11, 12, 16, 18), (0, 0)),
     **dict.fromkeys((1, 14, 17), (4, 0)),
@@ -37,34 +39,35 @@ class Offsets:
 def read(path: pathlib.Path = BTF) -> Offsets:
     """Return the offsets of the running kernel. Raise OSError where the kernel does not describe its types, or has no cookies."""
     try:
-        content = path.read_bytes()
-        offsets = {name: _offset(content, *name) for name in (("sock_common", "skc_net"), ("net", "net_cookie"))}
+        offsets = _offsets(path.read_bytes(), (_SOCKET, _NAMESPACE))
     except (struct.error, KeyError, ValueError) as error:
         raise OSError(errno.EINVAL, f"{path} is not readable as BTF ({error})") from error
-    for (kind, member), offset in offsets.items():
-        if offset is None:
-            raise OSError(errno.EOPNOTSUPP, f"{path} has no {kind}.{member}")
-    namespace, cookie = offsets.values()
-    return Offsets(namespace=namespace or 0, cookie=cookie or 0)
+    for structure, member in (_SOCKET, _NAMESPACE):
+        if (structure, member) not in offsets:
+            raise OSError(errno.EOPNOTSUPP, f"{path} has no {structure}.{member}")
+    return Offsets(namespace=offsets[_SOCKET], cookie=offsets[_NAMESPACE])
 
 
-def _offset(content: bytes, structure: str, member: str) -> int | None:
-    """Return the offset in bytes of a structure's member, None if there is none."""
+def _offsets(content: bytes, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Return the offsets in bytes of those of the wanted members of structures that the description has."""
     magic, _, _, header, types_at, types_bytes, strings_at, strings_bytes = _HEADER.unpack_from(content)
     if magic != _MAGIC:
         raise ValueError(f"its magic number is {magic:#x}")
     strings = content[header + strings_at : header + strings_at + strings_bytes]
-    wanted, named = (_position(strings, name) for name in (structure, member))
-    if wanted is None or named is None:
-        return None
+    members_by_structure = {
+        _position(strings, structure): (_position(strings, member), (structure, member)) for structure, member in wanted
+    }
     first = header + types_at
+    found: dict[tuple[str, str], int] = {}
     for at, name, kind, members in _types(content, first, first + types_bytes):
-        if (kind, name) == (_STRUCT, wanted):
-            for number in range(members):
-                member_name, _, bits = _MEMBER.unpack_from(content, at + number * _MEMBER.size)
-                if member_name == named:
-                    return int(bits & 0xFFFFFF) // 8
-    return None
+        if kind != _STRUCT or name not in members_by_structure:
+            continue
+        position, key = members_by_structure[name]
+        for number in range(members):
+            member_name, _, bits = _MEMBER.unpack_from(content, at + number * _MEMBER.size)
+            if member_name == position:
+                found.setdefault(key, (bits & _OFFSET_BITS) // 8)
+    return found
 
 
 def _position(strings: bytes, name: str) -> int | None:
