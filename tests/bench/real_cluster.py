@@ -8,7 +8,6 @@ import base64
 import contextlib
 import json
 import pathlib
-import urllib.parse
 from collections.abc import Iterator
 from typing import Any
 
@@ -80,5 +79,4 @@ def _claim(api: client.Client, number: int, device: str, node: dict[str, Any], m
 
 
 def _remove_slices(api: client.Client) -> None:
-    query = urllib.parse.urlencode({"fieldSelector": f"spec.driver={bench_driver.DRIVER}"})
-    api.request("DELETE", f"{SLICES}?{query}")
+    api.request("DELETE", SLICES, query={"fieldSelector": f"spec.driver={bench_driver.DRIVER}"})
