@@ -15,6 +15,7 @@ from drakit.vfio import checks as vfio_checks
 from drakit.vfio import kernel
 from drakit_nic import port
 from drakit_nic.attach import hook_program
+from drakit_nic.discovery import hardware
 from drakit_nic.passthrough import differences, rdma_devices, vfio_form
 
 KERNEL, HOOK, RDMA, RETURNED, FUNCTIONS = "kernel", "attach hook", "RDMA", "returned interface", "SR-IOV"
@@ -55,9 +56,9 @@ def of_functions(machine: port.Port) -> Iterator[drakit.Finding]:
     """Report which rates each NIC with virtual functions enforces on them, as far as the present ones show. Nothing is tried."""
     try:
         interfaces = machine.interfaces()
-        parents = {interface.pci.physical_function for interface in interfaces if interface.pci}
-        for interface in interfaces:
-            if interface.pci is None or interface.pci.bus_id not in parents:
+        with_functions = {interface.pci.physical_function for interface in interfaces if interface.pci}
+        for bus_id, interface in sorted(hardware.physical_functions(interfaces).items()):
+            if bus_id not in with_functions:
                 continue
             if machine.guarantees(interface.name):
                 text = "virtual functions get a minimum and a maximum rate"

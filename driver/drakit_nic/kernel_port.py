@@ -56,14 +56,14 @@ class KernelPort(kernel_shares.KernelShares, kernel_pods.KernelPods, sriov.Kerne
 
 
 class _Tables(NamedTuple):
-    """The addresses, default routes, root qdiscs, ifbs and other uses of interfaces, by index, and all RDMA devices."""
+    """The addresses, default routes, root qdiscs, ifbs and other uses of interfaces, by index, and the RDMA devices that a PCI function may have."""
 
     addressed: Collection[int]
     uplinks: Collection[int]
     roots: Mapping[int, tc_messages.Qdisc | None]
     ifbs: Mapping[int, link_requests.Link | None]
     uses: Mapping[int, str]
-    rdma_devices: Sequence[rdma_requests.Device]
+    rdma_devices: Callable[[str], Sequence[rdma_requests.Device]]
 
 
 def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, driver: str) -> port.Interface | None:
@@ -75,7 +75,12 @@ def _read(route: rtnetlink.Socket, ethtool_socket: socket.socket, *, name: str, 
     roots = {index: tc_messages.qdisc(route, index, tc_messages.AT_ROOT)}
     ifbs = {index: ifb_links.find(route, index)} if driver else {}
     tables = _Tables(
-        link_requests.addressed(route, index), host_use.default_interfaces(route, index), roots, ifbs, uses={}, rdma_devices=_rdma_devices()
+        addressed=link_requests.addressed(route, index),
+        uplinks=host_use.default_interfaces(route, index),
+        roots=roots,
+        ifbs=ifbs,
+        uses={},
+        rdma_devices=lambda bus_id: _rdma_devices(hardware.rdma_names(bus_id)),
     )
     return _interface(link, ethtool_socket, tables, driver)
 
@@ -88,7 +93,7 @@ def _read_all(
     descriptor: int,
     own_namespaces: Callable[[], Collection[int]],
 ) -> tuple[port.Interface, ...]:
-    links = sorted(link_requests.links(route), key=lambda link: link.ifindex)
+    links, devices = sorted(link_requests.links(route), key=lambda link: link.ifindex), _rdma_devices()
     host = locator.Host(sock=route, descriptor=descriptor)
     tables = _Tables(
         addressed=link_requests.addressed(route),
@@ -96,7 +101,7 @@ def _read_all(
         roots=tc_messages.roots(route),
         ifbs=ifb_links.ours(route) if driver else {},
         uses=host_use.read(host, links, is_own=_has_mark, own_namespaces=own_namespaces),
-        rdma_devices=_rdma_devices(),
+        rdma_devices=lambda _: devices,
     )
     return tuple(_interface(link, ethtool_socket, tables, driver) for link in links)
 
@@ -115,7 +120,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         carrier=link.carrier,
         state=link.state,
         driver=report.driver,
-        pci=_pci_function(report.bus_id, link.ifindex, tables.rdma_devices) if report.bus_id else None,
+        pci=_pci_function(report.bus_id, link.ifindex, tables.rdma_devices(report.bus_id)) if report.bus_id else None,
         master=link.master,
         lower=None if link.kind in interface_identity.PAIRS or link.other_nsid is not None else link.lower or None,
         default_route=link.ifindex in tables.uplinks,
@@ -126,12 +131,12 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
     )
 
 
-def _rdma_devices() -> Sequence[rdma_requests.Device]:
-    """Return the RDMA devices of the calling thread's namespace."""
-    if not rdma_requests.is_loaded():
+def _rdma_devices(only: Collection[str] | None = None) -> Sequence[rdma_requests.Device]:
+    """Return the RDMA devices of the calling thread's namespace, or ``only`` those of these names: each costs a request."""
+    if not rdma_requests.is_loaded() or (only is not None and not only):
         return ()
     with rdma_requests.Socket.open() as sock:
-        return rdma_requests.devices(sock)
+        return rdma_requests.devices(sock, only)
 
 
 def _pci_function(bus_id: str, ifindex: int, devices: Sequence[rdma_requests.Device]) -> port.PciFunction:

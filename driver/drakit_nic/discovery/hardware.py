@@ -15,6 +15,7 @@ import pathlib
 import re
 import socket
 import struct
+from collections.abc import Iterable, Mapping
 
 from drakit_nic import port
 
@@ -54,6 +55,21 @@ def _function_number(parent: pathlib.Path, bus_id: str) -> int | None:
     links = parent.glob("virtfn*") if parent.exists() else ()
     numbers = (link.name.removeprefix("virtfn") for link in links if link.resolve().name == bus_id)
     return next((int(number) for number in numbers if number.isdecimal()), None)
+
+
+def rdma_names(bus_id: str, devices: pathlib.Path = DEVICES) -> tuple[str, ...]:
+    """Return the names of the RDMA devices at a PCI function, without those in other network namespaces."""
+    folder = devices / bus_id / "infiniband"
+    return tuple(sorted(entry.name for entry in folder.iterdir())) if folder.is_dir() else ()
+
+
+def physical_functions(interfaces: Iterable[port.Interface]) -> Mapping[str, port.Interface]:
+    """Return the interfaces of hardware by bus id, without virtual functions.
+
+    The representors of a switchdev NIC, and the second port of some, have the bus id too; the physical function has the lowest index.
+    """
+    by_index = sorted(interfaces, key=lambda interface: interface.ifindex, reverse=True)
+    return {interface.pci.bus_id: interface for interface in by_index if interface.pci and not interface.pci.physical_function}
 
 
 def _read_text(file: pathlib.Path) -> str:

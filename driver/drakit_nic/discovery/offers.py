@@ -13,7 +13,7 @@ import drakit
 from drakit import vfio
 from drakit_nic import options as nic_options
 from drakit_nic import port
-from drakit_nic.discovery import attributes, device_names, eligibility
+from drakit_nic.discovery import attributes, device_names, eligibility, hardware
 
 _ONE_USE = {"uses": drakit.ONE}
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
@@ -228,15 +228,15 @@ def _links(interfaces: Sequence[port.Interface], nics: Sequence[Nic], options: n
 
     The speed is the reported one, because a rule may give shares only a part of it. The host's reserve is not available.
     """
-    parents = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
+    device_of = {interface.ifindex: name for name, interface in device_names.by_name(interfaces).items()}
+    offered = {nic.interface.pci.physical_function for nic in nics if nic.interface.pci}
     links: dict[str, Link] = {}
-    # Of interfaces with one bus id, such as the representors of a switchdev NIC, the physical function has the lowest index.
-    for name, interface in sorted(device_names.by_name(interfaces).items(), key=lambda named: named[1].ifindex, reverse=True):
-        rule = options.rule_for(interface)
-        speed = interface.speed if interface.speed is not None else rule.speed and rule.speed.value
-        if speed and interface.pci and not interface.pci.physical_function and interface.pci.bus_id in parents:
+    for bus_id, parent in hardware.physical_functions(interfaces).items():
+        rule = options.rule_for(parent)
+        speed = parent.speed if parent.speed is not None else rule.speed and rule.speed.value
+        if speed and bus_id in offered:
             available = max(speed - (rule.reserve or drakit.ZERO).value, 0)
-            links[interface.pci.bus_id] = Link(name=name, bandwidth=drakit.Quantity.of(available))
+            links[bus_id] = Link(name=device_of[parent.ifindex], bandwidth=drakit.Quantity.of(available))
     return links
 
 

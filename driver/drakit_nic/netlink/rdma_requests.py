@@ -10,7 +10,7 @@ raise OSError.
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Self
 
 from drakit_nic.netlink import rtnetlink
@@ -63,13 +63,13 @@ def names(sock: Socket) -> dict[int, str]:
     return {rtnetlink.as_number(attrs[_INDEX]): rtnetlink.as_text(attrs[_NAME]) for attrs in listed}
 
 
-def devices(sock: Socket) -> tuple[Device, ...]:
-    """Return the RDMA devices of the socket's namespace with their interfaces, in the order of their indices.
+def devices(sock: Socket, only: Collection[str] | None = None) -> tuple[Device, ...]:
+    """Return the RDMA devices of the socket's namespace with their interfaces, in the order of their indices, or ``only`` those of these names.
 
     A device that is moved or unloaded meanwhile is left out.
     """
     listed = []
-    for index, name in sorted(names(sock).items()):
+    for index, name in sorted((index, name) for index, name in names(sock).items() if only is None or name in only):
         with contextlib.suppress(OSError):
             listed.append(Device(index=index, name=name, interfaces=_interfaces(sock, index)))
     return tuple(listed)

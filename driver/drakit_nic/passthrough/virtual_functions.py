@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import drakit
 from drakit_nic import config, port
 from drakit_nic import options as nic_options
+from drakit_nic.discovery import hardware
 from drakit_nic.passthrough import sriov
 
 _log = drakit.get_logger(__name__)
@@ -36,10 +37,10 @@ class VirtualFunctions:
 
     def plan(self, interface: port.Interface, chosen: config.NicConfig, *, rate: int) -> Plan | None:
         """Return what a claim with this rate in bits per second sets. None for another interface, or without the parent. Raises HardwareError."""
-        parent = _parents(self._machine.interfaces() if _is_function(interface) else ()).get(_parent_of(interface), "")
-        if not parent or interface.pci is None or interface.pci.function_number is None:
+        parent = hardware.physical_functions(self._machine.interfaces() if _is_function(interface) else ()).get(_parent_of(interface))
+        if parent is None or interface.pci is None or interface.pci.function_number is None:
             return None
-        function = sriov.Function(parent=parent, number=interface.pci.function_number)
+        function = sriov.Function(parent=parent.name, number=interface.pci.function_number)
         former = self._machine.function(function)
         if former is None:
             return None
@@ -83,12 +84,12 @@ class VirtualFunctions:
 
         Raises HardwareError where its interface is here, and its parent has none.
         """
-        parent = _parents(self._machine.interfaces()).get(plan.parent)
+        parent = hardware.physical_functions(self._machine.interfaces()).get(plan.parent)
         if parent is None:
             if self._machine.interface(interface) is not None:
                 raise drakit.HardwareError("set_function", f"its physical function {plan.parent} has no interface on this host; return it")
             return None
-        function = dataclasses.replace(plan.function, parent=parent)
+        function = dataclasses.replace(plan.function, parent=parent.name)
         return None if self._machine.function(function) is None else function
 
     def guaranteeing(self, interfaces: Iterable[port.Interface]) -> frozenset[str]:
@@ -98,7 +99,8 @@ class VirtualFunctions:
         """
         listed, globs = tuple(interfaces), (*self._options.whole, *self._options.vfio)
         offered = {_parent_of(each) for each in listed if _is_function(each) and nic_options.matches(each, globs)}
-        self._guaranteeing |= {bus_id for bus_id, name in _parents(listed).items() if bus_id in offered and self._machine.guarantees(name)}
+        parents = hardware.physical_functions(listed)
+        self._guaranteeing |= {bus_id for bus_id, parent in parents.items() if bus_id in offered and self._machine.guarantees(parent.name)}
         return self._guaranteeing
 
 
@@ -108,12 +110,3 @@ def _is_function(interface: port.Interface) -> bool:
 
 def _parent_of(interface: port.Interface) -> str:
     return interface.pci.physical_function if interface.pci else ""
-
-
-def _parents(interfaces: Iterable[port.Interface]) -> dict[str, str]:
-    """Return the names of hardware by bus id.
-
-    The representors of a switchdev NIC, and the second port of some, have the bus id too; the physical function has the lowest index.
-    """
-    by_index = sorted(interfaces, key=lambda interface: interface.ifindex, reverse=True)
-    return {interface.pci.bus_id: interface.name for interface in by_index if interface.pci and not _is_function(interface)}

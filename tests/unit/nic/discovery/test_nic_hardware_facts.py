@@ -50,3 +50,9 @@ def test_what_does_not_match_is_left(glob: str) -> None:
 def test_a_prefix_nobody_knows_is_refused(key: str) -> None:
     with pytest.raises(errors.SettingsError, match=r"'mac:02:\*' begins with none of pci:, driver:, vendor:"):
         settings.load({f"nic.{key}": ["mac:02:*"]}, environ={})
+
+
+def test_the_rdma_devices_of_a_function_are_found_by_its_folder(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "0000:0c:00.0" / "infiniband" / "mlx5_0").mkdir(parents=True)
+    assert hardware.rdma_names("0000:0c:00.0", tmp_path) == ("mlx5_0",)
+    assert hardware.rdma_names("0000:0c:00.1", tmp_path) == ()
