@@ -126,13 +126,6 @@ def test_driver_pool_and_node_are_immutable() -> None:
     assert problems(resources.SLICE, moved, samples.slice_()) == wanted
 
 
-def test_an_older_rule_lets_counters_and_devices_share_a_slice() -> None:
-    both = samples.slice_(sharedCounters=[{"name": "s", "counters": COUNTERS}])
-    older = FeatureGates.of({"DRACountersBesideDevices": True})
-    assert problems(resources.SLICE, both) == {"Invalid spec"}
-    assert problems(resources.SLICE, both, gates=older) == set()
-
-
 def test_includes_name_mixins_of_their_slice() -> None:
     mixins: Json = {"device": [{"name": "common", "attributes": {"a": {"int": 1}}}]}
     good = samples.slice_(mixins=mixins, devices=devices(1, includes=[{"name": "common"}]))
