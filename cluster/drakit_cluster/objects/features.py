@@ -25,6 +25,10 @@ class Gate(enum.StrEnum):
     BINDING_CONDITIONS = "DRADeviceBindingConditions"
     LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
     NODE_ALLOCATABLE_RESOURCES = "DRANodeAllocatableResources"
+    FRACTIONAL_CAPACITY_RANGE = "DRAFractionalCapacityRange"
+    """KEP-5075: ``validRange`` counts in thousandths instead of whole units."""
+    COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
+    """KEP-5963."""
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
@@ -43,11 +47,18 @@ class Gate(enum.StrEnum):
 _NEEDS = {
     Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS,
     Gate.DEVICE_TAINT_RULES: Gate.DEVICE_TAINTS,
+    Gate.FRACTIONAL_CAPACITY_RANGE: Gate.CONSUMABLE_CAPACITY,
+    Gate.COMPATIBILITY_GROUPS: Gate.PARTITIONABLE_DEVICES,
     Gate.RESOURCE_HEALTH_MESSAGE: Gate.RESOURCE_HEALTH,
 }
 """Gates that are off unless the other gate is on too."""
 
-_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS})
+_OFF_BY_DEFAULT = frozenset(
+    {
+        *(Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS),
+        *(Gate.FRACTIONAL_CAPACITY_RANGE, Gate.COMPATIBILITY_GROUPS),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +97,7 @@ _SLICE: dict[Gate, str] = {
     Gate.LIST_TYPE_ATTRIBUTES: """spec.devices[].attributes{}.bools spec.devices[].attributes{}.ints
         spec.devices[].attributes{}.strings spec.devices[].attributes{}.versions""",
     Gate.NODE_ALLOCATABLE_RESOURCES: "spec.devices[].nodeAllocatableResourceMappings",
+    Gate.COMPATIBILITY_GROUPS: "spec.devices[].consumesCounters[].compatibilityGroups",
     Gate.MIXINS: """spec.mixins spec.sharedCounters[].includes spec.devices[].includes
         spec.devices[].consumesCounters[].includes""",
 }

@@ -19,7 +19,7 @@ _DEVICE = struct(
     "name! nodeName allNodes:bool bindsToNode:bool bindingConditions:[] bindingFailureConditions:[] allowMultipleAllocations:bool",
     attributes=_ATTRIBUTES,
     capacity=_CAPACITIES,
-    consumesCounters=ListOf(item=struct("counterSet!", counters=_COUNTERS, includes=_INCLUDES)),
+    consumesCounters=ListOf(item=struct("counterSet! compatibilityGroups:[]", counters=_COUNTERS, includes=_INCLUDES)),
     nodeSelector=meta.NODE_SELECTOR,
     taints=TAINTS,
     nodeAllocatableResourceMappings=MapOf(value=struct("allocationMultiplier:quantity capacityKey")),

@@ -52,18 +52,19 @@ def _spec(spec: Object, old: Object, context: Context) -> Iterator[Failure]:
     yield from _nodes(spec)
     if "devices" in spec and "sharedCounters" in spec and not context.gates.on(Gate.COUNTERS_BESIDE_DEVICES):
         yield failure.invalid("spec", "", "only one of devices and sharedCounters may be set: publish counters in a slice of their own")
-    yield from _devices(spec, old)
+    yield from _devices(spec, old, context)
     yield from devices.counter_sets(spec, "spec")
     yield from _check_mixins(spec)
 
 
-def _devices(spec: Object, old: Object) -> Iterator[Failure]:
+def _devices(spec: Object, old: Object, context: Context) -> Iterator[Failure]:
+    fractional = context.gates.on(Gate.FRACTIONAL_CAPACITY_RANGE)
     offered = json_types.items(spec, "devices")
     old_devices = {json_types.text(device, "name"): device for device in reversed(json_types.items(old, "devices"))}
     chooses = spec.get("perDeviceNodeSelection") is True
 
     def check(device: Json, where: str) -> Iterator[Failure]:
-        yield from devices.check(device, old_devices.get(json_types.text(device, "name")), where)
+        yield from devices.check(device, old_devices.get(json_types.text(device, "name")), where, fractional=fractional)
         yield from _nodes_of_device(device, where, chooses=chooses)
 
     limit = MAX_DEVICES_ADVANCED if any(map(_is_advanced, offered)) else MAX_DEVICES
