@@ -17,7 +17,7 @@ from fakes import slice_samples as samples
 
 @pytest.fixture(scope="module")
 def server() -> collections.abc.Iterator[apiserver.ApiServer]:
-    gates = features.FeatureGates.of({"DRAMixins": True})
+    gates = features.FeatureGates.of({"DRAResourceSliceMixins": True})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as running:
         running.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
         yield running

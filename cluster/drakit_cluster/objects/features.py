@@ -29,6 +29,16 @@ class Gate(enum.StrEnum):
     """KEP-5075: ``validRange`` counts in thousandths instead of whole units."""
     COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
     """KEP-5963."""
+    DERIVED_ATTRIBUTES = "DRADerivedAttributes"
+    """KEP-6080."""
+    PARTITION_TYPE = "DRAPartitionableDevicesType"
+    """KEP-6072."""
+    OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+    """KEP-5945."""
+    WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
+    """KEP-5729: claims of a PodGroup."""
+    RESOURCE_POOL_STATUS = "DRAResourcePoolStatus"
+    """KEP-5677."""
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
@@ -38,8 +48,8 @@ class Gate(enum.StrEnum):
     RESOURCE_HEALTH_MESSAGE = "ResourceHealthStatusMessage"
     RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
     """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
-    MIXINS = "DRAMixins"
-    """Ours, off by default: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
+    MIXINS = "DRAResourceSliceMixins"
+    """KEP-4815, off by default: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
     COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"
     """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
 
@@ -53,10 +63,13 @@ _NEEDS = {
 }
 """Gates that are off unless the other gate is on too."""
 
+_FORMER_NAMES = {"DRAMixins": Gate.MIXINS.value}
+
 _OFF_BY_DEFAULT = frozenset(
     {
         *(Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS),
-        *(Gate.FRACTIONAL_CAPACITY_RANGE, Gate.COMPATIBILITY_GROUPS),
+        *(Gate.FRACTIONAL_CAPACITY_RANGE, Gate.COMPATIBILITY_GROUPS, Gate.DERIVED_ATTRIBUTES, Gate.PARTITION_TYPE),
+        *(Gate.OPTIONAL_NODE_OPERATIONS, Gate.WORKLOAD_CLAIMS),
     }
 )
 
@@ -74,6 +87,7 @@ class FeatureGates:
     def of(cls, changes: Mapping[str, bool]) -> Self:
         """Return the defaults with ``changes`` by Kubernetes' names; an unknown name raises ValueError."""
         known = {gate.value for gate in Gate}
+        changes = {_FORMER_NAMES.get(name, name): state for name, state in changes.items()}
         if unknown := sorted(set(changes) - known):
             raise ValueError(f"unknown feature gates {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         on = {Gate(name) for name, state in changes.items() if state}

@@ -15,7 +15,7 @@ from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
 DRA = [one for one in resources.ALL if one.group == resources.RESOURCE_GROUP and one.version == "v1"]
 ALPHA = ("DeviceTaintRule", "ResourcePoolStatusRequest")
-OURS = {"mixins", "includes", "reservedForAnyPod"}
+OURS = {"mixins", "includes", "reservedForAnyPod", "compatibilityGroups"}
 # KEP-5194 adds a list to the claim's spec that is, in Kubernetes, in its status alone.
 OURS_AT = {"ResourceClaim.spec.reservedFor", "ResourceClaimTemplate.spec.spec.reservedFor"}
 
