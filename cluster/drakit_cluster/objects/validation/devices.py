@@ -1,10 +1,11 @@
 """Rules of one device in a slice: attributes, capacities, counters, binding conditions, taints. Rules of tolerations and DeviceTaintRules."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types, quantity
-from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.objects.schema import devices, formats
@@ -36,7 +37,8 @@ def check(device: Json, old: Json, path: str, gates: FeatureGates) -> Iterator[F
     yield from _sets("consumesCounters", "counterSet", gates.limits.consumed_sets, _compatibility_groups)(device, path)
     for field, entries in (("attributes", attributes), ("capacity", capacity)) if gates.follows(Rule.ONE_SLASH) else ():
         yield from (failed for name in entries for failed in names.one_slash(name, f"{path}.{field}"))
-    rule = shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
+    shared = functools.partial(shared_capacity, fractional=gates.on(Gate.FRACTIONAL_CAPACITY_RANGE))
+    rule = shared if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
     yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
     # Unchanged taints are not checked again: a newer server may have accepted them.
     if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
@@ -190,11 +192,11 @@ def binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
 _ALWAYS = rules.all_of(rules.text(names.label, "name"), attributes, binding_conditions)
 
 
-def shared_capacity(capacity: Json, path: str) -> Iterator[Failure]:
+def shared_capacity(capacity: Json, path: str, *, fractional: bool = False) -> Iterator[Failure]:
     """Yield the failures of a capacity of a device that may be allocated many times."""
     policy = json_types.at(capacity, "requestPolicy")
     if isinstance(policy, dict):
-        yield from _policy(policy, quantity.parse(json_types.at(capacity, "value")), f"{path}.requestPolicy")
+        yield from _policy(policy, quantity.parse(json_types.at(capacity, "value")), f"{path}.requestPolicy", fractional=fractional)
 
 
 def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
@@ -203,7 +205,7 @@ def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
         yield failure.forbidden(f"{path}.requestPolicy", "may be set only if the device has allowMultipleAllocations: true")
 
 
-def _policy(policy: Object, total: Quantity, path: str) -> Iterator[Failure]:
+def _policy(policy: Object, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
     values, limits = json_types.items(policy, "validValues"), policy.get("validRange")
     if values and limits is not None:
         yield failure.forbidden(path, "validValues and validRange exclude each other: remove one")
@@ -211,13 +213,16 @@ def _policy(policy: Object, total: Quantity, path: str) -> Iterator[Failure]:
         if values or limits is not None:
             yield failure.required(f"{path}.default", f"must be set with {'validValues' if values else 'validRange'}")
     elif values:
-        yield from _values(values, quantity.parse(policy["default"]), total, f"{path}.validValues")
+        yield from _values(values, quantity.parse(policy["default"]), total, f"{path}.validValues", fractional=fractional)
     elif isinstance(limits, dict):
-        yield from _range(limits, quantity.parse(policy["default"]), total, f"{path}.validRange")
+        yield from _range(limits, quantity.parse(policy["default"]), total, f"{path}.validRange", fractional=fractional)
 
 
-def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
-    """Values are duplicates if they are equal in whole units, rounded up. With too many values the default fails too, as in Kubernetes."""
+def _values(values: list[Json], default: Quantity, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
+    """Values are duplicates if they are equal; without ``fractional``, if they are equal in whole units, rounded up.
+
+    With too many values the default fails too, as in Kubernetes.
+    """
     amounts = [quantity.parse(value) for value in values]
     for index, (previous, amount) in enumerate(itertools.pairwise(amounts), start=1):
         if amount < previous:
@@ -227,12 +232,16 @@ def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -
         if quantity.parse(value) > total:
             yield failure.invalid(where, value, f"must not exceed the capacity's value of {total}")
 
-    yield from rules.each(values, path, check_value, limit=MAX_VALID_VALUES, key=lambda value: str(quantity.parse(value).units))
+    def key(value: Json) -> str:
+        amount = quantity.parse(value)
+        return str(amount.nanos if fractional else amount.units)
+
+    yield from rules.each(values, path, check_value, limit=MAX_VALID_VALUES, key=key)
     if default not in amounts or len(amounts) > MAX_VALID_VALUES:
         yield failure.invalid(path, str(default), "the default must be one of validValues")
 
 
-def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
+def _range(limits: Object, default: Quantity, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
     """A default outside the range is a failure of the bound that it breaks."""
     if "min" not in limits:
         yield failure.required(f"{path}.min", "must be set in a validRange")
@@ -245,20 +254,33 @@ def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Ite
     if high is not None and not max(low, default) <= high <= total:
         bounds = f"at least {max(low, default)}, the greater of min and default, and at most {total}, the capacity's value"
         yield failure.invalid(f"{path}.max", limits["max"], f"must be {bounds}")
-    if "step" in limits:
+    step = quantity.parse(limits["step"]) if "step" in limits else None
+    written = {"default": default, "min": low} | {name: amount for name, amount in (("max", high), ("step", step)) if amount is not None}
+    in_milli = fractional and any(amount.is_fraction for amount in written.values())
+    unfit = [name for name, amount in written.items() if in_milli and not amount.is_milli]
+    for name in unfit:
+        yield failure.invalid(f"{path}.{name}", str(written[name]), "must be a whole number of thousandths that 64 bits hold, such as 250m")
+    if step is not None and not unfit:
         ends = [default] if high is None else [default, high]
-        yield from _step(quantity.parse(limits["step"]), low, ends, total, f"{path}.step")
+        yield from _step(step, low, ends, total, f"{path}.step", in_milli=in_milli)
 
 
-def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, path: str) -> Iterator[Failure]:
-    """Steps count in whole units, each amount rounded up. A step of zero is ours to refuse: Kubernetes 1.36 divides by it."""
+def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, path: str, *, in_milli: bool) -> Iterator[Failure]:
+    """Steps count in whole units, each amount rounded up, or in thousandths.
+
+    A step of zero is ours to refuse: Kubernetes 1.36 divides by it.
+    """
+
+    def count(amount: Quantity) -> int:
+        return amount.nanos // quantity.MILLI_NANOS if in_milli else amount.units
+
     if step.units == 0:
         yield failure.invalid(path, str(step), "must not be zero")
         return
     if low + step > total:
         yield failure.invalid(path, str(step), f"one step above min must not exceed the capacity's value of {total}")
     for end in ends:
-        if (end.units - low.units) % step.units:
+        if (count(end) - count(low)) % count(step):
             yield failure.invalid(path, str(step), f"{end} must be a whole number of steps above min, {low}")
 
 
