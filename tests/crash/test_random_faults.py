@@ -34,7 +34,10 @@ GATES: tuple[FeatureGates, ...] = (
     ),
     FeatureGates.of(dict.fromkeys(("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"), True), "1.34"),
 )
-"""Each gate whose fields a driver writes, or whose rights it needs, other than by default, and 1.34, which wants counters beside devices; one for each group of schedules, in turn."""
+"""Each gate whose fields a driver writes, or whose rights it needs, other than by default, and 1.34, where counters are beside devices.
+
+One for each group of schedules, in turn.
+"""
 
 COUNTED = {
     "steps": "steps",
