@@ -49,7 +49,7 @@ Gates = Annotated[
 AsKubernetes = Annotated[
     str | None,
     typer.Option(
-        "--as-kubernetes", metavar="VERSION", help="Reproduce the known errors of the scheduler of this Kubernetes version: 1.36."
+        "--as-kubernetes", metavar="VERSION", help="Reproduce the known errors of the scheduler of this Kubernetes version: 1.36 or 1.37."
     ),
 ]
 
