@@ -125,5 +125,5 @@ def test_the_local_cluster_describes_itself_to_a_driver(mixins: bool, tmp_path: 
         api = client.connect(tmp_path / "config")
         described = store_of(api, real_clock.RealClock()).server()
         api.close()
-    assert described.version.startswith("v1.36")
+    assert described.version.startswith("v1.37")
     assert described.lacks == (frozenset() if mixins else {"DRAResourceSliceMixins"})

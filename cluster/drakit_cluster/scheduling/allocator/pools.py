@@ -22,6 +22,7 @@ from drakit_cluster.objects import json_types, mixins, nodes
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.versions import Rule
 
 
 class PoolId(NamedTuple):
@@ -97,7 +98,7 @@ class SliceIndex:
 
     def __init__(self, slices: Iterable[Object], features: FeatureGates) -> None:
         self._partitionable = features.on(Gate.PARTITIONABLE_DEVICES)
-        self._counters_beside_devices = features.on(Gate.COUNTERS_BESIDE_DEVICES)
+        self._counters_beside_devices = not features.follows(Rule.SEPARATE_COUNTERS)
         self._by_node: dict[str, list[Slice]] = defaultdict(list)
         self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
         self._counters_of_nodes: dict[PoolId, list[tuple[str, Slice]]] = defaultdict(list)
