@@ -408,7 +408,7 @@ def test_a_server_without_mixins_in_its_schema_is_never_sent_any() -> None:
 
 
 @pytest.mark.parametrize("version, together", [("v1.34.3+k3s1", True), ("v1.35.0", False)])
-def test_counters_are_beside_their_devices_on_1_34_which_stores_them_alone_too(version: str, together: bool) -> None:
+def test_counters_are_beside_their_devices_on_1_34_which_stores_them_alone_too(version: str, *, together: bool) -> None:
     store = slice_store.FakeSliceStore()
     upgrade(store, version, "DRAResourceSliceMixins")
     start(store, with_mixins()).reconcile()
