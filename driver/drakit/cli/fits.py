@@ -11,8 +11,9 @@ from drakit.core import device as devices
 from drakit.core import inventory, packing
 from drakit.core.packing import Kind
 
-_KINDS = ("profile", "type", "kind")
-_OTHER = "device"
+KINDS = ("profile", "type", "kind")
+"""The attributes that name the kind of a device; the first that it has counts."""
+OTHER = "device"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,32 +25,32 @@ class Fits:
     """
 
     alone: Mapping[Kind, int]
-    together: Sequence[Mapping[Kind, int]]
+    together: Sequence[packing.Fill]
     after_moves: Mapping[Kind, int]
 
     @property
     def text(self) -> str:
         """Return what fits together in words."""
-        return f"still fits {'; or '.join(map(_listed, self.together))}" if self.together else "nothing more fits"
+        return f"still fits {'; or '.join(map(str, self.together))}" if self.together else "nothing more fits"
 
     @property
     def verdict(self) -> str:
         """Return what would fit after defragmentation in words: the largest kind that gains. Empty if nothing would."""
-        gains = [_listed({kind: count}) for kind, count in self.after_moves.items()]
+        gains = [f"{count} x {kind}" for kind, count in self.after_moves.items()]
         return f"fragmented: {gains[0]} would fit after defragmentation" if gains else ""
 
     def document(self) -> dict[str, object]:
         """Return the values for JSON and YAML."""
         return {
-            "alone": _named(self.alone),
-            "together": [_named(counts) for counts in self.together],
-            "afterDefragmentation": _named(self.after_moves),
+            "alone": named(self.alone),
+            "together": [named(filled.counts) for filled in self.together],
+            "afterDefragmentation": named(self.after_moves),
         }
 
 
 def kind_of(device: devices.Device) -> Kind:
     """Return the kind of a device: its profile, or its type."""
-    name = next((str(device.attributes[key]) for key in _KINDS if key in device.attributes), _OTHER)
+    name = next((str(device.attributes[key]) for key in KINDS if key in device.attributes), OTHER)
     return Kind(name=name, shared=device.allow_multiple_allocations)
 
 
@@ -94,7 +95,7 @@ def _fits(board: Sequence[devices.Device], taken: Collection[str], positions: Ma
     )
     return Fits(
         alone=alone,
-        together=[filled.counts for filled in packing.together(free)],
+        together=packing.distinct(packing.together(free)),
         after_moves={kind: moved[kind] for kind, count in alone.items() if moved.get(kind, 0) > count},
     )
 
@@ -119,9 +120,6 @@ def _profile(device: devices.Device) -> object:
     return device.attributes.get("profileID", device.name)
 
 
-def _listed(counts: Mapping[Kind, int]) -> str:
-    return ", ".join(f"{count} x {kind}" for kind, count in counts.items())
-
-
-def _named(counts: Mapping[Kind, int]) -> dict[str, int]:
+def named(counts: Mapping[Kind, int]) -> dict[str, int]:
+    """Return counts by the text of their kinds."""
     return {str(kind): count for kind, count in counts.items()}

@@ -44,10 +44,14 @@ class Item:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fill:
-    """How many devices of each kind fit together; kinds with none are left out. Unless ``exact``, more may fit."""
+    """How many devices of each kind fit together, the largest kind first; kinds with none are left out. Unless ``exact``, more may fit."""
 
     counts: Mapping[Kind, int]
     exact: bool = True
+
+    def __str__(self) -> str:
+        listed = ", ".join(f"{count} x {kind}" for kind, count in self.counts.items())
+        return listed if self.exact else f"at least {listed}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,31 +82,48 @@ class Board:
         return tuple(sorted(first, key=size, reverse=True))
 
 
+@functools.lru_cache(maxsize=4096)
 def alone(board: Board) -> Mapping[Kind, Fill]:
     """Return for each kind how many of its devices fit together, if no device of another kind is allocated."""
     return {kind: fill(board, (kind,)) for kind in board.kinds}
 
 
-def together(board: Board) -> tuple[Fill, ...]:
-    """Return up to three different maximal sets of what fits together.
+@functools.lru_cache(maxsize=4096)
+def together(board: Board) -> tuple[Fill, Fill, Fill]:
+    """Return three maximal sets of what fits together; some may be equal.
 
     They take the largest kinds first; the smallest kinds first; and shared devices first, the largest first. The first two take shared devices last.
     """
     single = tuple(kind for kind in board.kinds if not kind.shared)
     shared = tuple(kind for kind in board.kinds if kind.shared)
-    orders = ((*single, *shared), (*reversed(single), *shared), (*shared, *single))
-    fills: dict[tuple[tuple[Kind, int], ...], Fill] = {}
-    for order in dict.fromkeys(orders):
-        filled = fill(board, order)
-        fills.setdefault(tuple(sorted(filled.counts.items(), key=lambda entry: str(entry[0]))), filled)
-    return tuple(filled for filled in fills.values() if filled.counts)
+    return fill(board, (*single, *shared)), fill(board, (*reversed(single), *shared)), fill(board, (*shared, *single))
+
+
+def total(boards: Sequence[tuple[Fill, ...]], order: Iterable[Kind]) -> tuple[Fill, ...]:
+    """Return the sums of fills of several boards, position by position, with kinds in ``order``, which has all of them."""
+    listed = list(order)
+    sums = []
+    for fills in zip(*boards, strict=True):
+        counts = {kind: sum(filled.counts.get(kind, 0) for filled in fills) for kind in listed}
+        sums.append(Fill(counts={kind: count for kind, count in counts.items() if count}, exact=all(filled.exact for filled in fills)))
+    return tuple(sums)
+
+
+def distinct(fills: Iterable[Fill]) -> tuple[Fill, ...]:
+    """Return the fills without repetitions and without empty ones."""
+    kept: list[Fill] = []
+    for filled in fills:
+        if filled.counts and all(filled.counts != other.counts for other in kept):
+            kept.append(filled)
+    return tuple(kept)
 
 
 def fill(board: Board, order: Sequence[Kind]) -> Fill:
     """Return the set that has as many devices as possible of the first kind, then of the second, and so on. Other kinds are left out."""
     stages = tuple(tuple(sorted(Counter(item.draws for item in board.items if item.kind == kind).items())) for kind in order)
     counts, exact = _fill(board.room, stages)
-    return Fill(counts={kind: count for kind, count in zip(order, counts, strict=True) if count}, exact=exact)
+    by_kind = dict(zip(order, counts, strict=True))
+    return Fill(counts={kind: by_kind[kind] for kind in board.kinds if by_kind.get(kind)}, exact=exact)
 
 
 def alone_after_moves(board: Board, room: Room, used: Iterable[tuple[Draws, Sequence[Draws]]]) -> Mapping[Kind, int]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.cli import drawing, fits
 from drakit.core import device as devices
-from drakit.core import inventory, packing, quantity
+from drakit.core import inventory, quantity
 
 _BANDWIDTH = "bandwidth"
 EVENTS_MAX = 50
@@ -219,17 +219,13 @@ def _gpus(
             name=gpu.counter_set.removesuffix("-counter-set"),
             width=gpu.width,
             spans=gpu.spans,
-            together=tuple(_named(counts) for counts in fitting[gpu.counter_set].together),
-            alone=_named(fitting[gpu.counter_set].alone),
+            together=tuple(fits.named(filled.counts) for filled in fitting[gpu.counter_set].together),
+            alone=fits.named(fitting[gpu.counter_set].alone),
             fragmented=fitting[gpu.counter_set].verdict,
             health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
         )
         for gpu in maps
     )
-
-
-def _named(counts: Mapping[packing.Kind, int]) -> Mapping[str, int]:
-    return {str(kind): count for kind, count in counts.items()}
 
 
 def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, Health], traffic: Mapping[tuple[str, str], int]) -> Nic:
