@@ -25,6 +25,8 @@ class Gate(enum.StrEnum):
     BINDING_CONDITIONS = "DRADeviceBindingConditions"
     LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
     NODE_ALLOCATABLE_RESOURCES = "DRANodeAllocatableResources"
+    WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
+    """KEP-5729: claims of a PodGroup."""
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
@@ -47,7 +49,9 @@ _NEEDS = {
 }
 """Gates that are off unless the other gate is on too."""
 
-_OFF_BY_DEFAULT = frozenset({Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS})
+_OFF_BY_DEFAULT = frozenset(
+    {Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS, Gate.WORKLOAD_CLAIMS}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +117,7 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.SLICE: _SLICE,
     resources.CLAIM: {gate: f"{_CLAIM_SPEC.get(gate, '')} {_CLAIM_STATUS.get(gate, '')}" for gate in (_CLAIM_SPEC | _CLAIM_STATUS)},
     resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
+    resources.POD_GROUP: {Gate.WORKLOAD_CLAIMS: "spec.resourceClaims status.resourceClaimStatuses"},
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
     resources.POD: {
         Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
