@@ -152,7 +152,7 @@ def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
     """Return the result of sending the documents to a server with these gates. Documents of other kinds are skipped."""
     intake = Intake()
     registry = Registry(gates=gates)
-    stored = Registry(registry.store, gates=FeatureGates(enabled=gates.enabled | (frozenset(Gate) - {Gate.COUNTERS_BESIDE_DEVICES})))
+    stored = Registry(registry.store, gates=FeatureGates(enabled=frozenset(Gate), version=gates.version))
     checked = [entry for entry in documents if entry.resource is not None]
     for resource in _ORDER:
         for document in checked:

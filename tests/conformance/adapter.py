@@ -47,11 +47,12 @@ def answer(case: Object) -> Object:
 
 
 def gates(case: Object) -> FeatureGates:
-    """Return the gates of a case; one that the case does not name keeps its default."""
+    """Return the gates of a case, which Kubernetes 1.36 decided; one that the case does not name keeps its default there."""
     named = json_types.mapping(case, "featureGates")
     known = {name: gate for name, gate in GATES.items() if name in named}
     on = {gate for name, gate in known.items() if named[name] is True}
-    return FeatureGates(enabled=(FeatureGates().enabled - set(known.values())) | on)
+    default = FeatureGates.of({"DRADeviceTaintRules": True}, "1.36")
+    return FeatureGates(version=default.version, enabled=(default.enabled - set(known.values())) | on)
 
 
 def selectors(features: FeatureGates) -> devices.SelectorPort:

@@ -56,8 +56,9 @@ def resource_of(case: Object) -> Resource:
 
 
 def gates(case: Object) -> FeatureGates:
-    """Return the gates of a case; ours, and those that the case does not name, keep their defaults."""
+    """Return the gates of a case, which Kubernetes 1.36 decided; those that the case does not name keep their defaults there."""
     recorded: Json = case.get("featureGates")
     named = {gate: recorded[gate.value] is True for gate in Gate if isinstance(recorded, dict) and gate.value in recorded}
     on = {gate for gate, state in named.items() if state}
-    return FeatureGates(enabled=(FeatureGates().enabled - set(named)) | on)
+    default = FeatureGates.of({}, "1.36")
+    return FeatureGates(version=default.version, enabled=(default.enabled - set(named)) | on)

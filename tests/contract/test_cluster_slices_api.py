@@ -92,7 +92,7 @@ def publish(
 @pytest.mark.parametrize("name", ["tpu-v5e-8x8", "tpu-v5e-16x16"])
 @pytest.mark.parametrize("mixins", [True, False])
 def test_the_server_stores_every_field_of_every_shipped_pool(tmp_path: pathlib.Path, name: str, *, mixins: bool) -> None:
-    gates = features.FeatureGates.of({"DRAMixins": mixins})
+    gates = features.FeatureGates.of({"DRAResourceSliceMixins": mixins})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         offered = offer.of(machine.load(name))
         found = publish(server, tmp_path, offered).list()

@@ -17,7 +17,7 @@ from fakes import slice_samples as samples
 
 @pytest.fixture(scope="module")
 def server() -> collections.abc.Iterator[apiserver.ApiServer]:
-    gates = features.FeatureGates.of({"DRAMixins": True})
+    gates = features.FeatureGates.of({"DRAResourceSliceMixins": True})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as running:
         running.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
         yield running
@@ -131,7 +131,7 @@ def test_a_watch_reports_its_start_and_every_kind_of_change(store: ports.SliceSt
 
 def test_version_and_missing_features_are_found_without_a_write(store: ports.SliceStore) -> None:
     described = store.server()
-    assert described.version.startswith("v1.36")
+    assert described.version.startswith("v1.37")
     assert "DRAPartitionableDevices" not in described.lacks
     assert store.server() == described
     assert store.list() == []

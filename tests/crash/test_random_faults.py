@@ -22,7 +22,7 @@ GATES: tuple[dict[str, bool], ...] = (
     {"DRAPartitionableDevices": False},
     {"DRAConsumableCapacity": False},
     {"DRADeviceTaints": False},
-    {"DRAMixins": True},
+    {"DRAResourceSliceMixins": True},
     {"DRAResourceClaimDeviceStatus": False},
     {"DRADeviceBindingConditions": False},
     {"DRACountersBesideDevices": True},

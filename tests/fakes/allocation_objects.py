@@ -16,7 +16,7 @@ CLASSES: dict[str, Object] = {
     "any": {"metadata": {"name": "any"}, "spec": {}},
     "drv": {"metadata": {"name": "drv"}, "spec": {"selectors": [{"cel": {"expression": 'device.driver == "drv"'}}]}},
 }
-ALL_FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS})
+ALL_FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS, Gate.COMPATIBILITY_GROUPS})
 
 
 def without(*gates: Gate) -> FeatureGates:

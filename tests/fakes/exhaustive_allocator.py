@@ -136,7 +136,8 @@ class Model:
         admin, shared = option.get("adminAccess") is True, device.get("allowMultipleAllocations") is True
         if self._is_used(index, key, state, admin=admin, shared=shared) or not self._selected(option, driver, device):
             return None
-        short = not admin and key not in state.drawn and not self._counters_suffice(driver, device, state)
+        draws = not admin and key not in state.drawn
+        short = draws and not (self._counters_suffice(driver, device, state) and self._groups_agree(driver, device, state))
         if short or taints.prevents(json_types.objects(device, "taints"), json_types.objects(option, "tolerations")):
             return None
         if not self._constraints_hold(claim, index, name, driver, device, state):
@@ -221,6 +222,33 @@ class Model:
                 for name, amount in self._draws(other).items():
                     left[name] -= amount
         return all(left[name] >= mine.get(name, 0) for name in left)
+
+    def _groups_agree(self, driver: str, device: Object, state: State) -> bool:
+        """Return whether all devices in use of each of the device's counter sets have a group in common with it, or all have none."""
+        mine = self._groups(device)
+        in_use = [(driver, json_types.text(other, "name")) for owner, other in self.devices if owner == driver]
+        earlier = [key for key in in_use if key in self.initial.drawn]
+        added = [key for key in in_use if key in state.drawn - self.initial.drawn]
+        for owner, groups in mine.items():
+            common: set[str] | None = None
+            for key in (*earlier, *added):
+                others = self._groups(self._device(*key)).get(owner)
+                if others is None:
+                    continue
+                if common is None:
+                    common = set(others)
+                elif "" not in common | others:
+                    common &= others
+            if common is not None and not common & groups:
+                return False
+        return True
+
+    def _groups(self, device: Object) -> dict[str, set[str]]:
+        """Return the device's groups by counter set; the empty name stands for none."""
+        return {
+            json_types.text(consumption, "counterSet"): set(json_types.strings(consumption, "compatibilityGroups")) or {""}
+            for consumption in json_types.objects(device, "consumesCounters")
+        }
 
     def _constraints_hold(self, claim: Object, index: int, name: str, driver: str, device: Object, state: State) -> bool:
         for constraint in json_types.objects(claim, "spec", "devices", "constraints"):

@@ -13,7 +13,8 @@ from drakit_cluster.scheduling.allocator import allocator, problem
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes import exhaustive_allocator, simple_selectors
 
-FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS})
+FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS, Gate.COMPATIBILITY_GROUPS})
+GROUPS: list[list[str]] = [[], [], ["m"], ["v"], ["m", "v"]]
 NODE: Object = {"metadata": {"name": "node-1"}}
 DRIVERS = ("a", "b")
 SETS = ("s0", "s1")
@@ -121,9 +122,13 @@ def shape(draw: st.DrawFn) -> Object:
     made["attributes"] = attributes
     if draw(st.booleans()):
         amounts = draw(st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 2), max_size=2))
-        made["consumesCounters"] = [
-            {"counterSet": draw(st.sampled_from(SETS)), "counters": {key: {"value": str(one)} for key, one in amounts.items()}}
-        ]
+        consumption: Object = {
+            "counterSet": draw(st.sampled_from(SETS)),
+            "counters": {key: {"value": str(one)} for key, one in amounts.items()},
+        }
+        if groups := draw(st.sampled_from(GROUPS)):
+            consumption["compatibilityGroups"] = json_types.from_strings(groups)
+        made["consumesCounters"] = [consumption]
     if not draw(st.integers(0, 2)):
         made["allowMultipleAllocations"] = True
     if draw(st.booleans()):

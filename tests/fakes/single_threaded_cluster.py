@@ -22,7 +22,7 @@ from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DRIVER = "gpu.nvidia.com"
-MIXINS = FeatureGates.of({"DRAMixins": True})
+MIXINS = FeatureGates.of({"DRAResourceSliceMixins": True})
 """What a server has on that takes the text's samples as they are."""
 KINDS = {(one.api_version, one.kind): one for one in resources.ALL}
 

@@ -58,7 +58,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forke
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    asked = ("--node", "a", "--node", "b", "--port", str(port), "--gate", "DRAMixins=false", "--folder", str(folder / "c"))
+    asked = ("--node", "a", "--node", "b", "--port", str(port), "--gate", "DRAResourceSliceMixins=false", "--folder", str(folder / "c"))
     with demo.running(folder, "cluster", *asked, commands=commands) as cluster:
         cluster.read_until("Ctrl-C to stop it")
         kubeconfig = folder / "c" / "kubeconfig"
@@ -76,10 +76,10 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forke
     "arguments, message",
     [
         (("--gate", "Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
-        (("--gate", "DRAMixins"), "--gate DRAMixins: write NAME=true or NAME=false\n"),
+        (("--gate", "DRAResourceSliceMixins"), "--gate DRAResourceSliceMixins: write NAME=true or NAME=false\n"),
         (
-            ("--gate", "etcd:DRAMixins=true"),
-            "--gate etcd:DRAMixins=true: unknown component 'etcd'; known are apiserver, scheduler, controllers, kubelet\n",
+            ("--gate", "etcd:DRAResourceSliceMixins=true"),
+            "--gate etcd:DRAResourceSliceMixins=true: unknown component 'etcd'; known are apiserver, scheduler, controllers, kubelet\n",
         ),
         (("--gate", "kubelet:Teleport=true"), "--gate: unknown feature gates Teleport; known are "),
         (("--keep-state",), "--keep-state: needs --folder DIR; add it\n"),

@@ -76,6 +76,7 @@ class Kubelet:
         self._recorder = Recorder(api, "kubelet", place.node)
         self._wiper = SliceWiper(api, place.node, self._timing, self._record_wipe)
         gates = gates or FeatureGates()
+        self._version = gates.version
         table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
         streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
         self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
@@ -133,7 +134,7 @@ class Kubelet:
     def _register_node(self) -> Object:
         """Create the node, or mark an existing one as ready."""
         name = self._place.node
-        info = _node_info(self._runtime.mode)
+        info = _node_info(self._runtime.mode, self._version)
         labels: Object = {
             "kubernetes.io/hostname": name,
             "kubernetes.io/os": info["operatingSystem"],
@@ -248,8 +249,8 @@ def _wait() -> None:
     """Return None: no call is due, because every change goes to a worker at once."""
 
 
-def _node_info(mode: Mode) -> Object:
-    """Return the fields of V1NodeSystemInfo. ``mode`` is how the node's runtime runs containers."""
+def _node_info(mode: Mode, version: str) -> Object:
+    """Return the fields of V1NodeSystemInfo of a Kubernetes version. ``mode`` is how the node's runtime runs containers."""
     system = platform.uname()
     try:
         image = platform.freedesktop_os_release()["PRETTY_NAME"]
@@ -262,7 +263,7 @@ def _node_info(mode: Mode) -> Object:
         "containerRuntimeVersion": f"drakit://{mode.value}",
         "kernelVersion": system.release,
         "kubeProxyVersion": "",
-        "kubeletVersion": discovery.GIT_VERSION,
+        "kubeletVersion": discovery.git_version(version),
         "machineID": machine,
         "operatingSystem": system.system.lower(),
         "osImage": image,

@@ -1,9 +1,10 @@
 """Consumable capacity (KEP-5075): how much of a device's capacity one request takes, and whether it still fits.
 
-Rules, as Kubernetes 1.36 decides them:
+Rules, as Kubernetes decides them:
 
 - no request: the policy's default, or the whole value where there is no default;
-- a request with a valid range: at least ``min``, rounded up to ``min + n * step``; the step counts in whole units;
+- a request with a valid range: at least ``min``, rounded up to ``min + n * step``; the step counts in whole units, or in thousandths with
+  the gate DRAFractionalCapacityRange (on in 1.37) if 64 bits hold ``min``, ``max`` and ``step`` as thousandths;
 - a request with valid values: the smallest value that is enough, or the request itself where none is (then it violates the policy);
 - anything else: the request as it is;
 - an amount beyond ``max``, off the step, or not among the valid values violates the policy, and the device is not eligible;
@@ -23,13 +24,30 @@ from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.quantity import Quantity
 
 
+class NotRepresentableError(ValueError):
+    """An amount that a range in thousandths cannot round, because it is finer or too large. Kubernetes then allocates nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ValidRange:
-    """``requestPolicy.validRange``."""
+    """``requestPolicy.validRange``. ``fractional`` is whether the step counts in thousandths; otherwise it counts in whole units."""
 
     minimum: Quantity | None
     maximum: Quantity | None
     step: Quantity | None
+    fractional: bool = False
+
+    def count(self, amount: Quantity) -> int:
+        """Return ``amount`` in the unit of the step, a fraction of a whole unit rounded away from zero. Raises NotRepresentableError."""
+        if not self.fractional:
+            return amount.units
+        if not amount.is_milli:
+            raise NotRepresentableError(f"{amount} is not a whole number of thousandths that 64 bits hold: write 250m, not 250500u")
+        return amount.nanos // quantity.MILLI_NANOS
+
+    def amount(self, count: int) -> Quantity:
+        """Return ``count`` units of the step."""
+        return Quantity(nanos=count * (quantity.MILLI_NANOS if self.fractional else quantity.NANOS), format=quantity.Format.BINARY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,39 +71,48 @@ Amounts = Mapping[str, Quantity]
 """Quantities by capacity name."""
 
 
-def decode_policy(value: Json) -> RequestPolicy | None:
-    """Return the ``requestPolicy`` in ``value``, or None. Raises QuantityError on a malformed quantity."""
+def decode_policy(value: Json, *, fractional: bool = False) -> RequestPolicy | None:
+    """Return the ``requestPolicy`` in ``value``, or None. Raises QuantityError on a malformed quantity.
+
+    ``fractional`` is the state of the gate DRAFractionalCapacityRange.
+    """
     if not isinstance(value, dict):
         return None
     valid_range = value.get("validRange")
     valid_values = value.get("validValues")
     return RequestPolicy(
         default=_optional(value.get("default")),
-        valid_range=_decode_range(valid_range) if isinstance(valid_range, dict) else None,
+        valid_range=_decode_range(valid_range, fractional=fractional) if isinstance(valid_range, dict) else None,
         valid_values=tuple(quantity.parse(valid_value) for valid_value in valid_values) if isinstance(valid_values, list) else None,
     )
 
 
-def _decode_range(value: Json) -> ValidRange:
+def _decode_range(value: Json, *, fractional: bool) -> ValidRange:
     low, high, step = (_optional(json_types.at(value, name)) for name in ("min", "max", "step"))
-    return ValidRange(minimum=low, maximum=high, step=step)
+    fractional = (
+        fractional
+        and all(amount is None or amount.is_milli for amount in (low, high, step))
+        and (step is None or step.nanos >= quantity.MILLI_NANOS)
+    )
+    return ValidRange(minimum=low, maximum=high, step=step, fractional=fractional)
 
 
 def _optional(value: Json) -> Quantity | None:
     return None if value is None else quantity.parse(value)
 
 
-def decode_capacity(value: Json) -> Capacity:
+def decode_capacity(value: Json, *, fractional: bool = False) -> Capacity:
     """Return one entry of ``capacity``: ``{"value": ..., "requestPolicy": ...}``; an absent value is zero."""
     total = json_types.at(value, "value")
     return Capacity(
-        value=Quantity(nanos=0) if total is None else quantity.parse(total), policy=decode_policy(json_types.at(value, "requestPolicy"))
+        value=Quantity(nanos=0) if total is None else quantity.parse(total),
+        policy=decode_policy(json_types.at(value, "requestPolicy"), fractional=fractional),
     )
 
 
-def decode_capacities(value: Json) -> dict[str, Capacity]:
+def decode_capacities(value: Json, *, fractional: bool = False) -> dict[str, Capacity]:
     """Return all entries of a device's ``capacity``."""
-    return {name: decode_capacity(entry) for name, entry in value.items()} if isinstance(value, dict) else {}
+    return {name: decode_capacity(entry, fractional=fractional) for name, entry in value.items()} if isinstance(value, dict) else {}
 
 
 def decode_amounts(value: Json) -> dict[str, Quantity]:
@@ -94,7 +121,10 @@ def decode_amounts(value: Json) -> dict[str, Quantity]:
 
 
 def consumed(requested: Quantity | None, capacity: Capacity) -> Quantity:
-    """Return the amount that a request (None for the default) consumes of ``capacity``. It is not checked against free capacity."""
+    """Return the amount that a request (None for the default) consumes of ``capacity``. It is not checked against free capacity.
+
+    Raises NotRepresentableError.
+    """
     policy = capacity.policy
     if requested is None:
         return policy.default if policy is not None and policy.default is not None else capacity.value
@@ -110,12 +140,12 @@ def consumed(requested: Quantity | None, capacity: Capacity) -> Quantity:
 def _round_to_range(requested: Quantity, valid: ValidRange, minimum: Quantity) -> Quantity:
     if requested < minimum:
         return minimum
-    if valid.step is None or valid.step.units == 0:
+    if valid.step is None or valid.count(valid.step) == 0:
         return requested
-    step = valid.step.units
-    above = requested.units - minimum.units
+    step, least = valid.count(valid.step), valid.count(minimum)
+    above = valid.count(requested) - least
     steps = above // step if step > 0 else -(above // -step)
-    return Quantity.of(minimum.units + (steps + (above % step != 0)) * step, quantity.Format.BINARY)
+    return valid.amount(least + (steps + (above % step != 0)) * step)
 
 
 def violates(amount: Quantity, policy: RequestPolicy | None) -> bool:
@@ -135,10 +165,12 @@ def violates(amount: Quantity, policy: RequestPolicy | None) -> bool:
 def _outside(amount: Quantity, valid: ValidRange) -> bool:
     if valid.maximum is not None and amount > valid.maximum:
         return True
-    if valid.step is None or valid.step.units == 0:
+    if valid.step is None or valid.count(valid.step) == 0:
         return False
-    minimum = valid.minimum.units if valid.minimum is not None else 0
-    return (amount.units - minimum) % valid.step.units != 0
+    if valid.fractional and not amount.is_milli:
+        return True
+    least = valid.count(valid.minimum) if valid.minimum is not None else 0
+    return (valid.count(amount) - least) % valid.count(valid.step) != 0
 
 
 def consume_all(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity]:
@@ -149,7 +181,7 @@ def consume_all(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[s
 def demand(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity] | None:
     """Return what one allocation consumes of every capacity, or None if the device can never serve the requests.
 
-    None: a requested name the device lacks, an amount that its policy forbids, or one below zero.
+    None: a requested name the device lacks, an amount that its policy forbids, or one below zero. Raises NotRepresentableError.
     """
     if any(name not in capacities for name in requests):
         return None

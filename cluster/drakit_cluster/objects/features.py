@@ -1,4 +1,4 @@
-"""Kubernetes' feature gates as one frozen value, and what disappears when a gate is off.
+"""A Kubernetes version and its feature gates as one frozen value, and what disappears when a gate is off.
 
 A gate that is off makes the server drop its fields silently, on create always, on update unless the stored object already uses one of
 the gate's fields (ratcheting), so that switching a gate off never breaks objects that exist.
@@ -9,24 +9,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from drakit_cluster.objects import resources
+from drakit_cluster.objects import resources, versions
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
 
 class Gate(enum.StrEnum):
-    """The gates this server reads. All but the last three are Kubernetes' own names."""
+    """The gates this server reads. ``versions.GATES`` has their stages and defaults."""
 
     PARTITIONABLE_DEVICES = "DRAPartitionableDevices"
     CONSUMABLE_CAPACITY = "DRAConsumableCapacity"
     DEVICE_TAINTS = "DRADeviceTaints"
     DEVICE_TAINT_RULES = "DRADeviceTaintRules"
-    """Whether scheduler and eviction follow DeviceTaintRules. Kubernetes 1.36 has it off, as the API that it needs is."""
+    """Whether scheduler and eviction follow DeviceTaintRules."""
     BINDING_CONDITIONS = "DRADeviceBindingConditions"
     LIST_TYPE_ATTRIBUTES = "DRAListTypeAttributes"
     NODE_ALLOCATABLE_RESOURCES = "DRANodeAllocatableResources"
+    FRACTIONAL_CAPACITY_RANGE = "DRAFractionalCapacityRange"
+    """KEP-5075: ``validRange`` counts in thousandths instead of whole units."""
+    COMPATIBILITY_GROUPS = "DRADeviceCompatibilityGroups"
+    """KEP-5963."""
+    DERIVED_ATTRIBUTES = "DRADerivedAttributes"
+    """KEP-6080."""
+    PARTITION_TYPE = "DRAPartitionableDevicesType"
+    """KEP-6072."""
+    OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
+    """KEP-5945."""
     WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
     """KEP-5729: claims of a PodGroup."""
+    RESOURCE_POOL_STATUS = "DRAResourcePoolStatus"
+    """KEP-5677."""
     ADMIN_ACCESS = "DRAAdminAccess"
     PRIORITIZED_LIST = "DRAPrioritizedList"
     CLAIM_DEVICE_STATUS = "DRAResourceClaimDeviceStatus"
@@ -36,50 +48,98 @@ class Gate(enum.StrEnum):
     RESOURCE_HEALTH_MESSAGE = "ResourceHealthStatusMessage"
     RESERVED_FOR_WORKLOADS = "DRAReservedForWorkloads"
     """KEP-5194, which no released Kubernetes has: claims that are reserved for a workload, for any number of pods."""
-    MIXINS = "DRAMixins"
-    """Ours, off by default: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
-    COUNTERS_BESIDE_DEVICES = "DRACountersBesideDevices"
-    """Ours: the older rule (1.33, 1.34) under which one slice may hold both sharedCounters and devices."""
+    MIXINS = "DRAResourceSliceMixins"
+    """KEP-4815, off by default: ``mixins`` and ``includes`` in ResourceSlices, which no released Kubernetes has."""
 
 
 _NEEDS = {
     Gate.BINDING_CONDITIONS: Gate.CLAIM_DEVICE_STATUS,
     Gate.DEVICE_TAINT_RULES: Gate.DEVICE_TAINTS,
+    Gate.FRACTIONAL_CAPACITY_RANGE: Gate.CONSUMABLE_CAPACITY,
+    Gate.COMPATIBILITY_GROUPS: Gate.PARTITIONABLE_DEVICES,
     Gate.RESOURCE_HEALTH_MESSAGE: Gate.RESOURCE_HEALTH,
 }
 """Gates that are off unless the other gate is on too."""
 
-_OFF_BY_DEFAULT = frozenset(
-    {Gate.LIST_TYPE_ATTRIBUTES, Gate.NODE_ALLOCATABLE_RESOURCES, Gate.COUNTERS_BESIDE_DEVICES, Gate.MIXINS, Gate.WORKLOAD_CLAIMS}
-)
+_SERVED_WITH = {"DeviceTaintRule": Gate.DEVICE_TAINT_RULES, "ResourcePoolStatusRequest": Gate.RESOURCE_POOL_STATUS}
+_FORMER_NAMES = {"DRAMixins": Gate.MIXINS.value}
+
+_ALSO_ON = frozenset({Gate.RESERVED_FOR_WORKLOADS, Gate.RESOURCE_POOL_STATUS})
+"""What the local cluster has on besides the defaults of its version, if no version was chosen, so that drivers can be tried with it."""
+
+
+def _defaults(version: str) -> frozenset[Gate]:
+    stages = {gate: versions.stage(gate.value, version) for gate in Gate}
+    return frozenset(gate for gate, stage in stages.items() if stage is not None and stage.on)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureGates:
-    """Which gates are on. The default is Kubernetes 1.36's, with claims for workloads and DeviceTaintRules on.
+    """A Kubernetes version, and which gates are on. The default is the newest released version's, with claims for workloads and pool statuses on.
 
     Mixins are off: the models of released typed clients cannot read a slice that has them.
     """
 
-    enabled: frozenset[Gate] = field(default_factory=lambda: frozenset(Gate) - _OFF_BY_DEFAULT)
+    enabled: frozenset[Gate] = field(default_factory=lambda: _defaults(versions.NEWEST) | _ALSO_ON)
+    version: str = versions.NEWEST
 
     @classmethod
-    def of(cls, changes: Mapping[str, bool]) -> Self:
-        """Return the defaults with ``changes`` by Kubernetes' names; an unknown name raises ValueError."""
+    def of(cls, changes: Mapping[str, bool], version: str = "") -> Self:
+        """Return the defaults of a version, or the local cluster's, with ``changes`` by Kubernetes' names.
+
+        Raises ValueError for an unknown version, an unknown gate, or one that the version does not have.
+        """
         known = {gate.value for gate in Gate}
+        changes = {_FORMER_NAMES.get(name, name): state for name, state in changes.items()}
         if unknown := sorted(set(changes) - known):
             raise ValueError(f"unknown feature gates {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        for name in changes if version else ():
+            span = versions.gate_span(name)
+            if span and not versions.within(span, versions.known(version)):
+                raise ValueError(f"Kubernetes {version} has no feature gate {name}; {versions.since(span)} have it")
         on = {Gate(name) for name, state in changes.items() if state}
         off = {Gate(name) for name, state in changes.items() if not state}
-        return cls(enabled=(cls().enabled | on) - off)
+        base = cls(version=version, enabled=_defaults(versions.known(version))) if version else cls()
+        return cls(version=base.version, enabled=(base.enabled | on) - off)
 
     def on(self, gate: Gate) -> bool:
         """Return whether ``gate`` is on, and the gate that it needs."""
         return gate in self.enabled and _NEEDS.get(gate, gate) in self.enabled
 
+    def follows(self, rule: versions.Rule) -> bool:
+        """Return whether the version has a rule."""
+        return versions.within(versions.RULES[rule], self.version)
+
+    @property
+    def limits(self) -> versions.Limits:
+        """The sizes that the version allows."""
+        return versions.limits(self.version)
+
+    def serves(self, resource: Resource) -> bool:
+        """Return whether the local API server of this version serves a kind at its API version.
+
+        Alpha and beta versions that a real server has off by default are served while their gate is on.
+        """
+        if resource.kind not in versions.SERVED:
+            return True
+        span = versions.SERVED[resource.kind].get(resource.version, "")
+        gate = _SERVED_WITH.get(resource.kind)
+        return versions.within(span, self.version) and (gate is None or resource.version == "v1" or self.on(gate))
+
+
+def not_served(resource: Resource, gates: FeatureGates) -> str:
+    """Return why a server of this version does not serve a kind at its API version, and what it serves."""
+    span = versions.SERVED.get(resource.kind, {}).get(resource.version, "")
+    if versions.within(span, gates.version):
+        gate = _SERVED_WITH[resource.kind]
+        return f"{resource.kind} of {resource.api_version} is off by default in Kubernetes {gates.version} and needs feature gate {gate}"
+    served = " and ".join(f"{resource.group}/{name}" for name in versions.api_versions(resource.kind, gates.version))
+    has = f"; {versions.since(span)} can serve it" if span else ""
+    return f"Kubernetes {gates.version} does not serve {resource.api_version}{has}: write {served or 'another kind'}"
+
 
 # Field paths by gate: "[]" walks a list, "{}" a map, a plain word names a field. Source: the drop functions of each kind's strategy
-# in Kubernetes 1.36; the mixins rows are ours.
+# in Kubernetes 1.36 and 1.37; the mixins rows are ours.
 _SLICE: dict[Gate, str] = {
     Gate.DEVICE_TAINTS: "spec.devices[].taints",
     Gate.PARTITIONABLE_DEVICES: """spec.sharedCounters spec.perDeviceNodeSelection spec.devices[].consumesCounters
@@ -89,7 +149,10 @@ _SLICE: dict[Gate, str] = {
     Gate.CONSUMABLE_CAPACITY: "spec.devices[].allowMultipleAllocations spec.devices[].capacity{}.requestPolicy",
     Gate.LIST_TYPE_ATTRIBUTES: """spec.devices[].attributes{}.bools spec.devices[].attributes{}.ints
         spec.devices[].attributes{}.strings spec.devices[].attributes{}.versions""",
-    Gate.NODE_ALLOCATABLE_RESOURCES: "spec.devices[].nodeAllocatableResourceMappings",
+    Gate.NODE_ALLOCATABLE_RESOURCES: "spec.devices[].nodeAllocatableResourceMappings spec.devices[].nodeAllocatableResources",
+    Gate.COMPATIBILITY_GROUPS: "spec.devices[].consumesCounters[].compatibilityGroups",
+    Gate.PARTITION_TYPE: "spec.partitionTypeAttribute",
+    Gate.OPTIONAL_NODE_OPERATIONS: "spec.skipNodeOperations",
     Gate.MIXINS: """spec.mixins spec.sharedCounters[].includes spec.devices[].includes
         spec.devices[].consumesCounters[].includes""",
 }
@@ -99,6 +162,8 @@ _CLAIM_SPEC: dict[Gate, str] = {
     Gate.DEVICE_TAINTS: "spec.devices.requests[].exactly.tolerations spec.devices.requests[].firstAvailable[].tolerations",
     Gate.CONSUMABLE_CAPACITY: """spec.devices.requests[].exactly.capacity spec.devices.requests[].firstAvailable[].capacity
         spec.devices.constraints[].distinctAttribute""",
+    Gate.DERIVED_ATTRIBUTES: """spec.devices.requests[].exactly.derivedAttributes
+        spec.devices.requests[].firstAvailable[].derivedAttributes""",
     Gate.RESERVED_FOR_WORKLOADS: "spec.reservedFor",
 }
 _RESULTS = "status.allocation.devices.results[]"
@@ -108,6 +173,7 @@ _CLAIM_STATUS: dict[Gate, str] = {
     Gate.CONSUMABLE_CAPACITY: f"{_RESULTS}.shareID {_RESULTS}.consumedCapacity status.devices[].shareID",
     Gate.BINDING_CONDITIONS: f"{_RESULTS}.bindingConditions {_RESULTS}.bindingFailureConditions",
     Gate.CLAIM_DEVICE_STATUS: "status.devices",
+    Gate.OPTIONAL_NODE_OPERATIONS: f"{_RESULTS}.skipNodeOperations",
     Gate.RESERVED_FOR_WORKLOADS: "status.allocation.reservedForAnyPod",
 }
 _HEALTH = tuple(
@@ -156,10 +222,24 @@ def disabled_fields(resource: Resource, obj: Object, gates: FeatureGates) -> lis
     return [(gate, places[0][1], len(places)) for gate, places in off if places]
 
 
-def unknown_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, ...]]:
-    """Return the fields that a server without these gates does not know, as steps. No released Kubernetes has them."""
-    unreleased = (Gate.MIXINS, Gate.RESERVED_FOR_WORKLOADS)
-    return [_steps(path) for gate, paths in _rules(resource) if gate in unreleased and not gates.on(gate) for path in paths]
+def absent_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the fields that the version does not have, as steps, each with the span of versions that have it.
+
+    A field of an unreleased KEP is absent unless its gate is on.
+    """
+    unreleased = {path for gate, paths in _rules(resource) if not versions.gate_span(gate.value) and gates.on(gate) for path in paths}
+    return [
+        (span, _steps(path))
+        for span, paths in versions.FIELDS.get(resource, {}).items()
+        for path in paths.split()
+        if not versions.within(span, gates.version) and path not in unreleased
+    ]
+
+
+def absent_places(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[str, str, int]]:
+    """Return what a server drops from an object as unknown: span of versions, path of the first such field, and the number of such fields."""
+    absent = [(span, _parents(obj, steps)) for span, steps in absent_fields(resource, gates)]
+    return [(span, places[0][1], len(places)) for span, places in absent if places]
 
 
 def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> None:

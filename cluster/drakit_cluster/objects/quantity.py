@@ -18,6 +18,8 @@ from typing import Self
 from drakit_cluster.objects.json_types import Json
 
 NANOS = 10**9
+MILLI_NANOS = 10**6
+_MAX_MILLI = 2**63 - 1
 _MAX_BINARY = (2**63 - 1) * NANOS
 _EXPONENT_LIMIT = 1000
 
@@ -58,6 +60,16 @@ class Quantity:
         """The value in whole units, a fraction rounded away from zero (Go's ``Quantity.Value``)."""
         magnitude = -(-abs(self.nanos) // NANOS)
         return magnitude if self.nanos >= 0 else -magnitude
+
+    @property
+    def is_fraction(self) -> bool:
+        """Whether it is not a whole number of units."""
+        return self.nanos % NANOS != 0
+
+    @property
+    def is_milli(self) -> bool:
+        """Whether it is a whole number of thousandths that 64 bits hold (Go's ``Quantity.MilliValue`` without loss)."""
+        return self.nanos % MILLI_NANOS == 0 and abs(self.nanos) // MILLI_NANOS <= _MAX_MILLI
 
     def __add__(self, other: "Quantity") -> "Quantity":
         return Quantity(nanos=self.nanos + other.nanos, format=self.format)

@@ -120,9 +120,9 @@ CLAIM = _kind("ResourceClaim resourceclaims", _DRA, has_status=True)
 CLAIM_TEMPLATE = _kind("ResourceClaimTemplate resourceclaimtemplates", _DRA)
 CLASS = _cluster("DeviceClass deviceclasses", _DRA, counts_generations=True)
 SLICE = _cluster("ResourceSlice resourceslices", _DRA, selectable="spec.driver spec.nodeName", counts_generations=True)
-TAINT_RULE = _cluster("DeviceTaintRule devicetaintrules", f"{RESOURCE_GROUP}/v1alpha3", has_status=True, counts_generations=True)
+TAINT_RULE = _cluster("DeviceTaintRule devicetaintrules", _DRA, has_status=True, counts_generations=True)
 POOL_STATUS_REQUEST = _cluster("ResourcePoolStatusRequest resourcepoolstatusrequests", f"{RESOURCE_GROUP}/v1alpha3", has_status=True)
-POD_GROUP = _kind("PodGroup podgroups", f"{SCHEDULING_GROUP}/v1alpha2", has_status=True, counts_generations=True)
+POD_GROUP = _kind("PodGroup podgroups", f"{SCHEDULING_GROUP}/v1beta1", has_status=True, counts_generations=True)
 DAEMON_SET = _kind("DaemonSet daemonsets ds", "apps/v1", **_WORKLOAD)
 DEPLOYMENT = _kind("Deployment deployments deploy", "apps/v1", has_scale=True, **_WORKLOAD)
 LEASE = _kind("Lease leases", "coordination.k8s.io/v1")
@@ -157,7 +157,8 @@ ALL: tuple[Resource, ...] = (
 SERVED: tuple[Resource, ...] = (
     *ALL,
     *(replace(resource, version="v1beta2") for resource in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
-    *(replace(POD_GROUP, version=version) for version in ("v1alpha3", "v1beta1")),
+    *(replace(POD_GROUP, version=version) for version in ("v1alpha2", "v1alpha3")),
+    replace(TAINT_RULE, version="v1alpha3"),
     *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}

@@ -22,7 +22,7 @@ SCHEMA_PATH = f"/openapi/v3/apis/{slice_codec.API_VERSION}"
 # The fields below spec that identify each feature gate; "[]" and "{}" are the items of a list and of a map.
 _FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "DRAPartitionableDevices": (("sharedCounters",), ("devices", "[]", "consumesCounters")),
-    "DRAMixins": (("mixins",),),
+    "DRAResourceSliceMixins": (("mixins",),),
     "DRAConsumableCapacity": (("devices", "[]", "allowMultipleAllocations"), ("devices", "[]", "capacity", "{}", "requestPolicy")),
     "DRADeviceTaints": (("devices", "[]", "taints"),),
     "DRAListTypeAttributes": (("devices", "[]", "attributes", "{}", "strings"),),

@@ -64,7 +64,7 @@ def cluster(
 
       drakit cluster --folder ~/dra --node node-1 --node node-2 --port 6443
 
-      drakit cluster --gate DRAMixins=true
+      drakit cluster --gate DRAResourceSliceMixins=true
 
       drakit cluster --folder ~/dra --keep-state
 

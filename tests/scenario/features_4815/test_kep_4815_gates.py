@@ -17,7 +17,7 @@ from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 
-OFF = FeatureGates.of({"DRAPartitionableDevices": False, "DRAMixins": True})
+OFF = FeatureGates.of({"DRAPartitionableDevices": False, "DRAResourceSliceMixins": True})
 QUARTER, WHOLE = (device_request("gpu", f"device.capacity['{DRIVER}'].memory == quantity('{amount}')") for amount in ("10Gi", "40Gi"))
 
 

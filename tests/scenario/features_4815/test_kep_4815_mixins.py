@@ -1,4 +1,4 @@
-"""KEP-4815: mixins for devices, counter sets and consumption. No released Kubernetes has them; the local cluster does (gate DRAMixins)."""
+"""KEP-4815: mixins for devices, counter sets and consumption. No released Kubernetes has them; the local cluster does (gate DRAResourceSliceMixins)."""
 
 import itertools
 

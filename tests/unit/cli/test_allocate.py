@@ -178,7 +178,7 @@ BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "no file": (("-f", "/no/such/file"), "/no/such/file: cannot be read"),
     "nothing": ((), "add FILE, -f FILE, or --live"),
     "unknown gate": (("--gate", "DRAFoo=true"), "unknown feature gates DRAFoo"),
-    "gate without a state": (("--gate", "DRAMixins"), "write NAME=true or NAME=false"),
+    "gate without a state": (("--gate", "DRAResourceSliceMixins"), "write NAME=true or NAME=false"),
     "unknown node": (("--node", "node-9"), "--node: no node 'node-9'; did you mean node-1?"),
 }
 

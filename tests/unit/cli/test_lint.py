@@ -225,8 +225,8 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "fields of a gate that is off": (
         (typed("ResourceSlice", "s", {**pool(count=1), "devices": [{"name": name, "includes": []} for name in ("d0", "d1", "d2")]}),),
         "spec.devices[0].includes",
-        "the API server drops this field and 2 more of its kind, because feature gate DRAMixins is off",
-        "lint with --gate DRAMixins=true, or remove the field",
+        "the API server drops this field and 2 more of its kind, because feature gate DRAResourceSliceMixins is off",
+        "lint with --gate DRAResourceSliceMixins=true, or remove the field",
     ),
     "incomplete pool": ((devices(PLAIN, count=3),), "spec.pool.resourceSliceCount", "is 3, but these files have 1 slice", "write 1"),
     "replaced slice": (

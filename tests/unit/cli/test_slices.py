@@ -50,7 +50,7 @@ def test_yaml_and_json_have_the_same_content(shell: command_line.CommandLine) ->
 @pytest.mark.parametrize("form", ["flat", "mixins"])
 def test_the_slices_can_be_applied_and_applied_again(shell: command_line.CommandLine, form: str) -> None:
     documents = list(yaml.safe_load_all(shell.on_node("slices", "--form", form, "-o", "yaml").out))
-    server = registry.Registry(gates=features.FeatureGates.of({"DRAMixins": True}))
+    server = registry.Registry(gates=features.FeatureGates.of({"DRAResourceSliceMixins": True}))
     for document in documents * 2:
         server.patch(resources.SLICE, document["metadata"]["name"], document, kind=patching.PatchKind.APPLY, manager="kubectl")
     names = [json_types.text(one, "metadata", "name") for one in server.list(resources.SLICE).items]

@@ -144,6 +144,8 @@ def test_discovery_names_every_resource(raw: httpx.Client) -> None:
         "resourceclaimtemplates",
         "deviceclasses",
         "resourceslices",
+        "devicetaintrules",
+        "devicetaintrules/status",
     ]
     core = {one["name"]: one for one in raw.get("/api/v1").json()["resources"]}
     assert {"nodes", "nodes/status", "pods", "pods/status", "namespaces", "events"} <= set(core)

@@ -71,7 +71,7 @@ def driver(memory: registry.Registry, guarded: apiserver.ApiServer, tmp_path: pa
 def test_a_driver_may_publish_update_watch_and_delete_its_slices(driver: kube_client.Client) -> None:
     store = kube_slices.ApiSlices(driver, driver=slice_samples.DRIVER, node="n1", clock=real_clock.RealClock())
     assert store.list() == []
-    assert (store.server().version[:2], store.server().lacks) == ("v1", frozenset({"DRAMixins"})), (
+    assert (store.server().version[:2], store.server().lacks) == ("v1", frozenset({"DRAResourceSliceMixins"})), (
         "system:discovery lets every account read it"
     )
     spec = slice_samples.spec_of(slice_samples.plain_page("gpu-0"), node="n1")

@@ -22,7 +22,7 @@ RICH: dict[str, Json] = {
 }
 
 
-MIXINS = {"DRAMixins": True}
+MIXINS = {"DRAResourceSliceMixins": True}
 """Off by default, as no released Kubernetes has them."""
 
 
@@ -45,7 +45,7 @@ def rich_slice() -> Object:
         ("DRADeviceBindingConditions", {"bindingConditions", "bindingFailureConditions", "bindsToNode"}),
         ("DRAResourceClaimDeviceStatus", {"bindingConditions", "bindingFailureConditions", "bindsToNode"}),
         ("DRAConsumableCapacity", {"allowMultipleAllocations"}),
-        ("DRAMixins", {"includes"}),
+        ("DRAResourceSliceMixins", {"includes"}),
     ],
 )
 def test_a_gate_that_is_off_drops_exactly_its_fields(gate: str, lost: set[str]) -> None:
@@ -54,7 +54,7 @@ def test_a_gate_that_is_off_drops_exactly_its_fields(gate: str, lost: set[str]) 
     stored = without(gate).create(SLICE, rich_slice())
     device = json_types.mapping(stored, "spec", "devices", 0)
     assert set(RICH) - set(device) == lost
-    assert ("mixins" in json_types.mapping(stored, "spec")) is (gate != "DRAMixins")
+    assert ("mixins" in json_types.mapping(stored, "spec")) is (gate != "DRAResourceSliceMixins")
     policy = json_types.at(device, "capacity", "m", "requestPolicy")
     assert (policy is None) is (gate == "DRAConsumableCapacity")
 

@@ -207,7 +207,7 @@ def test_kubectl_applies_on_the_server_side(kubectl: Kubectl) -> None:
 def test_kubectl_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
     assert "firstAvailable" in kubectl("explain", "resourceclaim.spec.devices.requests")
     assert "resourceslices" in kubectl("api-resources")
-    assert "v1.36" in kubectl("version")
+    assert "v1.37" in kubectl("version")
     assert kubectl("get", "--raw", "/readyz") == "ok"
 
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from drakit_cluster.objects import errors, resources
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import decoding, formats, shape, table
 from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
 
 DATA = pathlib.Path(__file__).parents[4] / "shared" / "data"
-DRA = [one for one in resources.ALL if one.group == resources.RESOURCE_GROUP and one.version == "v1"]
+DRA = [one for one in resources.ALL if one.group == resources.RESOURCE_GROUP and one.version == "v1" and one.kind != "DeviceTaintRule"]
+AS_1_36 = FeatureGates.of({"DRAResourceSliceMixins": True, "DRAReservedForWorkloads": True}, "1.36")
 ALPHA = ("DeviceTaintRule", "ResourcePoolStatusRequest")
 OURS = {"mixins", "includes", "reservedForAnyPod"}
 # KEP-5194 adds a list to the claim's spec that is, in Kubernetes, in its status alone.
@@ -59,7 +61,7 @@ def compare(ours: Shape, schema: dict[str, Json], schemas: dict[str, Json], path
 def test_fields_and_list_keys_are_those_of_the_published_schema(resource: Resource) -> None:
     schemas = json.loads((DATA / "openapi" / "resource.k8s.io.v1.json").read_text())["components"]["schemas"]
     name = next(one for one in schemas if one.endswith(f".{resource.kind}"))
-    assert compare(table.shape_of(resource), schemas[name], schemas, resource.kind) == []
+    assert compare(table.shape_of(resource, AS_1_36), schemas[name], schemas, resource.kind) == []
 
 
 @needs_data
@@ -67,7 +69,8 @@ def test_fields_and_list_keys_are_those_of_the_published_schema(resource: Resour
 def test_fields_and_list_keys_of_the_alpha_kinds_are_those_of_the_schema(kind: str) -> None:
     schemas = json.loads((DATA / "openapi" / "resource.k8s.io.v1alpha3.json").read_text())["components"]["schemas"]
     schema = schemas[f"io.k8s.api.resource.v1alpha3.{kind}"]
-    assert compare(table.SHAPES[resources.RESOURCE_GROUP, kind], schema, schemas, kind) == []
+    resource = next(one for one in resources.SERVED if (one.kind, one.version) == (kind, "v1alpha3"))
+    assert compare(table.shape_of(resource, AS_1_36), schema, schemas, kind) == []
 
 
 @pytest.mark.parametrize(

@@ -120,17 +120,31 @@ def test_inconsistent_request_policies_are_refused(policy: Json, wanted: set[str
     assert problems(resources.SLICE, shared) == wanted
 
 
+@pytest.mark.parametrize(
+    "policy, off, on",
+    [
+        ({"default": "200m", "validRange": {"min": "200m", "max": "1", "step": "100m"}}, set(), set()),
+        ({"default": "250m", "validRange": {"min": "200m", "max": "1", "step": "100m"}}, set(), {f"Invalid {RANGE}.validRange.step"}),
+        ({"default": "200m", "validRange": {"min": "200m", "max": "950m", "step": "100m"}}, set(), {f"Invalid {RANGE}.validRange.step"}),
+        ({"default": "1500m", "validRange": {"min": "1", "step": "1"}}, set(), {f"Invalid {RANGE}.validRange.step"}),
+        (
+            {"default": "20u", "validRange": {"min": "10u"}},
+            set(),
+            {f"Invalid {RANGE}.validRange.default", f"Invalid {RANGE}.validRange.min"},
+        ),
+        ({"default": "100m", "validValues": ["100m", "200m", "400m"]}, {f"Duplicate {RANGE}.validValues[{n}]" for n in (1, 2)}, set()),
+    ],
+)
+def test_fractional_policies_are_checked_in_thousandths_with_the_gate(policy: Object, off: set[str], on: set[str]) -> None:
+    shared = device(allowMultipleAllocations=True, capacity={"m": {"value": "8Gi", "requestPolicy": policy}})
+    assert problems(resources.SLICE, shared, gates=FeatureGates.of({"DRAFractionalCapacityRange": True})) == on
+    assert problems(resources.SLICE, shared, gates=FeatureGates.of({"DRAFractionalCapacityRange": False})) == off
+
+
 def test_driver_pool_and_node_are_immutable() -> None:
     moved = samples.slice_(driver="other.dev", nodeName="n2", pool={"name": "n2", "resourceSliceCount": 1})
     wanted = {"Invalid spec.driver", "Invalid spec.pool.name", "Invalid spec.nodeName"}
     assert problems(resources.SLICE, moved, samples.slice_()) == wanted
-
-
-def test_an_older_rule_lets_counters_and_devices_share_a_slice() -> None:
-    both = samples.slice_(sharedCounters=[{"name": "s", "counters": COUNTERS}])
-    older = FeatureGates.of({"DRACountersBesideDevices": True})
-    assert problems(resources.SLICE, both) == {"Invalid spec"}
-    assert problems(resources.SLICE, both, gates=older) == set()
 
 
 def test_includes_name_mixins_of_their_slice() -> None:

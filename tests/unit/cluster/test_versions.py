@@ -87,10 +87,10 @@ def test_v1beta1_is_refused_with_the_version_to_use(raw: httpx.Client, path: str
     assert "use resource.k8s.io/v1" in answer.json()["message"]
 
 
-def test_taint_rules_are_in_both_unfinished_versions(https: client.ApiClient) -> None:
+def test_taint_rules_are_in_a_beta_version_too(https: client.ApiClient) -> None:
     made = https.create(BETA_RULE, rule())
     assert json_types.text(made, "spec", "taint", "timeAdded")
-    assert https.get(TAINT_RULE, "r")["apiVersion"] == "resource.k8s.io/v1alpha3"
+    assert https.get(TAINT_RULE, "r")["apiVersion"] == "resource.k8s.io/v1"
     status: Object = {"status": {"conditions": samples.ready()}}
     written = https.patch(TAINT_RULE, "r", status, kind=PatchKind.MERGE, subresource="status")
     assert json_types.items(written, "status", "conditions") == samples.ready()

@@ -30,6 +30,40 @@ def test_a_request_consumes_its_amount_rounded_by_the_policy(requested: str | No
     assert capacity.consumed(amount, published) == quantity.parse(consumed)
 
 
+TENTHS: Object = {"default": "100m", "validRange": {"min": "100m", "max": "1", "step": "100m"}}
+
+
+@pytest.mark.parametrize(
+    "requested, policy, in_units, in_thousandths",
+    [
+        ("250m", TENTHS, "1", "300m"),
+        ("50m", TENTHS, "100m", "100m"),
+        ("300m", TENTHS, "1", "300m"),
+        ("1500m", {"default": "1", "validRange": {"min": "1", "step": "1"}}, "2", "2"),
+        ("1100m", {"default": "1", "validRange": {"min": "1", "step": "500u"}}, "2", "2"),
+        ("1100m", {"default": "1", "validRange": {"min": "10P", "step": "100m"}}, "10P", "10P"),
+    ],
+)
+def test_a_range_counts_in_thousandths_only_with_the_gate(requested: str, policy: Object, in_units: str, in_thousandths: str) -> None:
+    for fractional, consumed in ((False, in_units), (True, in_thousandths)):
+        published = capacity.decode_capacity({"value": "1", "requestPolicy": policy}, fractional=fractional)
+        amount = capacity.consumed(quantity.parse(requested), published)
+        assert str(amount) == consumed
+        assert not capacity.violates(amount, capacity.decode_policy(policy | {"validRange": {"min": "0"}}, fractional=fractional))
+
+
+def test_an_amount_off_a_fractional_step_is_forbidden_only_with_the_gate() -> None:
+    assert capacity.violates(quantity.parse("250m"), capacity.decode_policy(TENTHS, fractional=True))
+    assert capacity.violates(quantity.parse("250500u"), capacity.decode_policy(TENTHS, fractional=True))
+    assert not capacity.violates(quantity.parse("250m"), capacity.decode_policy(TENTHS))
+
+
+def test_a_request_finer_than_a_thousandth_cannot_be_rounded() -> None:
+    published = capacity.decode_capacity({"value": "1", "requestPolicy": TENTHS}, fractional=True)
+    with pytest.raises(capacity.NotRepresentableError, match="250500u is not a whole number of thousandths"):
+        capacity.consumed(quantity.parse("250500u"), published)
+
+
 @pytest.mark.parametrize(
     "amount, policy, violates",
     [

@@ -67,7 +67,7 @@ def device(draw: st.DrawFn) -> Object:
 
 def compiled(devices: list[Object]) -> list[Device]:
     named: list[Object] = [{"name": f"d{number}", **one} for number, one in enumerate(devices)]
-    return Inventory(SliceIndex([resource_slice(named)], ALL_FEATURES).pools(NODE)).devices
+    return Inventory(SliceIndex([resource_slice(named)], ALL_FEATURES).pools(NODE), ALL_FEATURES).devices
 
 
 def outcome(verdict: object) -> object:

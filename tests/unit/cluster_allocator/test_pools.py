@@ -149,7 +149,7 @@ def test_a_slice_whose_selector_cannot_be_read_is_named() -> None:
 
 def test_devices_beside_counters_count_under_the_older_rule_only() -> None:
     both = [resource_slice([device("d", draws={"set.x": "1"})], counters={"set.x": "1"})]
-    older = FeatureGates(enabled=ALL_FEATURES.enabled | {Gate.COUNTERS_BESIDE_DEVICES})
+    older = FeatureGates(enabled=ALL_FEATURES.enabled, version="1.34")
     assert decide(both, claim(request())) is None
     assert chosen(decide(both, claim(request()), features=older)) == [["d"]]
     assert decide(both, claim(request(count=2)), features=older) is None

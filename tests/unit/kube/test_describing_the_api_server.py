@@ -88,7 +88,7 @@ def test_a_schema_that_cannot_be_read_is_read_later_after_growing_pauses(failure
     assert 60 <= server.asked(discovery.SCHEMA_PATH) <= 70
     server.answers[discovery.SCHEMA_PATH] = WITHOUT_MIXINS
     clock.moment += discovery.VERSION_SECONDS
-    assert store.server() == ports.ApiServer(version="v1.36.2", lacks=frozenset({"DRAMixins"}))
+    assert store.server() == ports.ApiServer(version="v1.36.2", lacks=frozenset({"DRAResourceSliceMixins"}))
     asked = server.asked(discovery.SCHEMA_PATH)
     clock.moment += discovery.VERSION_SECONDS
     store.server()
@@ -112,7 +112,7 @@ def test_a_version_that_is_known_stays_known_while_the_server_does_not_say_it(fa
 @each_failure
 def test_the_schema_is_read_though_the_version_is_never_said(failure: Exception) -> None:
     store, _ = store_of(Server(failure, WITHOUT_MIXINS))
-    assert store.server() == ports.ApiServer(version="", lacks=frozenset({"DRAMixins"}))
+    assert store.server() == ports.ApiServer(version="", lacks=frozenset({"DRAResourceSliceMixins"}))
 
 
 @each_failure
@@ -141,5 +141,5 @@ def test_a_description_that_fails_between_two_answers_causes_no_new_probe(failur
     server.answers = {discovery.VERSION_PATH: version("v1.36.2"), discovery.SCHEMA_PATH: WITHOUT_MIXINS}
     clock.moment += discovery.VERSION_SECONDS
     made.reconcile()
-    assert store.server().lacks == {"DRAMixins"}
+    assert store.server().lacks == {"DRAResourceSliceMixins"}
     assert server.probes() == probes >= 1

@@ -40,7 +40,7 @@ def _map(name: str) -> dict[str, Any]:
 
 
 def test_a_released_server_lacks_mixins_alone() -> None:
-    assert discovery.missing_gates(document()) == {"DRAMixins"}
+    assert discovery.missing_gates(document()) == {"DRAResourceSliceMixins"}
     assert discovery.missing_gates(document(mixins={"type": "object"})) == frozenset()
 
 
@@ -99,7 +99,7 @@ def test_the_schema_is_read_once_a_version_and_the_version_once_a_minute() -> No
     api, clock = Describing(), manual_clock.ManualClock()
     store = store_of(api, clock)
     for _ in range(100):
-        assert store.server().lacks == {"DRAMixins"}
+        assert store.server().lacks == {"DRAResourceSliceMixins"}
     assert api.asked == ["/version", "/openapi/v3/apis/resource.k8s.io/v1"]
     clock.moment += discovery.VERSION_SECONDS
     store.server()
@@ -118,12 +118,12 @@ def test_a_server_that_hides_its_description_lacks_nothing_so_that_the_probe_dec
 
 @pytest.mark.parametrize("mixins", [False, True])
 def test_the_local_cluster_describes_itself_to_a_driver(mixins: bool, tmp_path: pathlib.Path) -> None:  # noqa: FBT001
-    gates = features.FeatureGates.of({"DRAMixins": mixins})
+    gates = features.FeatureGates.of({"DRAResourceSliceMixins": mixins})
     with apiserver.ApiServer(registry.Registry(gates=gates)) as server:
         server.registry.create(resources.NODE, {"metadata": {"name": samples.NODE}})
         server.write_kubeconfig(tmp_path / "config")
         api = client.connect(tmp_path / "config")
         described = store_of(api, real_clock.RealClock()).server()
         api.close()
-    assert described.version.startswith("v1.36")
-    assert described.lacks == (frozenset() if mixins else {"DRAMixins"})
+    assert described.version.startswith("v1.37")
+    assert described.lacks == (frozenset() if mixins else {"DRAResourceSliceMixins"})

@@ -400,7 +400,7 @@ def test_a_server_without_mixins_in_its_schema_is_never_sent_any() -> None:
         return page
 
     store = slice_store.FakeSliceStore(on_page(note))
-    upgrade(store, "v1.36.2", "DRAMixins")
+    upgrade(store, "v1.36.2", "DRAResourceSliceMixins")
     start(store, with_mixins()).reconcile()
     assert len(devices(store)) == 7
     assert not any(page.mixins or any(item.includes for item in page.devices) for page in pages)
@@ -438,7 +438,7 @@ def test_every_gate_that_is_probed_has_an_effect_to_log() -> None:
 
 def test_devices_without_gated_fields_are_published_without_a_probe() -> None:
     store = slice_store.FakeSliceStore()
-    upgrade(store, "v1.36.2", "DRAMixins")
+    upgrade(store, "v1.36.2", "DRAResourceSliceMixins")
     start(store, inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])).reconcile()
     assert store.writes == 1
 

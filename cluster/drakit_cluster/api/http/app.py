@@ -20,8 +20,9 @@ from drakit_cluster.api.http.targets import Target
 from drakit_cluster.api.http.verbs import Call, Context
 from drakit_cluster.api.metrics import MEDIA, Metrics
 from drakit_cluster.api.registry import Registry
-from drakit_cluster.objects import errors, resources
+from drakit_cluster.objects import errors, features, resources
 from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 
 _HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
@@ -40,7 +41,7 @@ class App:
         self._tokens = tokens
         self._authorizer = authorizer
         self._metrics = metrics
-        self._documents: Mapping[str, Object] = discovery.documents() | discovery.openapi_documents(registry.gates)
+        self._documents: Mapping[str, Object] = discovery.documents(registry.gates) | discovery.openapi_documents(registry.gates)
         self._context = Context(
             registry=registry,
             streams=self.streams,
@@ -93,9 +94,9 @@ class App:
             self._authorize(user, Attributes(verb="get", path=path))
             return Response(self._metrics.text(), media_type=MEDIA)
         target = targets.parse(path)
-        if target is None:
+        if target is None or not self._registry.gates.serves(target.resource):
             self._authorize(user, Attributes(verb=request.method.lower(), path=path))
-            raise errors.NotFoundError(_not_found_message(path))
+            raise errors.NotFoundError(_not_found_message(path, target, self._registry.gates))
         return await self._act(request, user, target)
 
     def _user(self, request: Request) -> User:
@@ -137,7 +138,9 @@ class App:
         raise errors.ForbiddenError(f"{qualified}{quoted_name} is forbidden: {why}", details)
 
 
-def _not_found_message(path: str) -> str:
+def _not_found_message(path: str, target: Target | None, gates: FeatureGates) -> str:
+    if target is not None:
+        return f"the server could not find the requested resource: {features.not_served(target.resource, gates)}"
     for prefix, why in resources.REFUSED_VERSIONS.items():
         if path == prefix or path.startswith(f"{prefix}/"):
             return why

@@ -15,6 +15,7 @@ from drakit_cluster.api.http import protobuf
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.errors import Details
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
@@ -92,7 +93,7 @@ def _parse_yaml(body: bytes) -> Json:
         raise errors.BadRequestError(f"body: not YAML that stands for JSON: {error}") from error
 
 
-def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str]) -> list[str]:
+def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str], gates: FeatureGates) -> list[str]:
     """Return warnings for the unknown fields of a body, as the fieldValidation parameter asks (Warn is the default).
 
     Raises BadRequestError for Strict.
@@ -100,7 +101,7 @@ def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str]
     mode = parameters.get("fieldValidation", "")
     if mode == _IGNORE or not isinstance(body, dict):
         return []
-    _, paths = table.decode(resource, body)
+    _, paths = table.decode(resource, body, gates)
     warnings = [f'unknown field "{path}"' for path in paths if "$" not in path]
     if warnings and mode == _STRICT:
         raise errors.BadRequestError(f"strict decoding error: {', '.join(warnings)}")

@@ -1,35 +1,44 @@
 """Discovery: the groups, versions and resources of the server, its version, and OpenAPI v3 documents generated from the shapes.
 
-The OpenAPI documents are enough for kubectl to know kinds, fields and fieldValidation. They list a field that no released Kubernetes has only
-where its gate is on, like a server without that field. They hold no descriptions and no request bodies, so kubectl chooses its patches by its
-own types.
+The OpenAPI documents are enough for kubectl to know kinds, fields and fieldValidation. They list the fields of the server's version, and
+a field that no released Kubernetes has only where its gate is on. They hold no descriptions and no request bodies, so kubectl chooses its
+patches by its own types.
 """
 
 import re
 
 from drakit_cluster.api.http import verbs
-from drakit_cluster.objects import features, json_types, resources
+from drakit_cluster.objects import json_types, resources, versions
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
 from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Type
 
-GIT_VERSION = "v1.36.2+drakit"
 _VERSION = re.compile(r"v(?P<major>[0-9]+)((?P<stage>alpha|beta)(?P<minor>[0-9]+))?")
 _EXTENSIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 """kubectl reads this path before it reports that no server has a kind; without a response it reports only that something is not found."""
 _STATUS_VERBS = ("get", "patch", "update")
 
 
-def documents() -> dict[str, Object]:
+def git_version(version: str) -> str:
+    """Return the version that the server and its kubelets report."""
+    return f"v{version}.0{'-alpha.0' if version in versions.PLANNED else ''}+drakit"
+
+
+def _served(gates: FeatureGates) -> list[Resource]:
+    return [resource for resource in resources.SERVED if gates.serves(resource)]
+
+
+def documents(gates: FeatureGates) -> dict[str, Object]:
     """Return every discovery document by its path."""
-    groups = sorted({resource.group for resource in resources.SERVED if resource.group})
+    served = _served(gates)
+    groups = sorted({resource.group for resource in served if resource.group})
     by_path: dict[str, Object] = {
         "/version": {
             "major": "1",
-            "minor": "36",
-            "gitVersion": GIT_VERSION,
+            "minor": gates.version.partition(".")[2],
+            "gitVersion": git_version(gates.version),
             "gitCommit": "",
             "gitTreeState": "clean",
             "buildDate": "1970-01-01T00:00:00Z",
@@ -38,22 +47,22 @@ def documents() -> dict[str, Object]:
             "platform": "linux/amd64",
         },
         "/api": {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []},
-        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name, served) for name in groups]},
     }
-    by_path |= {f"/apis/{name}": _group(name) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
+    by_path |= {f"/apis/{name}": _group(name, served) | {"kind": "APIGroup", "apiVersion": "v1"} for name in groups}
     by_path[_EXTENSIONS] = {
         "kind": "CustomResourceDefinitionList",
         "apiVersion": "apiextensions.k8s.io/v1",
         "metadata": {"resourceVersion": "1"},
         "items": [],
     }
-    for prefix in sorted({resource.prefix for resource in resources.SERVED}):
-        by_path[prefix] = _resource_list([resource for resource in resources.SERVED if resource.prefix == prefix])
+    for prefix in sorted({resource.prefix for resource in served}):
+        by_path[prefix] = _resource_list([resource for resource in served if resource.prefix == prefix])
     return by_path
 
 
-def _group(name: str) -> Object:
-    names = sorted({resource.version for resource in resources.SERVED if resource.group == name}, key=_priority, reverse=True)
+def _group(name: str, served: list[Resource]) -> Object:
+    names = sorted({resource.version for resource in served if resource.group == name}, key=_priority, reverse=True)
     versions: list[Json] = [{"groupVersion": f"{name}/{version}", "version": version} for version in names]
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
@@ -114,11 +123,12 @@ _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 def openapi_documents(gates: FeatureGates) -> dict[str, Object]:
     """Return the index and one document per group version, by path."""
-    prefixes = sorted({resource.prefix for resource in resources.SERVED})
+    served = _served(gates)
+    prefixes = sorted({resource.prefix for resource in served})
     index: Object = {prefix.lstrip("/"): {"serverRelativeURL": _OPENAPI_PREFIX + prefix} for prefix in prefixes}
     by_path: dict[str, Object] = {_OPENAPI_PREFIX: {"paths": index}}
     for prefix in prefixes:
-        by_path[_OPENAPI_PREFIX + prefix] = _document([resource for resource in resources.SERVED if resource.prefix == prefix], gates)
+        by_path[_OPENAPI_PREFIX + prefix] = _document([resource for resource in served if resource.prefix == prefix], gates)
     return by_path
 
 
@@ -166,20 +176,7 @@ def _schema_name(resource: Resource) -> str:
 
 
 def _schema(resource: Resource, gates: FeatureGates) -> Json:
-    resource_schema = schema(table.shape_of(resource))
-    for steps in features.unknown_fields(resources.stored(resource), gates):
-        _remove(resource_schema, steps)
-    return resource_schema | {"x-kubernetes-group-version-kind": [_gvk(resource)]}
-
-
-def _remove(node: Object, steps: tuple[str, ...]) -> None:
-    step, rest = steps[0], steps[1:]
-    if step in ("[]", "{}"):
-        _remove(json_types.child(node, "items" if step == "[]" else "additionalProperties"), rest)
-    elif rest:
-        _remove(json_types.child(json_types.child(node, "properties"), step), rest)
-    else:
-        json_types.child(node, "properties").pop(step, None)
+    return schema(table.shape_of(resource, gates)) | {"x-kubernetes-group-version-kind": [_gvk(resource)]}
 
 
 def schema(shape: Shape) -> Object:

@@ -136,7 +136,7 @@ async def create(context: Context, call: Call) -> Response:
         return await _answer(context, call, await bodies.read_object(call.request))
     call = _with_dry_run(call, dry_run=bodies.is_dry_run("CreateOptions", call.request.query_params))
     body = await bodies.read_object(call.request)
-    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params, context.registry.gates)
     obj = answers.inward_object(target.resource, body)
     created = await _write(context, lambda: context.registry.create(target.stored, obj, namespace=target.namespace, review=call.review))
     return _write_response(call, created, warnings, code=201)
@@ -193,7 +193,7 @@ async def update(context: Context, call: Call) -> Response:
             raise errors.BadRequestError(f"metadata.{field}: {metadata[field]} does not match {expected} of the URL")
         if expected:
             metadata[field] = expected
-    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params, context.registry.gates)
     new, manager = answers.inward_object(target.resource, body), _manager(call.request, bodies.media_type(call.request))
     replace = context.registry.update
     stored = await _write(context, lambda: replace(target.stored, new, subresource=target.subresource, manager=manager, review=call.review))
@@ -208,7 +208,7 @@ async def patch(context: Context, call: Call) -> Response:
     call = _with_dry_run(call, dry_run=dry_run)
     if target.subresource == _SCALE:
         return await _patch_scale(context, call, body)
-    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params)
+    warnings = bodies.unknown_fields(target.resource, body, call.request.query_params, context.registry.gates)
     forced = targets.flag(call.request.query_params, "force")
     manager, change = _manager(call.request, kind.value), answers.inward(target.resource, body)
     stored = await _patch_target(context, call, change, kind, subresource=target.subresource, manager=manager, force=forced)

@@ -1,19 +1,23 @@
 """Shapes of what users ask for and get: DeviceClass, ResourceClaim, ResourceClaimTemplate."""
 
 from drakit_cluster.objects.schema import meta
-from drakit_cluster.objects.schema.shape import ListOf, by_key, struct
+from drakit_cluster.objects.schema.shape import STRING, ListOf, by_key, struct
 
+OPERATIONS = ListOf(item=STRING, unique=True)
 SELECTORS = ListOf(item=struct("cel!", cel=struct("expression!")))
 _TOLERATIONS = ListOf(item=struct("key operator value effect tolerationSeconds:int"))
+_DERIVED = ListOf(item=struct("name! expression!"))
 _EXACTLY = struct(
     "deviceClassName! allocationMode count:count adminAccess:bool",
     selectors=SELECTORS,
+    derivedAttributes=_DERIVED,
     tolerations=_TOLERATIONS,
     capacity=struct("requests:{quantity}"),
 )
 _ALTERNATIVE = struct(
     "name! deviceClassName! allocationMode count:count",
     selectors=SELECTORS,
+    derivedAttributes=_DERIVED,
     tolerations=_TOLERATIONS,
     capacity=struct("requests:{quantity}"),
 )
@@ -34,6 +38,7 @@ _RESULT = struct(
     """request! driver! pool! device! adminAccess:bool bindingConditions:[] bindingFailureConditions:[] shareID
     consumedCapacity:{quantity}""",
     tolerations=_TOLERATIONS,
+    skipNodeOperations=OPERATIONS,
 )
 ALLOCATION = struct(
     "allocationTimestamp:time reservedForAnyPod:bool",

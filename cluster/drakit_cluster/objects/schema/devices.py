@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from drakit_cluster.objects.schema import meta
-from drakit_cluster.objects.schema.shape import ListOf, MapOf, by_key, struct
+from drakit_cluster.objects.schema.shape import STRING, ListOf, MapOf, by_key, struct
 
 _NOTHING = {"value": "0"}
 """What a capacity or counter without a value holds."""
@@ -19,10 +19,16 @@ _DEVICE = struct(
     "name! nodeName allNodes:bool bindsToNode:bool bindingConditions:[] bindingFailureConditions:[] allowMultipleAllocations:bool",
     attributes=_ATTRIBUTES,
     capacity=_CAPACITIES,
-    consumesCounters=ListOf(item=struct("counterSet!", counters=_COUNTERS, includes=_INCLUDES)),
+    consumesCounters=ListOf(item=struct("counterSet! compatibilityGroups:[]", counters=_COUNTERS, includes=_INCLUDES)),
     nodeSelector=meta.NODE_SELECTOR,
     taints=TAINTS,
     nodeAllocatableResourceMappings=MapOf(value=struct("allocationMultiplier:quantity capacityKey")),
+    nodeAllocatableResources=MapOf(
+        value=struct(
+            mapping=struct("capacityKey capacityMultiplier:quantity deviceMultiplier:quantity"),
+            overhead=struct("perPod:quantity perContainer:quantity"),
+        )
+    ),
     includes=_INCLUDES,
 )
 _COUNTER_MIXINS = ListOf(item=struct("name!", counters=_COUNTERS))
@@ -33,11 +39,12 @@ _MIXINS = struct(
     deviceCounterConsumption=_COUNTER_MIXINS,
 )
 SLICE_SPEC = struct(
-    "driver! pool! nodeName allNodes:bool perDeviceNodeSelection:bool",
+    "driver! pool! nodeName allNodes:bool perDeviceNodeSelection:bool partitionTypeAttribute",
     pool=struct("name! generation:int resourceSliceCount:int"),
     nodeSelector=meta.NODE_SELECTOR,
     devices=ListOf(item=_DEVICE),
     sharedCounters=ListOf(item=struct("name!", counters=_COUNTERS, includes=_INCLUDES)),
+    skipNodeOperations=ListOf(item=STRING, unique=True),
     mixins=_MIXINS,
 )
 SLICE = meta.kind("spec!", spec=SLICE_SPEC)
@@ -47,10 +54,15 @@ TAINT_RULE = meta.kind(
 )
 _POOL = struct(
     """driver! poolName! generation:int! resourceSliceCount:int totalDevices:int allocatedDevices:int availableDevices:int
-    unavailableDevices:int nodeName validationError"""
+    unavailableDevices:int nodeName validationError""",
+    partitionSummary=ListOf(item=struct("attribute! type! total:int! allocatable:int!")),
+    shareableSummary=struct(
+        "fullyAvailableDevices:int! partiallyAvailableDevices:int!",
+        capacity=ListOf(item=struct("name! total:quantity! consumed:quantity! available:quantity!")),
+    ),
 )
 POOL_REQUEST = meta.kind(
     "metadata! spec!",
-    spec=struct("driver! poolName limit:int"),
+    spec=struct("driver! poolName limit:int defaultPartitionTypeAttribute"),
     status=struct("poolCount:int!", pools=ListOf(item=_POOL), conditions=_CONDITIONS),
 )

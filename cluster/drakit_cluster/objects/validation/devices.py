@@ -1,25 +1,26 @@
 """Rules of one device in a slice: attributes, capacities, counters, binding conditions, taints. Rules of tolerations and DeviceTaintRules."""
 
+import functools
 import itertools
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.objects.schema import devices, formats
 from drakit_cluster.objects.validation import failure, fields, metadata, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.versions import Rule
 
 MAX_NAMES = 32
 """Attributes and capacities of one device together."""
 MAX_VALUES = 48
 """Attribute values of one device, where a list counts its length."""
 MAX_BYTES = 64
-MAX_TAINTS = 16
-MAX_SETS = 8
 MAX_COUNTERS = 32
-MAX_CONSUMED_SETS = 2
+MAX_GROUPS = 2
 MAX_CONDITIONS = 4
 MAX_VALID_VALUES = 10
 MAX_RULE_CONDITIONS = 8
@@ -28,18 +29,25 @@ _EFFECTS = ("NoExecute", "NoSchedule", "None")
 _CONDITIONS, _FAILING = "bindingConditions", "bindingFailureConditions"
 
 
-def check(device: Json, old: Json, path: str) -> Iterator[Failure]:
+def check(device: Json, old: Json, path: str, gates: FeatureGates) -> Iterator[Failure]:
     """Yield the failures of a device; ``old`` is the one of the same name in the stored slice, or None."""
     attributes, capacity = json_types.mapping(device, "attributes"), json_types.mapping(device, "capacity")
     yield from _check_counts(attributes, capacity, path)
     yield from _ALWAYS(device, path)
-    rule = shared_capacity if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
+    yield from _sets("consumesCounters", "counterSet", gates.limits.consumed_sets, _compatibility_groups)(device, path)
+    for field, entries in (("attributes", attributes), ("capacity", capacity)) if gates.follows(Rule.ONE_SLASH) else ():
+        yield from (failed for name in entries for failed in names.one_slash(name, f"{path}.{field}"))
+    shared = functools.partial(shared_capacity, fractional=gates.on(Gate.FRACTIONAL_CAPACITY_RANGE))
+    rule = shared if json_types.at(device, "allowMultipleAllocations") is True else _exclusive_capacity
     yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
     # Unchanged taints are not checked again: a newer server may have accepted them.
     if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
-        yield from rules.items("taints", taint, limit=MAX_TAINTS)(device, path)
+        check_taint = rules.all_of(taint, _effect(gates))
+        yield from rules.items("taints", check_taint, limit=gates.limits.taints)(device, path)
     for resource, mapping in json_types.mapping(device, "nodeAllocatableResourceMappings").items():
         yield from _mapping(resource, json_types.mapping(mapping), capacity, f"{path}.nodeAllocatableResourceMappings[{resource}]")
+    for resource, entry in json_types.mapping(device, "nodeAllocatableResources").items():
+        yield from _node_resource(resource, entry, capacity, f"{path}.nodeAllocatableResources[{resource}]")
 
 
 def _check_counts(attributes: Object, capacity: Object, path: str) -> Iterator[Failure]:
@@ -52,9 +60,8 @@ def _check_counts(attributes: Object, capacity: Object, path: str) -> Iterator[F
 
 
 def _mapping(resource: str, mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
-    """Check the mapping of a device to one of its node's own resources."""
-    if "/" in resource and "kubernetes.io/" not in resource:
-        yield failure.invalid(path, resource, "must be a resource that nodes have, such as cpu or memory")
+    """Check the mapping of a device to one of its node's own resources, as 1.36 has it."""
+    yield from _own_resource(resource, path)
     if not mapping:
         yield failure.invalid(path, "", "at least one of allocationMultiplier and capacityKey must be set")
     factor, key = mapping.get("allocationMultiplier"), mapping.get("capacityKey")
@@ -64,6 +71,43 @@ def _mapping(resource: str, mapping: Object, capacity: Object, path: str) -> Ite
         yield failure.invalid(f"{path}.capacityKey", "", "must not be empty")
     elif key is not None and key not in capacity:
         yield failure.not_found(f"{path}.capacityKey", key, "must name a capacity of the device")
+
+
+def _own_resource(resource: str, path: str) -> Iterator[Failure]:
+    if "/" in resource and "kubernetes.io/" not in resource:
+        yield failure.invalid(path, resource, "must be a resource that nodes have, such as cpu or memory")
+
+
+def _node_resource(resource: str, entry: Json, capacity: Object, path: str) -> Iterator[Failure]:
+    """Check what a device takes of one of its node's own resources, as 1.37 has it."""
+    yield from _own_resource(resource, path)
+    mapping, overhead = json_types.at(entry, "mapping"), json_types.at(entry, "overhead")
+    if mapping is None and overhead is None:
+        yield failure.required(path, "write at least one of mapping and overhead")
+    if mapping is not None:
+        yield from _node_mapping(json_types.mapping(mapping), capacity, f"{path}.mapping")
+    if overhead is not None:
+        amounts = {field: value for field in ("perPod", "perContainer") if (value := json_types.at(overhead, field)) is not None}
+        if not amounts:
+            yield failure.invalid(f"{path}.overhead", "", "at least one of perPod and perContainer must be set")
+        for field, value in amounts.items():
+            if quantity.parse(value).nanos < 0:
+                yield failure.invalid(f"{path}.overhead.{field}", value, "must not be negative")
+
+
+def _node_mapping(mapping: Object, capacity: Object, path: str) -> Iterator[Failure]:
+    key, factor, per_device = (mapping.get(field) for field in ("capacityKey", "capacityMultiplier", "deviceMultiplier"))
+    if key == "":
+        yield failure.invalid(f"{path}.capacityKey", "", "must not be empty")
+    elif key is not None and key not in capacity:
+        yield failure.not_found(f"{path}.capacityKey", key, "must name a capacity of the device")
+    if key is not None and factor is None:
+        yield failure.required(f"{path}.capacityMultiplier", "must be set with capacityKey")
+    if factor is not None and key is None:
+        yield failure.required(f"{path}.capacityKey", "must be set with capacityMultiplier")
+    for field, value in (("capacityMultiplier", factor if key is not None else None), ("deviceMultiplier", per_device)):
+        if value is not None and quantity.parse(value).nanos <= 0:
+            yield failure.invalid(f"{path}.{field}", value, "must be greater than zero")
 
 
 def has_list(attribute: Json) -> bool:
@@ -112,12 +156,23 @@ def _some_counters(holder: Json, path: str) -> Iterator[Failure]:
         yield failure.required(f"{path}.counters", "write at least one counter")
 
 
-def _sets(field: str, naming: str, limit: int) -> rules.Rule:
+def _sets(field: str, naming: str, limit: int, *more: rules.Rule) -> rules.Rule:
     """Return the rule for a list of counter sets, each with a name and counters."""
-    return rules.items(field, rules.all_of(rules.text(_set_name, naming), counters, _some_counters), limit=limit, key=rules.by(naming))
+    check_set = rules.all_of(rules.text(_set_name, naming), counters, _some_counters, *more)
+    return rules.items(field, check_set, limit=limit, key=rules.by(naming))
 
 
-counter_sets = _sets("sharedCounters", "name", MAX_SETS)
+_compatibility_groups = rules.texts("compatibilityGroups", rules.any_name, limit=MAX_GROUPS, unique=True)
+
+
+def counter_sets(spec: Json, path: str, gates: FeatureGates) -> Iterator[Failure]:
+    """Yield the failures of a slice's counter sets."""
+    limits = gates.limits
+    yield from _sets("sharedCounters", "name", limits.counter_sets)(spec, path)
+    total = sum(len(json_types.mapping(counter_set, "counters")) for counter_set in json_types.items(spec, "sharedCounters"))
+    if limits.counters_in_all_sets and total > limits.counters_in_all_sets:
+        detail = f"all sets together must not have more than {limits.counters_in_all_sets} counters"
+        yield failure.invalid(f"{path}.sharedCounters", total, detail)
 
 
 def binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
@@ -134,16 +189,14 @@ def binding_conditions(holder: Json, path: str) -> Iterator[Failure]:
         yield failure.invalid(f"{path}.{missing}", [], f"must be set because {present} is: use both or neither")
 
 
-_ALWAYS = rules.all_of(
-    rules.text(names.label, "name"), attributes, _sets("consumesCounters", "counterSet", MAX_CONSUMED_SETS), binding_conditions
-)
+_ALWAYS = rules.all_of(rules.text(names.label, "name"), attributes, binding_conditions)
 
 
-def shared_capacity(capacity: Json, path: str) -> Iterator[Failure]:
+def shared_capacity(capacity: Json, path: str, *, fractional: bool = False) -> Iterator[Failure]:
     """Yield the failures of a capacity of a device that may be allocated many times."""
     policy = json_types.at(capacity, "requestPolicy")
     if isinstance(policy, dict):
-        yield from _policy(policy, quantity.parse(json_types.at(capacity, "value")), f"{path}.requestPolicy")
+        yield from _policy(policy, quantity.parse(json_types.at(capacity, "value")), f"{path}.requestPolicy", fractional=fractional)
 
 
 def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
@@ -152,7 +205,7 @@ def _exclusive_capacity(capacity: Json, path: str) -> Iterator[Failure]:
         yield failure.forbidden(f"{path}.requestPolicy", "may be set only if the device has allowMultipleAllocations: true")
 
 
-def _policy(policy: Object, total: Quantity, path: str) -> Iterator[Failure]:
+def _policy(policy: Object, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
     values, limits = json_types.items(policy, "validValues"), policy.get("validRange")
     if values and limits is not None:
         yield failure.forbidden(path, "validValues and validRange exclude each other: remove one")
@@ -160,13 +213,16 @@ def _policy(policy: Object, total: Quantity, path: str) -> Iterator[Failure]:
         if values or limits is not None:
             yield failure.required(f"{path}.default", f"must be set with {'validValues' if values else 'validRange'}")
     elif values:
-        yield from _values(values, quantity.parse(policy["default"]), total, f"{path}.validValues")
+        yield from _values(values, quantity.parse(policy["default"]), total, f"{path}.validValues", fractional=fractional)
     elif isinstance(limits, dict):
-        yield from _range(limits, quantity.parse(policy["default"]), total, f"{path}.validRange")
+        yield from _range(limits, quantity.parse(policy["default"]), total, f"{path}.validRange", fractional=fractional)
 
 
-def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
-    """Values are duplicates if they are equal in whole units, rounded up. With too many values the default fails too, as in Kubernetes."""
+def _values(values: list[Json], default: Quantity, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
+    """Values are duplicates if they are equal; without ``fractional``, if they are equal in whole units, rounded up.
+
+    With too many values the default fails too, as in Kubernetes.
+    """
     amounts = [quantity.parse(value) for value in values]
     for index, (previous, amount) in enumerate(itertools.pairwise(amounts), start=1):
         if amount < previous:
@@ -176,12 +232,16 @@ def _values(values: list[Json], default: Quantity, total: Quantity, path: str) -
         if quantity.parse(value) > total:
             yield failure.invalid(where, value, f"must not exceed the capacity's value of {total}")
 
-    yield from rules.each(values, path, check_value, limit=MAX_VALID_VALUES, key=lambda value: str(quantity.parse(value).units))
+    def key(value: Json) -> str:
+        amount = quantity.parse(value)
+        return str(amount.nanos if fractional else amount.units)
+
+    yield from rules.each(values, path, check_value, limit=MAX_VALID_VALUES, key=key)
     if default not in amounts or len(amounts) > MAX_VALID_VALUES:
         yield failure.invalid(path, str(default), "the default must be one of validValues")
 
 
-def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Iterator[Failure]:
+def _range(limits: Object, default: Quantity, total: Quantity, path: str, *, fractional: bool) -> Iterator[Failure]:
     """A default outside the range is a failure of the bound that it breaks."""
     if "min" not in limits:
         yield failure.required(f"{path}.min", "must be set in a validRange")
@@ -194,24 +254,47 @@ def _range(limits: Object, default: Quantity, total: Quantity, path: str) -> Ite
     if high is not None and not max(low, default) <= high <= total:
         bounds = f"at least {max(low, default)}, the greater of min and default, and at most {total}, the capacity's value"
         yield failure.invalid(f"{path}.max", limits["max"], f"must be {bounds}")
-    if "step" in limits:
+    step = quantity.parse(limits["step"]) if "step" in limits else None
+    written = {"default": default, "min": low} | {name: amount for name, amount in (("max", high), ("step", step)) if amount is not None}
+    in_milli = fractional and any(amount.is_fraction for amount in written.values())
+    unfit = [name for name, amount in written.items() if in_milli and not amount.is_milli]
+    for name in unfit:
+        yield failure.invalid(f"{path}.{name}", str(written[name]), "must be a whole number of thousandths that 64 bits hold, such as 250m")
+    if step is not None and not unfit:
         ends = [default] if high is None else [default, high]
-        yield from _step(quantity.parse(limits["step"]), low, ends, total, f"{path}.step")
+        yield from _step(step, low, ends, total, f"{path}.step", in_milli=in_milli)
 
 
-def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, path: str) -> Iterator[Failure]:
-    """Steps count in whole units, each amount rounded up. A step of zero is ours to refuse: Kubernetes 1.36 divides by it."""
+def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, path: str, *, in_milli: bool) -> Iterator[Failure]:
+    """Steps count in whole units, each amount rounded up, or in thousandths.
+
+    A step of zero is ours to refuse: Kubernetes 1.36 divides by it.
+    """
+
+    def count(amount: Quantity) -> int:
+        return amount.nanos // quantity.MILLI_NANOS if in_milli else amount.units
+
     if step.units == 0:
         yield failure.invalid(path, str(step), "must not be zero")
         return
     if low + step > total:
         yield failure.invalid(path, str(step), f"one step above min must not exceed the capacity's value of {total}")
     for end in ends:
-        if (end.units - low.units) % step.units:
+        if (count(end) - count(low)) % count(step):
             yield failure.invalid(path, str(step), f"{end} must be a whole number of steps above min, {low}")
 
 
 _TAINT_NAMES = rules.all_of(rules.text(names.label_key, "key"), rules.text(names.label_value, "value"))
+
+
+def _effect(gates: FeatureGates) -> rules.Rule:
+    """Return the rule for the effect of a taint that was not there before, in versions that do not have all effects."""
+
+    def check(value: Json, path: str) -> Iterator[Failure]:
+        if json_types.text(value, "effect") == "None" and not gates.follows(Rule.EFFECT_NONE):
+            yield failure.not_supported(f"{path}.effect", "None", tuple(effect for effect in _EFFECTS if effect != "None"))
+
+    return check
 
 
 def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
@@ -242,9 +325,10 @@ _SELECTOR = rules.all_of(
 )
 
 
-def create_rule(new: Object, _context: Context) -> Iterator[Failure]:
+def create_rule(new: Object, context: Context) -> Iterator[Failure]:
     """Yield the failures of a new DeviceTaintRule."""
-    return _rule(new, None)
+    yield from _rule(new, None)
+    yield from _effect(context.gates)(json_types.mapping(new, "spec", "taint"), "spec.taint")
 
 
 def update_rule(new: Object, old: Object, _context: Context) -> Iterator[Failure]:

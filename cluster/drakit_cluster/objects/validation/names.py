@@ -63,7 +63,7 @@ def pool(name: str, path: str) -> Iterator[Failure]:
 def qualified(name: str, path: str) -> Iterator[Failure]:
     """Yield what is wrong with an attribute's or capacity's name: ``id`` or ``domain/id``.
 
-    A name with two slashes or more passes, as it does in Kubernetes 1.36.
+    A name with two slashes or more passes, as it does in Kubernetes before 1.38 (:func:`one_slash`).
     """
     parts = name.split("/")
     if len(parts) == 1:
@@ -72,6 +72,12 @@ def qualified(name: str, path: str) -> Iterator[Failure]:
         domain, identifier = parts
         yield from driver(domain, path) if domain else [failure.invalid(path, name, "write a domain before the slash")]
         yield from _identifier(identifier, path) if identifier else [failure.invalid(path, name, "write a name after the slash")]
+
+
+def one_slash(name: str, path: str) -> Iterator[Failure]:
+    """Yield the failure of a name that has more than one slash, which Kubernetes accepts before 1.38."""
+    if name.count("/") > 1:
+        yield failure.invalid(path, name, "must not have more than one slash")
 
 
 def fully_qualified(name: str, path: str) -> Iterator[Failure]:

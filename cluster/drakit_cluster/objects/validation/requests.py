@@ -4,7 +4,7 @@ import ipaddress
 import json
 from collections.abc import Iterator
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import json_types, versions
 from drakit_cluster.objects.devices import SelectorError
 from drakit_cluster.objects.features import Gate
 from drakit_cluster.objects.json_types import Json
@@ -18,6 +18,7 @@ MAX_REQUESTS = 32
 MAX_ALTERNATIVES = 8
 MAX_CONSTRAINTS = 32
 MAX_CONFIGS = 32
+MAX_DERIVED = 32
 _ONE_KIND = "exactly one of exactly or firstAvailable is required"
 
 
@@ -26,6 +27,7 @@ def check(requested_devices: Json, path: str, context: Context) -> Iterator[Fail
     refers = _references(_reference(requested_devices))
     constraint = rules.all_of(refers, _constraint(context))
     yield from rules.items("requests", _request(context), limit=MAX_REQUESTS, key=rules.by("name"))(requested_devices, path)
+    yield from _unused(requested_devices, path)
     yield from rules.items("constraints", constraint, limit=MAX_CONSTRAINTS)(requested_devices, path)
     yield from rules.items("config", rules.all_of(refers, check_configuration), limit=MAX_CONFIGS)(requested_devices, path)
 
@@ -56,7 +58,8 @@ def _request(context: Context) -> Rule:
     def selectors(holder: Json, path: str) -> Iterator[Failure]:
         return check_selectors(holder, path, context)
 
-    check_exact = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, _amount, devices.tolerations)
+    derived = rules.items("derivedAttributes", _derived, limit=MAX_DERIVED, key=rules.by("name"))
+    check_exact = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, derived, _amount, devices.tolerations)
     check_alternative = rules.all_of(rules.text(names.label, "name"), check_exact)
     alternatives = rules.items("firstAvailable", check_alternative, limit=MAX_ALTERNATIVES, key=rules.by("name"))
 
@@ -75,6 +78,33 @@ def _request(context: Context) -> Rule:
     return check
 
 
+def _derived(attribute: Json, path: str) -> Iterator[Failure]:
+    """Check a derived attribute (KEP-6080), except whether its expression compiles: Kubernetes accepts more types there than in selectors."""
+    name, expression = json_types.text(attribute, "name"), json_types.text(attribute, "expression")
+    yield from names.fully_qualified(name, f"{path}.name") if name else [failure.required(f"{path}.name", "write domain/name")]
+    if not expression:
+        yield failure.required(f"{path}.expression", "a CEL expression that reads the device")
+    elif len(expression.encode()) > MAX_BYTES:
+        yield failure.too_long(f"{path}.expression", MAX_BYTES)
+
+
+def _unused(requested_devices: Json, path: str) -> Iterator[Failure]:
+    """Yield derived attributes that no constraint of their request names."""
+    constraints = json_types.items(requested_devices, "constraints")
+    for index, request in enumerate(json_types.items(requested_devices, "requests")):
+        name = json_types.text(request, "name")
+        options = [("exactly", json_types.at(request, "exactly"), {name})]
+        for place, option in enumerate(json_types.items(request, "firstAvailable")):
+            options.append((f"firstAvailable[{place}]", option, {name, f"{name}/{json_types.text(option, 'name')}"}))
+        for where, option, targets in options:
+            concerned = [each for each in constraints if not (to := json_types.strings(each, "requests")) or targets & set(to)]
+            used = {json_types.text(each, field) for each in concerned for field in ("matchAttribute", "distinctAttribute")}
+            for place, attribute in enumerate(json_types.items(option, "derivedAttributes")):
+                if (derived := json_types.text(attribute, "name")) and derived not in used:
+                    field = f"{path}.requests[{index}].{where}.derivedAttributes[{place}].name"
+                    yield failure.invalid(field, derived, "must be the attribute of a constraint on this request")
+
+
 def _amount(request: Json, path: str) -> Iterator[Failure]:
     mode, count = json_types.text(request, "allocationMode"), json_types.number(request, "count")
     if mode not in (modes := ("All", "ExactCount")):
@@ -91,7 +121,9 @@ def _constraint(context: Context) -> Rule:
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]
         if fields:
-            yield from names.fully_qualified(json_types.text(constraint, fields[0]), f"{path}.{fields[0]}")
+            name, where = json_types.text(constraint, fields[0]), f"{path}.{fields[0]}"
+            yield from names.fully_qualified(name, where)
+            yield from names.one_slash(name, where) if context.gates.follows(versions.Rule.ONE_SLASH) else ()
         elif context.gates.on(Gate.CONSUMABLE_CAPACITY):
             yield failure.required(path, "write either matchAttribute or distinctAttribute")
         else:
@@ -180,7 +212,7 @@ _NAMED = rules.all_of(
 def check_allocation(allocation: Json, requested_devices: Json, path: str) -> Iterator[Failure]:
     """Yield the failures of a new allocation for a claim whose ``spec.devices`` is ``requested_devices``."""
     refers = _reference(requested_devices)
-    result = rules.all_of(rules.text(refers, "request"), _NAMED, devices.binding_conditions, devices.tolerations)
+    result = rules.all_of(rules.text(refers, "request"), _NAMED, devices.binding_conditions, devices.tolerations, slices.operations)
     config = rules.all_of(rules.word("source", ("FromClaim", "FromClass")), _references(refers), check_configuration)
     allocated_devices = json_types.at(allocation, "devices")
     yield from rules.items("results", result, limit=MAX_RESULTS)(allocated_devices, f"{path}.devices")

@@ -7,17 +7,16 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects import mixins as flattening
-from drakit_cluster.objects.features import Gate
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema.devices import POOL_REQUEST
 from drakit_cluster.objects.validation import devices, failure, fields, metadata, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.devices import MAX_COUNTERS, MAX_NAMES
 from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.versions import Rule
 
 MAX_DEVICES = 128
-MAX_DEVICES_ADVANCED = 64
-"""Devices of a slice in which any has taints, counters or list attributes."""
 MAX_TOGETHER = 127
 """Mixins and devices of one slice."""
 MAX_INCLUDES = 8
@@ -50,23 +49,30 @@ def _spec(spec: Object, old: Object, context: Context) -> Iterator[Failure]:
     yield from names.driver(json_types.text(spec, "driver"), "spec.driver")
     yield from _pool(spec.get("pool"), "spec.pool")
     yield from _nodes(spec)
-    if "devices" in spec and "sharedCounters" in spec and not context.gates.on(Gate.COUNTERS_BESIDE_DEVICES):
+    if "devices" in spec and "sharedCounters" in spec and context.gates.follows(Rule.SEPARATE_COUNTERS):
         yield failure.invalid("spec", "", "only one of devices and sharedCounters may be set: publish counters in a slice of their own")
-    yield from _devices(spec, old)
-    yield from devices.counter_sets(spec, "spec")
+    yield from _devices(spec, old, context.gates)
+    yield from devices.counter_sets(spec, "spec", context.gates)
+    yield from _partition_type(spec)
+    yield from operations(spec, "spec")
     yield from _check_mixins(spec)
 
 
-def _devices(spec: Object, old: Object) -> Iterator[Failure]:
+def _devices(spec: Object, old: Object, gates: FeatureGates) -> Iterator[Failure]:
     offered = json_types.items(spec, "devices")
     old_devices = {json_types.text(device, "name"): device for device in reversed(json_types.items(old, "devices"))}
     chooses = spec.get("perDeviceNodeSelection") is True
 
     def check(device: Json, where: str) -> Iterator[Failure]:
-        yield from devices.check(device, old_devices.get(json_types.text(device, "name")), where)
+        old_device = old_devices.get(json_types.text(device, "name"))
+        yield from devices.check(device, old_device, where, gates)
         yield from _nodes_of_device(device, where, chooses=chooses)
+        if gates.follows(Rule.ONE_NODE_TERM) and json_types.at(device, "nodeSelector") != json_types.at(old_device, "nodeSelector"):
+            yield from _one_term(device, where)
+        if not gates.follows(Rule.SEPARATE_COUNTERS):
+            yield from _own_counters(device, spec, where)
 
-    limit = MAX_DEVICES_ADVANCED if any(map(_is_advanced, offered)) else MAX_DEVICES
+    limit = gates.limits.advanced_devices if any(map(_is_advanced, offered)) else MAX_DEVICES
     return rules.each(offered, "spec.devices", check, limit=limit, key=rules.by("name"))
 
 
@@ -82,10 +88,57 @@ _PER_DEVICE = "perDeviceNodeSelection"
 def _nodes(spec: Json) -> Iterator[Failure]:
     """Check the node selection of a slice: exactly one of the four fields."""
     yield from _choice(spec, (*_FIELDS, _PER_DEVICE), "spec")
-    terms = json_types.items(spec, "nodeSelector", "nodeSelectorTerms")
-    if json_types.at(spec, "nodeSelector") is not None and len(terms) != 1:
-        field = "spec.nodeSelector.nodeSelectorTerms"
-        yield failure.invalid(field, len(terms), "must have exactly one node selector term")
+    yield from _one_term(spec, "spec")
+
+
+def _one_term(holder: Json, path: str) -> Iterator[Failure]:
+    terms = json_types.items(holder, "nodeSelector", "nodeSelectorTerms")
+    if json_types.at(holder, "nodeSelector") is not None and len(terms) != 1:
+        yield failure.invalid(f"{path}.nodeSelector.nodeSelectorTerms", len(terms), "must have exactly one node selector term")
+
+
+def _own_counters(device: Json, spec: Object, path: str) -> Iterator[Failure]:
+    """Check that a device consumes counters of its own slice, as Kubernetes before 1.35 requires."""
+    own = {json_types.text(counter_set, "name") for counter_set in json_types.items(spec, "sharedCounters")}
+    for index, consumed in enumerate(json_types.items(device, "consumesCounters")):
+        if (name := json_types.text(consumed, "counterSet")) not in own:
+            yield failure.invalid(f"{path}.consumesCounters[{index}].counterSet", name, "must name a counter set of the same slice")
+
+
+def _partition_type(spec: Object) -> Iterator[Failure]:
+    """Check that every device that consumes counters has the attribute that names its type, as a string (KEP-6072)."""
+    name, path = json_types.text(spec, "partitionTypeAttribute"), "spec.partitionTypeAttribute"
+    if "partitionTypeAttribute" not in spec:
+        return
+    malformed = [*names.fully_qualified(name, path)]
+    yield from malformed
+    partitions = [
+        (index, device) for index, device in enumerate(json_types.items(spec, "devices")) if json_types.items(device, "consumesCounters")
+    ]
+    if not partitions:
+        yield failure.invalid(path, name, "may be set only in a slice with devices that consume counters")
+    bare = name.removeprefix(f"{json_types.text(spec, 'driver')}/")
+    for index, device in partitions if not malformed else ():
+        attributes, where = json_types.mapping(device, "attributes"), f"spec.devices[{index}].attributes[{name}]"
+        attribute = attributes.get(name, attributes.get(bare))
+        if attribute is None:
+            yield failure.required(where, "must be set, because the device consumes counters and partitionTypeAttribute names it")
+        elif json_types.at(attribute, "string") is None:
+            yield failure.invalid(where, attribute, "must be a string, because partitionTypeAttribute names it")
+
+
+_PREPARE, _UNPREPARE, _EVERY = "NodePrepareResources", "NodeUnprepareResources", "*"
+
+
+def operations(holder: Json, path: str) -> Iterator[Failure]:
+    """Yield the failures of ``holder.skipNodeOperations`` (KEP-5945)."""
+    where, skipped = f"{path}.skipNodeOperations", json_types.strings(holder, "skipNodeOperations")
+    for index, operation in enumerate(skipped):
+        if operation not in (_EVERY, _PREPARE, _UNPREPARE):
+            yield failure.not_supported(f"{where}[{index}]", operation, (_EVERY, _PREPARE, _UNPREPARE))
+    yield from rules.duplicates(skipped, where)
+    if _PREPARE in skipped and not {_UNPREPARE, _EVERY} & set(skipped):
+        yield failure.invalid(where, json_types.from_strings(skipped), f"{_PREPARE} may be skipped only together with {_UNPREPARE}")
 
 
 def _nodes_of_device(device: Json, path: str, *, chooses: bool) -> Iterator[Failure]:

@@ -119,7 +119,7 @@ class Allocator:
         if cached is None or cached[0] != labels:
             if len(self._inventories) >= _MAX_NODES:
                 self._inventories.pop(next(iter(self._inventories)))
-            cached = (json_types.copy_object(labels), Inventory(self._index.pools(node)))
+            cached = (json_types.copy_object(labels), Inventory(self._index.pools(node), self._features))
             self._inventories[name] = cached
         return cached[1]
 

@@ -13,6 +13,7 @@ from drakit_cluster.scheduling.allocator.inventory import CompiledPool, Device
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, ConstraintSpec, Mode, Option
+from drakit_cluster.scheduling.allocator.suitability import excluding_set
 from drakit_cluster.scheduling.allocator.world import Chosen, Pick, Value, World
 
 _Counter = tuple[str, str]
@@ -68,7 +69,11 @@ class FlawedWorld(World):
         has_room = self._has_room(option, device)
         if option.mode is Mode.COUNT and not has_room:
             return None
-        draws = self._draws(device) if self._needs_counters(option, device) else None
+        counted = self._needs_counters(option, device)
+        groups = device.groups if counted else ()
+        if excluding_set(groups, self.common_groups) is not None:
+            return None
+        draws = self._draws(device) if counted else None
         if draws is not None and not self._account(device).take(draws):
             return None
         before = list(self._states[claim])
@@ -81,7 +86,8 @@ class FlawedWorld(World):
             return None
         shared = self._problem.suitability.shared(device)
         demands = (self._problem.suitability.demands(option.want, device) or ()) if shared else ()
-        pick = Pick(claim, option, device, bit, device.draws if draws is not None else (), demands, shared, ())
+        groups_before = tuple(self.common_groups[number] for number, _ in groups)
+        pick = Pick(claim, option, device, bit, device.draws if counted else (), demands, shared, (), groups, groups_before)
         self._before[bit] = before
         self._apply(pick, 1)
         return pick

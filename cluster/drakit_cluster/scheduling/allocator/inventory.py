@@ -2,20 +2,30 @@
 
 Counters are keyed by driver, pool, counter set and name. A device holds its draws as (position in the vector, amount); amounts are in
 nanos, so that sums are exact. Facts that depend on claims are in :mod:`drakit_cluster.scheduling.allocator.search`.
+
+Compatibility groups (KEP-5963) are kept for the counter sets of which some device names groups. All devices in use of such a set must have
+a group in common. A device without groups fits only devices without groups, as if all of those had one group more (:data:`NO_GROUPS`).
 """
 
 import functools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from drakit_cluster.objects import capacity, devices, json_types, quantity
 from drakit_cluster.objects.capacity import Amounts, Capacity
 from drakit_cluster.objects.devices import AllocationError, DeviceId, DeviceView
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.scheduling.allocator import footprints
 from drakit_cluster.scheduling.allocator.pools import Condition, Pool, Slice
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 
 Draws = tuple[tuple[int, int], ...]
+Groups = tuple[tuple[int, int], ...]
+"""The number of a counter set with groups, and the groups that a device has in it, as bits."""
+NO_GROUPS = 1
+"""The bit of devices without groups."""
+ANY_GROUPS = -1
+"""The common groups of no devices."""
 
 _MAX_EXPRESSIONS = 1024
 _MAX_DEMANDS = 64
@@ -55,6 +65,11 @@ class Device:
         return self._pool.draws(self.spec)
 
     @functools.cached_property
+    def groups(self) -> Groups:
+        """The groups that it has in each of its counter sets with groups."""
+        return self._pool.groups(self.spec)
+
+    @functools.cached_property
     def view(self) -> DeviceView:
         return devices.view_of(self.driver, self.spec)
 
@@ -62,7 +77,7 @@ class Device:
     def capacities(self) -> Mapping[str, Capacity]:
         """The published capacity. Raises AllocationError for a malformed quantity."""
         try:
-            return capacity.decode_capacities(self.spec.get("capacity"))
+            return capacity.decode_capacities(self.spec.get("capacity"), fractional=self._pool.fractional)
         except quantity.QuantityError as error:
             raise AllocationError(f"device {self.id}: capacity: {error}") from error
 
@@ -75,7 +90,10 @@ class Device:
         if amounts_text not in self._demands:
             if len(self._demands) >= _MAX_DEMANDS:
                 self._demands.clear()
-            self._demands[amounts_text] = capacity.demand(amounts, self.capacities)
+            try:
+                self._demands[amounts_text] = capacity.demand(amounts, self.capacities)
+            except capacity.NotRepresentableError as error:
+                raise AllocationError(f"device {self.id}: capacity.requests: {error}") from error
         return self._demands[amounts_text]
 
     @property
@@ -85,12 +103,18 @@ class Device:
 
 
 class CompiledPool:
-    """One usable pool. ``positions`` are the places of its counters in the vector, by name within their counter set."""
+    """One usable pool. ``positions`` are the places of its counters in the vector, by name within their counter set.
 
-    def __init__(self, number: int, pool: Pool) -> None:
+    ``grouped`` holds the numbers of its counter sets with groups. ``fractional`` is the gate DRAFractionalCapacityRange.
+    """
+
+    def __init__(self, number: int, pool: Pool, group_bits: dict[str, int], *, fractional: bool) -> None:
         self.number = number
         self.id = pool.id
+        self.fractional = fractional
         self.positions: dict[str, dict[str, int]] = {}
+        self.grouped: dict[str, int] = {}
+        self._group_bits = group_bits
         self.offered: list[Device] = []
         self._elsewhere = pool.elsewhere
         self._draws_by_name: dict[str, Draws] = {}
@@ -109,6 +133,25 @@ class CompiledPool:
         if name not in self._draws_by_name:
             self._draws_by_name[name] = tuple(draw for spec in self._by_name.get(name, ()) for draw in self.draws(spec))
         return self._draws_by_name[name]
+
+    def groups_in_use(self, names: Collection[str]) -> Iterator[tuple[int, int]]:
+        """Yield the groups of the devices with these names, in the order of slices and devices."""
+        for name, specs in self._by_name.items() if self.grouped else ():
+            for spec in specs if name in names else ():
+                yield from self.groups(spec)
+
+    def groups(self, spec: Object) -> Groups:
+        """Return the groups of a published device."""
+        if not self.grouped or "consumesCounters" not in spec:
+            return ()
+        entries = [(json_types.text(entry, "counterSet"), entry) for entry in json_types.objects(spec, "consumesCounters")]
+        return tuple((self.grouped[name], self._bits(entry)) for name, entry in entries if name in self.grouped)
+
+    def _bits(self, consumption: Object) -> int:
+        bits = 0
+        for name in json_types.strings(consumption, "compatibilityGroups"):
+            bits |= self._group_bits.setdefault(name, NO_GROUPS << (len(self._group_bits) + 1))
+        return bits or NO_GROUPS
 
     def draws(self, spec: Object) -> Draws:
         """Return the draws of a published device; negative amounts count as 0. Raises AllocationError for a malformed quantity."""
@@ -140,8 +183,13 @@ class Selection:
 class Inventory:
     """The devices and counters of the usable pools of one node."""
 
-    def __init__(self, pools: Iterable[Pool]) -> None:
+    def __init__(self, pools: Iterable[Pool], features: FeatureGates) -> None:
         self.pools = list(pools)
+        self.group_bits: dict[str, int] = {}
+        """The bit of each compatibility group. Pools share them, so that equal groups have equal bits."""
+        self.grouped_sets: list[tuple[CompiledPool, str]] = []
+        """The counter sets with groups, by number."""
+        self._fractional = features.on(Gate.FRACTIONAL_CAPACITY_RANGE)
         self.devices: list[Device] = []
         self.totals: list[int] = []
         self.kinds: list[tuple[int, str]] = []
@@ -154,8 +202,11 @@ class Inventory:
                 self._add(number, pool)
 
     def _add(self, number: int, pool: Pool) -> None:
-        compiled = CompiledPool(number, pool)
+        compiled = CompiledPool(number, pool, self.group_bits, fractional=self._fractional)
         self.usable.append(compiled)
+        for name in pool.grouped_sets:
+            compiled.grouped[name] = len(self.grouped_sets)
+            self.grouped_sets.append((compiled, name))
         self._add_counters(compiled, pool)
         for entry in pool.slices:
             for spec in entry.devices:
@@ -201,6 +252,20 @@ class Inventory:
                 for position, amount in pool.draws_of(name) if use.draws_counters else ():
                     left[position] -= amount
         return left
+
+    def common_groups(self, allocated: AllocatedState) -> list[int]:
+        """Return the groups that all devices in use of each counter set with groups have in common.
+
+        Devices that were allocated although they do not fit together are counted as Kubernetes 1.37 does: the first one decides whether
+        devices without groups or devices with groups fit.
+        """
+        common = [ANY_GROUPS] * len(self.grouped_sets)
+        for pool in self.usable:
+            in_use = {name for name, use in allocated.pool(*pool.id).items() if use.draws_counters} if pool.grouped else ()
+            for number, bits in pool.groups_in_use(in_use) if in_use else ():
+                if common[number] == ANY_GROUPS or NO_GROUPS not in (common[number], bits):
+                    common[number] &= bits
+        return common
 
     def overdrawn(self, remaining: list[int]) -> frozenset[int]:
         """Return the pools with a counter below zero. No device that draws counters is allocated from them."""

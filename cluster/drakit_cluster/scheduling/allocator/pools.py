@@ -21,6 +21,7 @@ from drakit_cluster.objects import json_types, mixins, nodes
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.versions import Rule
 
 
 class PoolId(NamedTuple):
@@ -89,6 +90,8 @@ class Pool:
     slices: tuple[Slice, ...] = ()
     elsewhere: tuple[Slice, ...] = ()
     counter_sets: Mapping[str, Object] = field(default_factory=dict)
+    grouped_sets: Sequence[str] = ()
+    """The counter sets of which some device names compatibility groups."""
 
 
 class SliceIndex:
@@ -96,7 +99,7 @@ class SliceIndex:
 
     def __init__(self, slices: Iterable[Object], features: FeatureGates) -> None:
         self._partitionable = features.on(Gate.PARTITIONABLE_DEVICES)
-        self._counters_beside_devices = features.on(Gate.COUNTERS_BESIDE_DEVICES)
+        self._counters_beside_devices = not features.follows(Rule.SEPARATE_COUNTERS)
         self._by_node: dict[str, list[Slice]] = defaultdict(list)
         self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
         self._counters_of_nodes: dict[PoolId, list[tuple[str, Slice]]] = defaultdict(list)
@@ -167,13 +170,16 @@ class SliceIndex:
 
     def _checked(self, key: PoolId, holds_devices: list[Slice], elsewhere: list[Slice], relevant: list[Slice]) -> Pool:
         counter_sets: dict[str, Object] = {}
+        grouped: set[str] = set()
         everywhere = [*holds_devices, *elsewhere]
         reason = _broken(everywhere) or _duplicate_device(holds_devices)
         if not reason and self._partitionable:
-            reason = _collect_counters(relevant, counter_sets) or _unknown_counter(everywhere, counter_sets)
+            reason = _collect_counters(relevant, counter_sets) or _check_draws(everywhere, counter_sets, grouped)
         if reason:
             return Pool(id=key, condition=Condition.INVALID, reason=reason)
-        return Pool(id=key, slices=tuple(holds_devices), elsewhere=tuple(elsewhere), counter_sets=counter_sets)
+        return Pool(
+            id=key, slices=tuple(holds_devices), elsewhere=tuple(elsewhere), counter_sets=counter_sets, grouped_sets=sorted(grouped)
+        )
 
 
 def _read(item: Object, number: int, *, compact: bool) -> Slice:
@@ -225,12 +231,15 @@ def _collect_counters(entries: Sequence[Slice], counter_sets: dict[str, Object])
     return ""
 
 
-def _unknown_counter(entries: Sequence[Slice], counter_sets: Mapping[str, Object]) -> str:
+def _check_draws(entries: Sequence[Slice], counter_sets: Mapping[str, Object], grouped: set[str]) -> str:
+    """Return why a device's draws are invalid, "" if none is. Add the counter sets of which a device names groups to ``grouped``."""
     counter_names = {name: counters.keys() for name, counters in counter_sets.items()}
     for entry in entries:
         for device in entry.devices:
             for consumption in json_types.objects(device.get("consumesCounters")):
                 name, counters = json_types.text(consumption, "counterSet"), json_types.mapping(consumption, "counters")
+                if consumption.get("compatibilityGroups"):
+                    grouped.add(name)
                 if name not in counter_names:
                     return f"{_place(entry, device)} consumes counters of counter set {name}, which the pool lacks"
                 if not counters.keys() <= counter_names[name]:

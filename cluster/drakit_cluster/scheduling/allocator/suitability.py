@@ -2,7 +2,7 @@
 
 The order of the checks is that of Kubernetes. A selector that fails on a device is an error of the whole allocation, and only devices
 that Kubernetes examines may raise it. The order is: in use, binding conditions, class selectors, request selectors, node, capacity,
-counters, taints.
+compatibility groups, counters, taints.
 """
 
 import enum
@@ -15,7 +15,7 @@ from drakit_cluster.objects.devices import AllocationError, SelectorError, Selec
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint
-from drakit_cluster.scheduling.allocator.inventory import UNKNOWN, Device, Inventory, Selection
+from drakit_cluster.scheduling.allocator.inventory import ANY_GROUPS, NO_GROUPS, UNKNOWN, Device, Groups, Inventory, Selection
 from drakit_cluster.scheduling.allocator.requests import Want
 from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Use
 
@@ -60,6 +60,8 @@ class Refusal(enum.Enum):
     CAPACITY = "capacity unknown, against its policy, or not enough left"
     COUNTERS_OFF = "consumes shared counters, but their feature gate is off"
     COUNTERS = "not enough left in a shared counter"
+    GROUPS_OFF = "its counter set has compatibility groups, but their feature gate is off"
+    GROUPS = "has no compatibility group in common with the devices in use"
     TAINT = "tainted, not tolerated"
 
 
@@ -70,6 +72,7 @@ class Switches(NamedTuple):
     consumable: bool
     partitionable: bool
     taints: bool
+    groups: bool
 
     @classmethod
     def of(cls, features: FeatureGates) -> Self:
@@ -78,6 +81,7 @@ class Switches(NamedTuple):
             consumable=features.on(Gate.CONSUMABLE_CAPACITY),
             partitionable=features.on(Gate.PARTITIONABLE_DEVICES),
             taints=features.on(Gate.DEVICE_TAINTS),
+            groups=features.on(Gate.COMPATIBILITY_GROUPS),
         )
 
 
@@ -112,13 +116,15 @@ class Suitability:
         self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
         self._node = node
         self._selected_by = verdicts
-        self._binding_conditions, self._consumable, self._partitionable, self._taints = switches
+        self._binding_conditions, self._consumable, self._partitionable, self._taints, self._groups = switches
         self._verdicts: dict[int, list[object]] = {}
         self._selections: dict[int, Selection] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
         self.remaining = inventory.remaining(allocated)
         """The rest of every counter before this allocation, in nanos."""
         self._overdrawn = inventory.overdrawn(self.remaining)
+        self.common_groups = inventory.common_groups(allocated)
+        """The groups that the devices in use of each counter set with groups have in common."""
 
     def shared(self, device: Device) -> bool:
         """Return whether several requests may have the device."""
@@ -135,7 +141,7 @@ class Suitability:
 
     def draws(self, want: Want, device: Device) -> bool:
         """Return whether choosing the device draws its counters. False for admin access, and if an earlier share has drawn them."""
-        return bool(device.draws) and not want.admin and not self.drawn(device)
+        return bool(device.draws or device.groups) and not want.admin and not self.drawn(device)
 
     def drawn(self, device: Device) -> bool:
         """Return whether an earlier share of the device has drawn its counters."""
@@ -227,7 +233,19 @@ class Suitability:
     def _counter_refusal(self, want: Want, device: Device) -> Refusal | None:
         if not self._partitionable:
             return Refusal.COUNTERS_OFF
+        if device.groups and (refusal := self._group_refusal(want, device)) is not None:
+            return refusal
         return Refusal.COUNTERS if self._early and self._lacks_counters(want, device) else None
+
+    def _group_refusal(self, want: Want, device: Device) -> Refusal | None:
+        """Return why groups exclude the device. With the gate off, no group can be checked, so Kubernetes 1.37 skips the counter set."""
+        if not self.draws(want, device):
+            return None
+        if not self._groups:
+            ungrouped = (ANY_GROUPS, NO_GROUPS)
+            if any(bits != NO_GROUPS or self.common_groups[number] not in ungrouped for number, bits in device.groups):
+                return Refusal.GROUPS_OFF
+        return Refusal.GROUPS if self._early and excluding_set(device.groups, self.common_groups) is not None else None
 
     def _lacks_counters(self, want: Want, device: Device) -> bool:
         if want.admin or self.drawn(device):
@@ -295,6 +313,11 @@ class Suitability:
         """Return the rest of each capacity after earlier allocations, in nanos."""
         taken = self.use(device).taken
         return {name: published.value.nanos - taken.get(name, 0) for name, published in device.capacities.items()}
+
+
+def excluding_set(groups: Groups, common: Sequence[int]) -> int | None:
+    """Return the counter set in which ``groups`` has none of the ``common`` groups; None if it has one in each."""
+    return next((number for number, bits in groups if not common[number] & bits), None)
 
 
 def _has_policy(device: Device) -> bool:

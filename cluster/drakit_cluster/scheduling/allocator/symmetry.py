@@ -1,8 +1,8 @@
 """Finds states that are equal for the search, so that it fails once, not once per GPU, placement or order of choosing.
 
-Devices that share counters form a *block* (a GPU with its partitions); any other device is a block of its own. Two blocks are of one
-class if they correspond device by device: equal verdicts for all wants, equal draws on equal counters, equal room, and equal values of the
-attributes that constraints read. Values that occur in one block only (a parent's UUID) need only have the same pattern.
+Devices that share counters or compatibility groups form a *block* (a GPU with its partitions); any other device is a block of its own. Two
+blocks are of one class if they correspond device by device: equal verdicts for all wants, equal draws on equal counters, equal groups, equal
+room, and equal values of the attributes that constraints read. Values that occur in one block only (a parent's UUID) need only have the same pattern.
 
 The state of a block is what is left in it. Exchanging two blocks of one class does not change whether the rest can be allocated, and
 neither does the order in which a state was reached. A failed state is therefore identified by the multiset of (class, state) over all
@@ -18,6 +18,7 @@ from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, Option, Want
+from drakit_cluster.scheduling.allocator.suitability import excluding_set
 from drakit_cluster.scheduling.allocator.world import Element, Value, World
 
 Token = tuple[Hashable, ...]
@@ -32,6 +33,7 @@ class Block:
     counters: tuple[int, ...]
     kind: int = 0
     """The class: equal for blocks that correspond."""
+    grouped_sets: tuple[int, ...] = ()
     places: dict[int, int] = field(default_factory=dict)
     wanted_by: frozenset[int] = frozenset()
     """Numbers of the wants that some device of the block suits."""
@@ -111,12 +113,24 @@ class Symmetry:
                 taken = tuple(sorted(item for item in world.taken[index].items() if item[1]))
                 if world.shares[index] or taken:
                     shares.append((place, world.shares[index] > 0, taken))
-            elif not world.marks[index] and (
-                index in self._raising or all(world.remaining[position] >= amount for position, amount in device.draws)
-            ):
+            elif not world.marks[index] and (index in self._raising or self._has_room(device)):
                 free |= 1 << place
         marks = tuple(world.marks[device.index] for device in block.devices) if self._has_admin else ()
-        return (free, tuple(world.remaining[position] for position in block.counters), tuple(shares), marks)
+        return (free, *self._left(block), tuple(shares), marks)
+
+    def _has_room(self, device: Device) -> bool:
+        world = self._world
+        return excluding_set(device.groups, world.common_groups) is None and all(
+            world.remaining[position] >= amount for position, amount in device.draws
+        )
+
+    def _left(self, block: Block) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the rest of the block's counters, and the common groups of its counter sets."""
+        world = self._world
+        return (
+            tuple(world.remaining[position] for position in block.counters),
+            tuple(world.common_groups[number] for number in block.grouped_sets),
+        )
 
     def _constraint_marks(self, claim: int, request: int) -> tuple[Mapping[int, list[Hashable]], Token]:
         """Split the state of the claim's constraints into marks on blocks, for values of one block only, and the rest."""
@@ -174,20 +188,20 @@ class Symmetry:
         return verdict is None or isinstance(verdict, AllocationError)
 
     def _signature(self, block: Block) -> Hashable:
-        names = {position: number for number, position in enumerate(block.counters)}
-        left = tuple(self._world.remaining[position] for position in block.counters)
-        return (left, tuple(self._device_signature(device, names) for device in block.devices))
+        names = {position: number for number, position in enumerate((*block.counters, *map(_link, block.grouped_sets)))}
+        return (self._left(block), tuple(self._device_signature(device, names) for device in block.devices))
 
     def _device_signature(self, device: Device, names: Mapping[int, int]) -> Hashable:
         problem, suitability = self._problem, self._problem.suitability
         verdicts = tuple(self._suits(want, device) for want in problem.wants)
         draws = tuple(sorted((names[position], amount) for position, amount in device.draws)) if device.draws else ()
+        groups = tuple(sorted((names[_link(number)], bits) for number, bits in device.groups)) if device.groups else ()
         rooms = tuple(suitability.demands(want, device) for want in problem.wants) if suitability.shared(device) else None
         values = tuple(
             self._label(key, self._world.value(problem.claims[key[0]].constraints[key[1]].attribute, device)) for key in self._constraints
         )
         every = tuple(device in devices for devices in problem.every.values())
-        return (verdicts, draws, suitability.drawn(device), rooms, values, every, device.index in self._raising)
+        return (verdicts, draws, groups, suitability.drawn(device), rooms, values, every, device.index in self._raising)
 
     def _label(self, key: tuple[int, int], value: Value | None) -> Hashable:
         if value is None:
@@ -197,32 +211,43 @@ class Symmetry:
 
 
 def group_blocks(candidates: Iterable[Device]) -> list[Block]:
-    """Group devices that draw on common counters, directly or through others."""
+    """Group devices that draw on common counters or have groups in common counter sets, directly or through others."""
     leader: dict[int, int] = {}
 
-    def find(position: int) -> int:
-        root = position
+    def find(link: int) -> int:
+        root = link
         while leader.setdefault(root, root) != root:
             root = leader[root]
-        leader[position] = root
+        leader[link] = root
         return root
 
-    groups: dict[Hashable, list[Device]] = {}
-    devices = list(candidates)
-    for device in devices:
-        for position, _ in device.draws[1:]:
-            leader[find(position)] = find(device.draws[0][0])
-    for device in devices:
-        key: Hashable = find(device.draws[0][0]) if device.draws else (device.index, "alone")
-        groups.setdefault(key, []).append(device)
-    return [_block(number, group) for number, group in enumerate(groups.values())]
+    grouped: dict[Hashable, list[Device]] = {}
+    devices = [(device, _links(device)) for device in candidates]
+    for _, links in devices:
+        for link in links[1:]:
+            leader[find(link)] = find(links[0])
+    for device, links in devices:
+        key: Hashable = find(links[0]) if links else (device.index, "alone")
+        grouped.setdefault(key, []).append(device)
+    return [_block(number, group) for number, group in enumerate(grouped.values())]
+
+
+def _links(device: Device) -> list[int]:
+    """Return numbers that two devices share if the choice of one may exclude the other."""
+    links = [position for position, _ in device.draws]
+    return [*links, *(_link(number) for number, _ in device.groups)] if device.groups else links
+
+
+def _link(grouped_set: int) -> int:
+    """Return a number for a counter set with groups, different from every position of a counter."""
+    return -1 - grouped_set
 
 
 def _block(number: int, devices: list[Device]) -> Block:
-    counters = tuple(dict.fromkeys(position for device in devices for position, _ in device.draws))
     return Block(
         number=number,
         devices=devices,
-        counters=counters,
+        counters=tuple(dict.fromkeys(position for device in devices for position, _ in device.draws)),
         places={device.index: place for place, device in enumerate(devices)},
+        grouped_sets=tuple(dict.fromkeys(grouped_set for device in devices for grouped_set, _ in device.groups)),
     )

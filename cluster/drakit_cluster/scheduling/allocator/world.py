@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
-from drakit_cluster.scheduling.allocator.inventory import Device, Draws, Inventory
+from drakit_cluster.scheduling.allocator.inventory import Device, Draws, Groups, Inventory
 from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option
-from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability
+from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability, excluding_set
 
 Element = tuple[str, Json]
 Value = frozenset[Element]
@@ -74,7 +74,7 @@ def add(spec: ConstraintSpec, chosen: Chosen, value: Value | None, *, lists: boo
 
 
 class Pick(NamedTuple):
-    """One device for one request; ``before`` is the constraint state that undo restores."""
+    """One device for one request; ``before`` is the constraint state, ``groups_before`` the common groups that undo restores."""
 
     claim: int
     option: Option
@@ -84,6 +84,8 @@ class Pick(NamedTuple):
     demands: tuple[Demand, ...]
     shared: bool
     before: tuple[Chosen, ...]
+    groups: Groups = ()
+    groups_before: tuple[int, ...] = ()
 
 
 class World:
@@ -96,6 +98,8 @@ class World:
         self._values: dict[tuple[str, int], Value | None] = {}
         size = len(inventory.devices)
         self.remaining = list(suitability.remaining)
+        self.common_groups = list(suitability.common_groups)
+        """The groups that the devices in use of each counter set with groups have in common."""
         self.marks = [0] * size
         """Claims that chose the device exclusively, as bits."""
         self.shares = [0] * size
@@ -109,6 +113,7 @@ class World:
         self.forbidden = False
         self.touched_by = [0] * size
         self._drawn_by = [0] * len(self.remaining)
+        self._grouped_by = [0] * len(self.common_groups)
         self.bound_by: list[list[int]] = [[0] * len(specs) for specs in self._specs]
 
     def value(self, attribute: str, device: Device) -> Value | None:
@@ -134,7 +139,11 @@ class World:
         """
         self.forbidden = False
         index, shared = device.index, self._suitability.shared(device)
-        draws = device.draws if self._suitability.draws(option.want, device) and not self.shares[index] else ()
+        counted = self._suitability.draws(option.want, device) and not self.shares[index]
+        draws, groups = (device.draws, device.groups) if counted else ((), ())
+        if groups and (excluding := excluding_set(groups, self.common_groups)) is not None:
+            self.blame |= self._grouped_by[excluding]
+            return None
         for position, amount in draws:
             if self.remaining[position] < amount:
                 self.blame |= self._drawn_by[position]
@@ -149,7 +158,8 @@ class World:
         if taken and any(taken.get(demand.name, 0) + demand.amount > demand.limit for demand in demands):
             self.blame |= self.touched_by[index]
             return None
-        pick = Pick(claim, option, device, bit, draws, demands, shared, before)
+        groups_before = tuple(self.common_groups[number] for number, _ in groups)
+        pick = Pick(claim, option, device, bit, draws, demands, shared, before, groups, groups_before)
         self.chosen[claim] = after
         self._apply(pick, 1)
         return pick
@@ -182,6 +192,9 @@ class World:
         for position, amount in pick.draws:
             self.remaining[position] -= sign * amount
             self._drawn_by[position] ^= pick.bit
+        for (number, bits), groups_before in zip(pick.groups, pick.groups_before, strict=True):
+            self.common_groups[number] = groups_before & bits if sign > 0 else groups_before
+            self._grouped_by[number] ^= pick.bit
         if not pick.shared:
             self.marks[index] ^= 1 << pick.claim
             return

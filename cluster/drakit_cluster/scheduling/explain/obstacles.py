@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from drakit.telemetry import plurals
 from drakit_cluster.objects.quantity import Quantity
-from drakit_cluster.scheduling.allocator import search
+from drakit_cluster.scheduling.allocator import search, suitability
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.pools import Condition
 from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS, Problem
@@ -163,6 +163,9 @@ class _AfterPicks:
         """Return why the device cannot be chosen. If it can, choose it and return ""."""
         if not world.available(option, claim, device):
             return f"taken by {self._taker(device)}"
+        if (number := self._excluding_set(world, option, device)) is not None:
+            picks = [pick for pick in self._picks if number in dict(pick.groups)]
+            return self._texts.groups(device, number, world.common_groups, picks)
         short = self._texts.short_counter(device, world.remaining) if not world.shares[device.index] else None
         if short is not None and self._problem.suitability.draws(option.want, device):
             return self._texts.counter(device, short, world.remaining, [pick for pick in self._picks if short in dict(pick.draws)])
@@ -173,6 +176,12 @@ class _AfterPicks:
         if world.forbidden:
             return self._constraint(world, option, claim, device)
         return self._capacity(world, option, device)
+
+    def _excluding_set(self, world: World, option: Option, device: Device) -> int | None:
+        """Return the counter set whose compatibility groups exclude the device, or None."""
+        if world.shares[device.index] or not self._problem.suitability.draws(option.want, device):
+            return None
+        return suitability.excluding_set(device.groups, world.common_groups)
 
     def _capacity(self, world: World, option: Option, device: Device) -> str:
         taken = world.taken[device.index]

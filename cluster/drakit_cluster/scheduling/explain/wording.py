@@ -8,6 +8,7 @@ from drakit_cluster.objects.capacity import RequestPolicy
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.quantity import Format, Quantity
+from drakit_cluster.scheduling.allocator import suitability
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Option
@@ -32,6 +33,10 @@ class RefusalTexts:
         if verdict is Refusal.COUNTERS:
             short = self.short_counter(device, self._problem.suitability.remaining)
             return verdict.value if short is None else self.counter(device, short, self._problem.suitability.remaining, ())
+        if verdict is Refusal.GROUPS:
+            common = self._problem.suitability.common_groups
+            number = suitability.excluding_set(device.groups, common)
+            return verdict.value if number is None else self.groups(device, number, common, ())
         text_of = _BY_REFUSAL.get(verdict)
         return text_of(self, option, device) if text_of is not None else verdict.value
 
@@ -73,6 +78,23 @@ class RefusalTexts:
             if (device.driver, device.pool) == pool.id and position in dict(pool.draws_of(device.device))
             for label in labels
         ]
+
+    def groups(self, device: Device, number: int, common: Sequence[int], picks: Sequence[Pick]) -> str:
+        """Return the compatibility groups of the device in a counter set, those in use there, and their holders."""
+        pool, set_name = self._problem.inventory.grouped_sets[number]
+        own = self._named_groups(dict(device.groups)[number])
+        holders = [f"request {pick.option.name}" for pick in picks] + [
+            f"claim {label}"
+            for held, labels in self._holders.items()
+            if (held.driver, held.pool) == pool.id and any(number == held_set for held_set, _ in pool.groups_in_use({held.device}))
+            for label in labels
+        ]
+        by = f" ({listed(holders)})" if holders else ""
+        return f"compatibility groups of {set_name}: the device has {own}, the devices in use have {self._named_groups(common[number])}{by}"
+
+    def _named_groups(self, bits: int) -> str:
+        names = sorted(name for name, bit in self._problem.inventory.group_bits.items() if bits & bit)
+        return ", ".join(names) or ("none" if bits else "none in common")
 
     def capacity(self, option: Option, device: Device) -> str:
         """Say which capacity is missing, against its policy, or used up."""

@@ -16,7 +16,7 @@ from drakit.core.slices import resource_slice
 
 UNKNOWN: Final = "unknown"
 _PARTITIONS: Final = "DRAPartitionableDevices"
-_MIXINS: Final = "DRAMixins"
+_MIXINS: Final = "DRAResourceSliceMixins"
 
 _DeviceView = Callable[[devices.Device], object]
 

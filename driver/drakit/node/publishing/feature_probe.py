@@ -45,7 +45,7 @@ def needed_probes(offered: inventory.Inventory, *, mixins: bool, lacks: frozense
     ``lacks`` are the gates whose fields the server's schema does not have; these need no probe.
     """
     needed = set()
-    if (offered.counter_sets and "DRAPartitionableDevices" not in lacks) or (mixins and "DRAMixins" not in lacks):
+    if (offered.counter_sets and "DRAPartitionableDevices" not in lacks) or (mixins and "DRAResourceSliceMixins" not in lacks):
         needed.add(Probe.COUNTERS)
     has_shared = any(offered_device.allow_multiple_allocations for offered_device in offered.devices)
     has_taints = any(offered_device.taints for offered_device in offered.devices)
@@ -60,7 +60,7 @@ def needed_probes(offered: inventory.Inventory, *, mixins: bool, lacks: frozense
 
 
 GATES: Mapping[Probe, frozenset[str]] = {
-    Probe.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAMixins"}),
+    Probe.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAResourceSliceMixins"}),
     Probe.DEVICES: frozenset({"DRAConsumableCapacity", "DRADeviceTaints"}),
     Probe.LISTS: frozenset({"DRAListTypeAttributes"}),
 }
@@ -71,7 +71,7 @@ def run_probe(
     probe: Probe, target: Target, store: ports.SliceStore, lacks: frozenset[str] = frozenset()
 ) -> tuple[frozenset[str], resource_slice.Layout | None]:
     """Probe, and return the feature gates whose fields are dropped, and the layout to use if the server rejects the usual one. Raises ApiError."""
-    has_mixins = "DRAMixins" not in lacks
+    has_mixins = "DRAResourceSliceMixins" not in lacks
     page = _on_no_node(_PLAIN_COUNTERS if probe is Probe.COUNTERS and not has_mixins else _PAGES[probe], target)
     pool = resource_slice.Pool(name=f"{target.pool}{resource_slice.PROBE_SUFFIX}", generation=1, count=1 if probe is Probe.COUNTERS else 2)
     spec = resource_slice.SliceSpec(driver=target.driver, node=target.node, pool=pool, page=page, reach=target.reach)
@@ -85,7 +85,7 @@ def run_probe(
         if probe is not Probe.COUNTERS or error.status != UNPROCESSABLE or "sharedCounters" not in str(error):
             raise
         _log.warning("API server rejects counter sets in slices of their own", error=str(error))
-        return frozenset({"DRAMixins"}), resource_slice.Layout.TOGETHER
+        return frozenset({"DRAResourceSliceMixins"}), resource_slice.Layout.TOGETHER
     store.delete(stored)
     return frozenset(reconcile.dropped(page, stored.spec.page)), None
 

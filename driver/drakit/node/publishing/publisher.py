@@ -220,7 +220,7 @@ class Publisher(SlicePublisher):
         newly_dropped = {gate for gate in slice_pages.GATES if server.drops(gate) and not self._server.drops(gate)}
         if newly_dropped:
             # No released API has mixins, and without them every device is still published.
-            log = _log.warning if newly_dropped - {"DRAMixins"} else _log.info
+            log = _log.warning if newly_dropped - {"DRAResourceSliceMixins"} else _log.info
             log(
                 "API server drops fields",
                 features=sorted(newly_dropped),
@@ -311,7 +311,9 @@ class Publisher(SlicePublisher):
         """Return the pages of each pool that this server stores correctly, cached until the offer or the server's description changes."""
         if self._paged is None or self._paged[0] is not offered or self._paged[1] != self._server:
             inventory.check_node_selection(offered, self._target.reach)
-            writes_mixins = self._form is FormChoice.MIXINS or (self._form is FormChoice.AUTO and not self._server.drops("DRAMixins"))
+            writes_mixins = self._form is FormChoice.MIXINS or (
+                self._form is FormChoice.AUTO and not self._server.drops("DRAResourceSliceMixins")
+            )
             form = resource_slice.Form.MIXINS if writes_mixins else resource_slice.Form.FLAT
             parts = inventory.by_pool(offered, self._target.pool)
             self._paged = (offered, self._server, {name: slice_pages.pages(part, self._server, form) for name, part in parts.items()})
