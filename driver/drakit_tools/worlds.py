@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
+    from drakit_cluster.objects import json_types, naming
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
@@ -31,7 +32,11 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     for dropped in intake.dropped:
         output.note(f"{dropped.document.label}: {dropped.field} is dropped, as by the API server: feature gate {dropped.gate} is off")
     output.note(sources.skip_notice([document for document in documents if document.resource is None]))
-    return whatif.World.of(intake.objects)
+    world = whatif.World.of(intake.objects)
+    for group in world.groups:
+        if json_types.at(group, "spec", "schedulingPolicy", "gang") is not None:
+            output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
+    return world
 
 
 def with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif.World":
@@ -41,7 +46,7 @@ def with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif
     from drakit_cluster.scheduling.explain import whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
+    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD, resources.POD_GROUP])
     has_requests = any((world.pods, world.claims, world.templates))
     claims = [claim for claim in live_objects[resources.CLAIM] if not has_requests or pod_claims.is_allocated(claim)]
     pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
@@ -51,6 +56,7 @@ def with_live(world: "whatif.World", kubeconfig: pathlib.Path | None) -> "whatif
         classes=[*live_objects[resources.CLASS], *world.classes],
         claims=[*claims, *world.claims],
         pods=[*pods, *world.pods],
+        groups=[*live_objects[resources.POD_GROUP], *world.groups],
         nodes=[*live_objects[resources.NODE], *world.nodes],
         taint_rules=[*live_objects[resources.TAINT_RULE], *world.taint_rules],
     )

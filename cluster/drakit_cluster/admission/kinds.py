@@ -1,4 +1,4 @@
-"""Rules of the kinds that govern access and admission. Source: the validation of each group in Kubernetes 1.36."""
+"""Rules of the kinds that govern access and admission, and what this cluster does not do. Source: the validation of each group in Kubernetes 1.36."""
 
 import base64
 import binascii
@@ -25,6 +25,24 @@ def failures(change: Change) -> list[Failure]:
     if check is None or change.new is None or change.subresource:
         return []
     return list(check(change.new, change.before.view if change.before else None))
+
+
+_UNBUILT = (
+    *("gang", "schedulingConstraints", "disruptionMode", "parentCompositePodGroupName"),
+    *("priorityClassName", "priority", "preemptionPolicy"),
+)
+
+
+def unbuilt(change: Change) -> Iterator[Failure]:
+    """Yield the failures of a new PodGroup's valid fields that this cluster would ignore."""
+    if change.resource is not resources.POD_GROUP or change.before is not None or change.new is None:
+        return
+    spec = json_types.mapping(change.new, "spec")
+    for name in _UNBUILT:
+        path = f"schedulingPolicy.{name}" if name == "gang" else name
+        if json_types.at(spec, *path.split(".")) is not None:
+            detail = "the local cluster schedules the pods of a group one by one: use schedulingPolicy: {basic: {}}, without this field"
+            yield failure.forbidden(f"spec.{path}", detail)
 
 
 def _require(*fields: str) -> Rule:

@@ -19,6 +19,11 @@ def prepare_create(resource: Resource, obj: Object, now: str) -> None:
         json_types.mapping(obj, "metadata").pop(field, None)
     if resource.has_status and resource is not resources.NODE:
         obj.pop("status", None)
+    if resource is resources.POD_GROUP:
+        metadata = json_types.child(obj, "metadata")
+        metadata["finalizers"] = json_types.from_strings(
+            dict.fromkeys([*json_types.strings(metadata, "finalizers"), resources.GROUP_FINALIZER])
+        )
     if resource in _INITIAL_STATUS:
         obj["status"] = {"phase": _INITIAL_STATUS[resource]}
     fill_defaults(resource, obj, now)

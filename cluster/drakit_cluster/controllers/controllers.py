@@ -1,4 +1,6 @@
-"""One loop that watches pods, workloads, claims and their templates, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
+"""One loop that watches pods, PodGroups, workloads, claims and their templates, nodes, slices and DeviceTaintRules.
+
+It passes each change to its controllers.
 
 Every controller works from the current state: an extra call is harmless, and a failed step is retried.
 """
@@ -13,13 +15,25 @@ from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.client.informer import Change, Loop, Selection, earliest, key_of
 from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
+from drakit_cluster.client.sharing import Sharing, group_of
+from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver, GroupProtector, pods_of
 from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
 from drakit_cluster.controllers.workloads import WorkloadMaker
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
+from drakit_cluster.objects.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    POD_GROUP,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
 
 _log = logs.get_logger(__name__)
 
@@ -34,15 +48,17 @@ class Controllers:
 
     def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
         gates = gates or FeatureGates()
-        for_workloads = gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._api = api
+        self._sharing = Sharing.of(gates)
         self._evicts = gates.on(Gate.DEVICE_TAINTS)
         self._follows_rules = gates.on(Gate.DEVICE_TAINT_RULES)
-        self._generator = ClaimGenerator(api, recorder)
-        self._releaser = ClaimReleaser(api, recorder, for_workloads=for_workloads)
-        self._reserver = ClaimReserver(api, recorder, for_workloads=for_workloads)
+        self._generators = {resource: ClaimGenerator(api, recorder, resource, self._sharing) for resource in (POD, POD_GROUP)}
+        self._releaser = ClaimReleaser(api, recorder, self._sharing)
+        self._reserver = ClaimReserver(api, recorder, self._sharing)
+        self._protector = GroupProtector(api)
         self._garbage = GarbageCollector(api, recorder)
         self._pods = PodIndex()
-        self._evictor = TaintEvictor(api, recorder, self._pods)
+        self._evictor = TaintEvictor(api, recorder, self._pods, self._sharing)
         self._workloads = WorkloadMaker(api, recorder)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
@@ -51,6 +67,7 @@ class Controllers:
         self._recheck_at = 0.0
         self._observers: dict[Resource, Callable[[Change], None]] = {
             POD: self._observe_pod,
+            POD_GROUP: self._observe_group,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
             SLICE: self._observe_owned,
@@ -88,13 +105,32 @@ class Controllers:
             self._observe_owned(change)
         if (check := self._workloads.check_of_owner(change.object)) is not None:
             self._add(*check)
+        if (group := group_of(change.object)) is not None:
+            self._add(self._protector.check, group)
         if change.deleted:
-            self._generator.remove(pod)
+            self._generators[POD].remove(pod)
             self._observe_owner(change)
         else:
-            self._add(self._generator.check, pod)
+            self._add(self._generators[POD].check, pod)
             if json_types.text(change.object, "spec", "nodeName"):
                 self._add(self._reserver.check, pod)
+
+    def _observe_group(self, change: Change) -> None:
+        group = key_of(change.object)
+        self._add(self._protector.check, group)
+        for claim in self._claims_of.get(group, set()):
+            self._add(self._releaser.check, claim)
+        if change.deleted:
+            self._generators[POD_GROUP].remove(group)
+            self._observe_owner(change)
+        elif self._sharing.groups:
+            self._add(self._generators[POD_GROUP].check, group)
+            self._add(self._generate_for_members, group)
+
+    def _generate_for_members(self, group: Key) -> None:
+        """Give the pods of a PodGroup the claims that wait for the group's."""
+        for pod in pods_of(self._api, group):
+            self._generators[POD].check(key_of(pod))
 
     def _observe_claim(self, change: Change) -> None:
         claim = key_of(change.object)
@@ -121,8 +157,9 @@ class Controllers:
                 self._add(self._reserver.check, key_of(pod))
 
     def _observe_template(self, change: Change) -> None:
-        for pod in self._generator.waiting_for(key_of(change.object)):
-            self._add(self._generator.check, pod)
+        for generator in self._generators.values():
+            for owner in generator.waiting_for(key_of(change.object)):
+                self._add(generator.check, owner)
 
     def _observe_owned(self, change: Change) -> None:
         self._garbage.observe(change)

@@ -25,6 +25,7 @@ SHAPES: dict[tuple[str, str], Struct] = {
     ("", "ServiceAccount"): workloads.SERVICE_ACCOUNT,
     ("apps", "DaemonSet"): workloads.DAEMON_SET,
     ("apps", "Deployment"): workloads.DEPLOYMENT,
+    (resources.SCHEDULING_GROUP, "PodGroup"): workloads.POD_GROUP,
     ("coordination.k8s.io", "Lease"): workloads.LEASE,
     (resources.RBAC_GROUP, "Role"): access.ROLE,
     (resources.RBAC_GROUP, "ClusterRole"): access.CLUSTER_ROLE,

@@ -1,4 +1,5 @@
-"""Shapes of the core kinds, and of what runs and configures a driver: DaemonSet, Deployment, Lease, Secret, ConfigMap, ServiceAccount.
+"""Shapes of the core kinds, of PodGroups, and of what runs and configures a driver: DaemonSet, Deployment, Lease, Secret, ConfigMap,
+ServiceAccount.
 
 Pods and nodes are open: only fields that this cluster reads, merges or applies by key are described.
 """
@@ -46,6 +47,7 @@ _POD_SPEC = opened(
     volumes=_named(),
     imagePullSecrets=_named(),
     resourceClaims=_named("resourceClaimName resourceClaimTemplateName"),
+    schedulingGroup=struct("podGroupName"),
     affinity=struct(
         "",
         nodeAffinity=_affinity(meta.NODE_SELECTOR, "preference", meta.NODE_TERM),
@@ -87,6 +89,18 @@ DEPLOYMENT = meta.kind(
         conditions=_CONDITIONS,
     ),
 )
+_GROUP_CLAIM = struct("name! resourceClaimName resourceClaimTemplateName")
+POD_GROUP = meta.kind(
+    "spec!",
+    spec=struct(
+        """podGroupTemplateRef:any workloadRef:any schedulingConstraints:any disruptionMode:any parentCompositePodGroupName
+        priorityClassName priority:int preemptionPolicy schedulingPolicy!""",
+        schedulingPolicy=struct(basic=struct(), gang=struct("minCount:int!")),
+        resourceClaims=by_key("name", _GROUP_CLAIM),
+    ),
+    status=struct(conditions=meta.CONDITIONS, resourceClaimStatuses=by_key("name", struct("name! resourceClaimName"))),
+)
+"""All versions of a PodGroup: 1.36 has podGroupTemplateRef, 1.37 workloadRef."""
 LEASE = meta.kind(
     spec=struct("holderIdentity leaseDurationSeconds:int acquireTime:time renewTime:time leaseTransitions:int strategy preferredHolder")
 )
