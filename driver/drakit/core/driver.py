@@ -5,7 +5,7 @@ A driver is one class:
 ``discover()``       return the devices that the node has now. It only reads; the framework calls it at start, on change and at intervals.
 ``prepare(grant)``   make one granted device usable for one claim; return what the container needs.
 ``unprepare(grant)`` undo ``prepare``.
-``plan(grant)``      optional: choose identities (a class id, a name) before hardware is touched; ``planned`` returns those in use.
+``plan(grant)``      optional: choose identities (a class id, an engine) before hardware is touched; ``planned`` returns those in use.
 ``watch(context)``   optional: check the hardware once; the framework calls it at intervals. ``context`` reports health, taints and events.
 ``start(context)``   optional: start background work (a socket, a daemon).
 ``stop()``           optional: stop the background work.
@@ -222,10 +222,11 @@ class Driver(abc.ABC, Generic[Config]):
         return types.MappingProxyType({})
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return what ``plan`` chose for the device's other grants that are not undone yet, also for those of the same claim.
+        """Return what ``plan`` chose for all other grants under the device's locks that are not undone yet, also for those of the same claim.
 
-        Call it in ``plan``. The framework holds the device's locks then, so no other ``plan`` runs for the device. The cost grows with the grants of
-        the device, not of the node. Empty without a node.
+        These are the grants of the device, of every device with a counter set in common (see ``Device.lock_names``), and of such devices that
+        ``discover`` no longer returns. Call it in ``plan``. The framework holds the locks then, so no other ``plan`` runs for the same hardware. The
+        cost grows with these grants, not with those of the node. Empty without a node.
         """
         return () if self._planned is None else self._planned(device)
 

@@ -55,6 +55,14 @@ def check(
         list[str] | None,
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
+    exclusive: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclusive",
+            metavar="NAME",
+            help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
+        ),
+    ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
@@ -82,6 +90,7 @@ def check(
             parameters=wanted[0],
             refused_parameters=wanted[1],
             consumed=amounts,
+            exclusive=exclusive or (),
             death=crashing.Death.KILL if kill else crashing.Death.RAISE,
             every=every,
             junit=junit,

@@ -14,7 +14,7 @@ from drakit.core import advanced, edits, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.testing import bench as benches
-from drakit.testing import container_obligations, crashing, inventory_obligations, simulated_death
+from drakit.testing import container_obligations, crashing, inventory_obligations, isolation_obligations, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -112,7 +112,7 @@ def _restores_after_a_lost_journal(bench: benches.Bench) -> None:
         for group in bench.groups:
             name = ", ".join(group)
             is_shared = all(
-                offered[device].allow_multiple_allocations and container_obligations.takes_twice(offered[device], bench.consumed)
+                offered[device].allow_multiple_allocations and isolation_obligations.takes(offered[device], bench.consumed, times=2)
                 for device in group
             )
             _restores_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
@@ -310,6 +310,10 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "the inventory is within the API's limits": inventory_obligations.fits_the_api,
     "no device consumes more of a counter than its set has": inventory_obligations.consumes_what_counters_have,
     "prepare and then unprepare leave nothing behind": _prepares_and_unprepares,
+    "a claim leaves the hardware of other claims as it was": isolation_obligations.keeps_the_hardware_of_others,
+    "requests of one claim do not overwrite each other's hardware": isolation_obligations.keeps_requests_apart,
+    "plan() gives no two claims the same intent": isolation_obligations.plans_different_intents,
+    "no two claims get the same exclusive part": isolation_obligations.gives_each_part_once,
     "prepare of a prepared claim returns the same result": _prepares_twice_equally,
     "device nodes that prepare returns exist on this host": _returns_existing_nodes,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,

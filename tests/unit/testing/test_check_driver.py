@@ -28,6 +28,7 @@ TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
 WATCH = "watch() returns before or when the driver stops"
+PARTS = "no two claims get the same exclusive part"
 NODES = "device nodes that prepare returns exist on this host"
 LOST = "claims are restored after a lost journal, and can be undone"
 
@@ -53,6 +54,7 @@ def test_a_good_driver_passes_every_check(every: int) -> None:
         "unprepare undoes a claim that was bound and never prepared",
         WATCH,
         NODES,
+        PARTS,
     }
     assert report.crash_points > 50, "the lines of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
@@ -71,6 +73,7 @@ def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
         "unprepare undoes a claim that was bound and never prepared": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
         NODES: "prepare() returns no device node",
+        PARTS: "exclusive names no variable or device node that identifies a part, such as 'ENGINE_*'",
     }
 
 
