@@ -37,13 +37,13 @@ def revisions(cluster: QuickCluster) -> dict[str, int]:
     }
 
 
-def on_full_gpus(cluster: QuickCluster, strategy: Object, **spec: Json) -> Object:
+def on_full_gpus(cluster: QuickCluster, strategy: Object, seconds: int = 600) -> Object:
     """Two replicas on the only two devices; return the template's pod spec."""
     cluster.plugin()
     cluster.offer("gpu-0", "gpu-1")
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     pod = json_types.mapping(objects.pod("x", template="t"), "spec")
-    cluster.create(DEPLOYMENT, workload(pod=pod, replicas=2, strategy=strategy, **spec))
+    cluster.create(DEPLOYMENT, workload(pod=pod, replicas=2, strategy=strategy, progressDeadlineSeconds=seconds))
     cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 2, 2, 2), "the first rollout")
     return pod
 
@@ -63,7 +63,7 @@ def test_a_rollout_ends_while_all_devices_are_in_use(cluster: QuickCluster, stra
 
 
 def test_a_rollout_that_needs_one_device_more_says_so_after_its_deadline(cluster: QuickCluster) -> None:
-    pod = on_full_gpus(cluster, rolling(1, 0), progressDeadlineSeconds=1)
+    pod = on_full_gpus(cluster, rolling(1, 0), 1)
     cluster.api.patch(DEPLOYMENT, "w", workload(pod=pod, image="v2"), namespace="default", kind=PatchKind.MERGE)
     cluster.until(lambda: progressing(cluster) == ("False", "ProgressDeadlineExceeded"), "the deadline")
     assert images(cluster) == {"v1", "v2"}
@@ -120,7 +120,7 @@ def test_of_the_pods_of_a_smaller_deployment_the_one_that_waits_goes_first(clust
 
 
 @pytest.mark.parametrize(
-    ("strategy", "message"),
+    "strategy, message",
     [
         (rolling(0, 0), "may not be 0 when `maxSurge` is 0"),
         (rolling(-1, 1), "must be a number of pods or a percentage"),
@@ -129,7 +129,7 @@ def test_of_the_pods_of_a_smaller_deployment_the_one_that_waits_goes_first(clust
     ],
 )
 def test_a_strategy_that_kubernetes_refuses_is_refused(cluster: QuickCluster, strategy: Object, message: str) -> None:
-    with pytest.raises(errors.InvalidError, match="spec.strategy") as raised:
+    with pytest.raises(errors.InvalidError, match=r"spec\.strategy") as raised:
         cluster.create(DEPLOYMENT, workload(strategy=strategy))
     assert message in str(raised.value)
 
@@ -161,7 +161,7 @@ def test_pods_that_never_became_ready_go_before_those_that_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("surge", "unavailable", "expected"), [("25%", "25%", (3, 2)), ("0%", "1%", (0, 1)), (0, 1, (0, 1)), ("100%", 0, (10, 0))]
+    "surge, unavailable, expected", [("25%", "25%", (3, 2)), ("0%", "1%", (0, 1)), (0, 1, (0, 1)), ("100%", 0, (10, 0))]
 )
 def test_percentages_round_surges_up_and_the_unavailable_down(surge: Json, unavailable: Json, expected: tuple[int, int]) -> None:
     limits = replicas.limits(rolling(surge, unavailable), 10)
