@@ -58,7 +58,7 @@ NONE = KnownErrors()
 KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
 KUBERNETES_1_37 = KnownErrors(version="1.37", kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.ALL_STOPS}))
 BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36, "1.37": KUBERNETES_1_37}
-"""The values of ``--as-kubernetes``."""
+"""By version, for ``--kubernetes``. Those of other versions were not recorded."""
 
 
 def of_version(version: str) -> KnownErrors:
