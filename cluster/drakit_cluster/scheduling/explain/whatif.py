@@ -104,7 +104,8 @@ class Scheduler:
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
         """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
         classes = {_name(device_class): device_class for device_class in world.classes}
-        slices = [taint_rules.tainted(resource_slice, world.taint_rules) for resource_slice in world.slices]
+        rules = sorted(world.taint_rules, key=_name)
+        slices = [taint_rules.tainted(resource_slice, rules) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._sharing = Sharing.of(gates)
@@ -118,7 +119,7 @@ class Scheduler:
             self._groups[_key(group)] = self._with_claims(group, pod_claims.references(group), resources.POD_GROUP)
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
-        for claim in world.claims:
+        for claim in sorted(world.claims, key=_key):
             self._record(claim)
         for pod in world.pods:
             self._placed.observe(pod, deleted=False)
