@@ -1,4 +1,6 @@
-"""One loop that watches pods, workloads, claims and their templates, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
+"""One loop that watches pods, workloads, claims and their templates, nodes, slices, DeviceTaintRules and ResourcePoolStatusRequests.
+
+It passes each change to its controllers.
 
 Every controller works from the current state: an extra call is harmless, and a failed step is retried.
 """
@@ -16,10 +18,22 @@ from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
 from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
+from drakit_cluster.controllers.pool_status import PoolStatusWriter
 from drakit_cluster.controllers.workloads import WorkloadMaker
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
+from drakit_cluster.objects.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    POOL_STATUS_REQUEST,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
 
 _log = logs.get_logger(__name__)
 
@@ -44,6 +58,7 @@ class Controllers:
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods)
         self._workloads = WorkloadMaker(api, recorder)
+        self._pools = PoolStatusWriter(api, gates)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
@@ -53,12 +68,14 @@ class Controllers:
             POD: self._observe_pod,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
-            SLICE: self._observe_owned,
+            SLICE: self._observe_slice,
             TAINT_RULE: self._observe_owned,
             NODE: self._observe_node,
             DAEMON_SET: self._observe_workload,
             DEPLOYMENT: self._observe_workload,
         }
+        if gates.serves(POOL_STATUS_REQUEST):
+            self._observers[POOL_STATUS_REQUEST] = self._observe_pools
         selections = [Selection(resource=resource) for resource in self._observers]
         self._loop = Loop(api, "controllers", selections, self._observe, self._act)
 
@@ -129,6 +146,14 @@ class Controllers:
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
+    def _observe_slice(self, change: Change) -> None:
+        self._observe_owned(change)
+        self._observe_pools(change)
+
+    def _observe_pools(self, change: Change) -> None:
+        for key in self._pools.observe(change):
+            self._add(self._pools.check, key)
+
     def _observe_node(self, change: Change) -> None:
         for key in self._daemon_sets:
             self._add(self._workloads.check_daemon_set, key)
@@ -156,17 +181,17 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
-        eviction, failed = None, False
+        due, failed = None, False
         try:
-            eviction = self._evictor.act() if self._evicts else None
+            due = earliest(self._evictor.act() if self._evicts else None, self._pools.act())
         except errors.ApiError as error:
-            _log.debug("eviction failed", error=str(error))
+            _log.debug("eviction or clean-up failed", error=str(error))
             failed = True
         recheck = self._recheck_workload_claims()
         if failed or self._work:
-            return earliest(eviction, recheck, self._backoff.next())
+            return earliest(due, recheck, self._backoff.next())
         self._backoff.reset()
-        return earliest(eviction, recheck)
+        return earliest(due, recheck)
 
     def _recheck_workload_claims(self) -> float | None:
         """Schedule periodic checks of claims that workloads reserve; return the seconds until the next call."""

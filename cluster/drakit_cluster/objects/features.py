@@ -184,6 +184,7 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.CLAIM: {gate: f"{_CLAIM_SPEC.get(gate, '')} {_CLAIM_STATUS.get(gate, '')}" for gate in (_CLAIM_SPEC | _CLAIM_STATUS)},
     resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
+    resources.POOL_STATUS_REQUEST: {Gate.PARTITION_TYPE: "spec.defaultPartitionTypeAttribute"},
     resources.POD: {
         Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
         Gate.RESOURCE_HEALTH: " ".join(_HEALTH),
