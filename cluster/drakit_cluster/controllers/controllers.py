@@ -1,4 +1,4 @@
-"""One loop that watches pods, PodGroups, workloads, claims and their templates, nodes, slices and DeviceTaintRules.
+"""One loop that watches pods, PodGroups, workloads, claims and their templates, nodes, slices, rules and requests for pool status.
 
 It passes each change to its controllers.
 
@@ -19,10 +19,22 @@ from drakit_cluster.client.sharing import Sharing, group_of
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver, GroupProtector, pods_of
 from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
+from drakit_cluster.controllers.pool_status import PoolStatusWriter
 from drakit_cluster.controllers.workloads import Workloads
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, NODE, POD, POD_GROUP, SLICE, TAINT_RULE, Resource
+from drakit_cluster.objects.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    NODE,
+    POD,
+    POD_GROUP,
+    POOL_STATUS_REQUEST,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
 
 _log = logs.get_logger(__name__)
 
@@ -51,6 +63,7 @@ class Controllers:
         self._pods = PodIndex()
         self._evictor = TaintEvictor(api, recorder, self._pods, self._sharing)
         self._workloads = Workloads(api, recorder)
+        self._pools = PoolStatusWriter(api, gates)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
@@ -62,11 +75,13 @@ class Controllers:
             POD_GROUP: self._observe_group,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
-            SLICE: self._observe_owned,
+            SLICE: self._observe_slice,
             TAINT_RULE: self._observe_owned,
             NODE: self._observe_node,
             **dict.fromkeys(self._workloads.kinds, self._observe_workload),
         }
+        if gates.serves(POOL_STATUS_REQUEST):
+            self._observers[POOL_STATUS_REQUEST] = self._observe_pools
         selections = [Selection(resource=resource) for resource in self._observers]
         self._loop = Loop(api, "controllers", selections, self._observe, self._act)
 
@@ -157,6 +172,14 @@ class Controllers:
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
+    def _observe_slice(self, change: Change) -> None:
+        self._observe_owned(change)
+        self._observe_pools(change)
+
+    def _observe_pools(self, change: Change) -> None:
+        for key in self._pools.observe(change):
+            self._add(self._pools.check, key)
+
     def _observe_node(self, change: Change) -> None:
         for key in self._daemon_sets:
             self._add(self._workloads.check_of(DAEMON_SET), key)
@@ -190,18 +213,18 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
-        eviction, failed = None, False
+        due, failed = None, False
         try:
-            eviction = self._evictor.act() if self._evicts else None
+            due = earliest(self._evictor.act() if self._evicts else None, self._pools.act())
         except errors.ApiError as error:
-            _log.debug("eviction failed", error=str(error))
+            _log.debug("eviction or clean-up failed", error=str(error))
             failed = True
-        recheck = self._recheck_workload_claims()
-        due = max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+        repeated = max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+        due = earliest(due, repeated, self._recheck_workload_claims())
         if failed or self._work:
-            return earliest(eviction, recheck, due, self._backoff.next())
+            return earliest(due, self._backoff.next())
         self._backoff.reset()
-        return earliest(eviction, recheck, due)
+        return due
 
     def _recheck_workload_claims(self) -> float | None:
         """Schedule periodic checks of claims that workloads reserve; return the seconds until the next call."""

@@ -198,6 +198,7 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
     resources.POD_GROUP: {Gate.WORKLOAD_CLAIMS: "spec.resourceClaims status.resourceClaimStatuses"},
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
+    resources.POOL_STATUS_REQUEST: {Gate.PARTITION_TYPE: "spec.defaultPartitionTypeAttribute"},
     resources.POD: {
         Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
         Gate.RESOURCE_HEALTH: " ".join(_HEALTH),

@@ -70,28 +70,27 @@ def by_counter_set(offered: inventory.Inventory, taken: Collection[str]) -> Mapp
 
 
 def _fits(board: Sequence[devices.Device], taken: Collection[str], positions: Mapping[tuple[str, str], int], room: packing.Room) -> Fits:
-    draws = {device.name: _draws(device, positions) for device in board}
     used = [device for device in board if device.name in taken]
-    left = list(room)
+    places = sorted({position for device in board for position, _ in _draws(device, positions)})
+    short = {position: number for number, position in enumerate(places)}
+    items = {
+        device.name: packing.Item(
+            kind=kind_of(device), draws=tuple((short[position], amount) for position, amount in _draws(device, positions))
+        )
+        for device in board
+    }
+    left = [room[position] for position in places]
     for device in used:
-        for position, amount in draws[device.name]:
+        for position, amount in items[device.name].draws:
             left[position] -= amount
-    width = sorted({position for device in board for position, _ in draws[device.name]})
-    short = {position: number for number, position in enumerate(width)}
-    draws = {name: tuple((short[position], amount) for position, amount in drawn) for name, drawn in draws.items()}
     free = packing.Board(
-        items=tuple(
-            packing.Item(kind=kind_of(device), draws=draws[device.name])
-            for device in board
-            if device.name not in taken and not _is_tainted(device)
-        ),
-        room=tuple(left[position] for position in width),
+        items=tuple(items[device.name] for device in board if device.name not in taken and not _is_tainted(device)), room=tuple(left)
     )
     alone = {kind: filled.counts.get(kind, 0) for kind, filled in packing.alone(free).items()}
     moved = packing.alone_after_moves(
         free,
-        tuple(room[position] for position in width),
-        [(draws[device.name], [draws[other.name] for other in board if _profile(other) == _profile(device)]) for device in used],
+        packing.Board(items=(), room=tuple(room[position] for position in places)),
+        [[items[other.name] for other in board if _profile(other) == _profile(device)] for device in used],
     )
     return Fits(
         alone=alone,

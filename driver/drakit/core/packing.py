@@ -3,9 +3,10 @@
 A *board* is a group of devices that draw on common counters, such as a GPU with its partitions. A device that draws on none is a board of its
 own. Boards are independent of each other, so results for several boards add up.
 
-A set of devices *fits together* if the draws of all its devices are within the room of every counter. It is *maximal* if no other device of the
-board fits beside it. A board has many maximal sets. :func:`fill` finds the one that takes as many devices as possible of the first kind, then as
-many as possible of the second, and so on. It is exact: of all choices of devices it keeps those that differ in what they leave for later kinds.
+A set of devices *fits together* if the draws of all its devices are within the room of every counter, and all that name compatibility groups of one
+counter set (KEP-5963) have a group in common. It is *maximal* if no other device of the board fits beside it. A board has many maximal sets.
+:func:`fill` finds the one that takes as many devices as possible of the first kind, then as many as possible of the second, and so on. It is exact:
+of all choices of devices it keeps those that differ in what they leave for later kinds.
 
 The number of these is limited to ``STATES_MAX``. Beyond it a result is a lower bound, and says so.
 """
@@ -21,6 +22,10 @@ Draws = tuple[tuple[int, int], ...]
 """What one device takes: positions of counters in the room, and amounts, sorted by position."""
 Room = tuple[int, ...]
 """What is left in each counter."""
+Groups = tuple[tuple[int, int], ...]
+"""The compatibility groups of a device: numbers of counter sets with groups, and the groups as bits; devices without groups there have a bit too."""
+ANY_GROUPS = -1
+"""The common groups of no devices."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,7 @@ class Item:
 
     kind: Kind
     draws: Draws = ()
+    groups: Groups = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,10 +62,11 @@ class Fill:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Board:
-    """The free devices of one board, and what is left in its counters."""
+    """The free devices of one board, what is left in its counters, and the groups that the devices in use of each set have in common."""
 
     items: tuple[Item, ...]
     room: Room = ()
+    common: tuple[int, ...] = ()
 
     @functools.cached_property
     def kinds(self) -> tuple[Kind, ...]:
@@ -120,54 +127,58 @@ def distinct(fills: Iterable[Fill]) -> tuple[Fill, ...]:
 
 def fill(board: Board, order: Sequence[Kind]) -> Fill:
     """Return the set that has as many devices as possible of the first kind, then of the second, and so on. Other kinds are left out."""
-    stages = tuple(tuple(sorted(Counter(item.draws for item in board.items if item.kind == kind).items())) for kind in order)
-    counts, exact = _fill(board.room, stages)
+    stages = tuple(tuple(sorted(Counter((item.draws, item.groups) for item in board.items if item.kind == kind).items())) for kind in order)
+    counts, exact = _fill((board.room, board.common), stages)
     by_kind = dict(zip(order, counts, strict=True))
     return Fill(counts={kind: by_kind[kind] for kind in board.kinds if by_kind.get(kind)}, exact=exact)
 
 
-def alone_after_moves(board: Board, room: Room, used: Iterable[tuple[Draws, Sequence[Draws]]]) -> Mapping[Kind, int]:
+def alone_after_moves(board: Board, empty: Board, used: Iterable[Sequence[Item]]) -> Mapping[Kind, int]:
     """Return what :func:`alone` would return at best if devices in use changed places.
 
-    ``room`` is that of the empty board. ``used`` has for each device in use its draws and those of the places that it may take, its own among them.
+    ``empty`` is the board without devices in use. ``used`` has for each device in use the places that it may take, its own among them.
     """
-    left = {room}
-    for _, places in used:
-        moved = {after for state in left for draws in set(places) if (after := _take(state, draws, 1)) is not None}
+    left = {(empty.room, empty.common)}
+    for places in used:
+        costs = {(item.draws, item.groups) for item in places}
+        moved = {after for state in left for cost in costs if (after := _take(state, cost, 1)) is not None}
         left = set(sorted(moved, reverse=True)[:STATES_MAX])
     best: dict[Kind, int] = {}
-    for state in left:
-        for kind, filled in alone(Board(items=board.items, room=state)).items():
+    for room, common in left:
+        for kind, filled in alone(Board(items=board.items, room=room, common=common)).items():
             best[kind] = max(best.get(kind, 0), filled.counts.get(kind, 0))
     return best
 
 
-_Stage = tuple[tuple[Draws, int], ...]
-"""The devices of one kind: those with equal draws, and how many there are."""
+_Cost = tuple[Draws, Groups]
+_State = tuple[Room, tuple[int, ...]]
+"""What is left: of each counter, and of the common groups of each set."""
+_Stage = tuple[tuple[_Cost, int], ...]
+"""The devices of one kind: those of equal cost, and how many there are."""
 
 
 @functools.lru_cache(maxsize=65536)
-def _fill(room: Room, stages: tuple[_Stage, ...]) -> tuple[tuple[int, ...], bool]:
+def _fill(left: _State, stages: tuple[_Stage, ...]) -> tuple[tuple[int, ...], bool]:
     """Return the number of devices of each stage, and whether it is exact.
 
-    A state is what is left in each counter, but no more than later devices can draw: what cannot matter does not distinguish states.
+    Of each counter a state has no more than later devices can draw: what cannot matter does not distinguish states.
     """
-    later = _later(len(room), stages)
-    states, counts, exact = {_clipped(room, later[0][0])}, [], True
+    later = _later(len(left[0]), stages)
+    states, counts, exact = {_clipped(left, later[0][0])}, [], True
     for number, stage in enumerate(stages):
         reached = dict.fromkeys(states, 0)
-        for place, (draws, number_of_equals) in enumerate(stage):
-            grown: dict[Room, int] = {}
+        for place, (cost, number_of_equals) in enumerate(stage):
+            grown: dict[_State, int] = {}
             for state, count in reached.items():
                 for taken in range(number_of_equals + 1):
-                    left = _take(state, draws, taken)
-                    if left is None:
+                    after = _take(state, cost, taken)
+                    if after is None:
                         break
-                    key = _clipped(left, later[number][place + 1])
+                    key = _clipped(after, later[number][place + 1])
                     grown[key] = max(grown.get(key, 0), count + taken)
             if len(grown) > STATES_MAX:
                 exact = False
-                grown = dict(sorted(grown.items(), key=lambda entry: (-entry[1], [-amount for amount in entry[0]]))[:STATES_MAX])
+                grown = dict(sorted(grown.items(), key=lambda entry: (-entry[1], [-amount for amount in entry[0][0]]))[:STATES_MAX])
             reached = grown
         best = max(reached.values())
         counts.append(best)
@@ -180,7 +191,7 @@ def _later(width: int, stages: Sequence[_Stage]) -> list[list[Room]]:
     total, sums = [0] * width, []
     for stage in reversed(stages):
         made = [tuple(total)]
-        for draws, number in reversed(stage):
+        for (draws, _), number in reversed(stage):
             for position, amount in draws:
                 total[position] += amount * number
             made.append(tuple(total))
@@ -188,17 +199,21 @@ def _later(width: int, stages: Sequence[_Stage]) -> list[list[Room]]:
     return sums[::-1] or [[tuple(total)]]
 
 
-def _clipped(room: Room, most: Room) -> Room:
-    return tuple(map(min, room, most))
+def _clipped(state: _State, most: Room) -> _State:
+    return tuple(map(min, state[0], most)), state[1]
 
 
-def _take(room: Room, draws: Draws, times: int) -> Room | None:
+def _take(state: _State, cost: _Cost, times: int) -> _State | None:
     """Return the rest; None if it is too little. Nothing can be taken from a counter below zero, but it does not keep other devices away."""
     if not times:
-        return room
-    left = list(room)
-    for position, amount in draws:
+        return state
+    left, common = list(state[0]), list(state[1])
+    for position, amount in cost[0]:
         left[position] -= amount * times
         if left[position] < 0:
             return None
-    return tuple(left)
+    for number, bits in cost[1]:
+        common[number] &= bits
+        if not common[number]:
+            return None
+    return tuple(left), tuple(common)

@@ -42,7 +42,7 @@ _CLAIM: Object = {
     "metadata": {"name": _ANY},
     "spec": {"devices": {"requests": [{"name": _ANY, "exactly": {"deviceClassName": _ANY, "allocationMode": "ExactCount", "count": 1}}]}},
 }
-_EXPECTED = frozenset({Refusal.IN_USE, Refusal.COUNTERS, Refusal.CAPACITY, Refusal.NODE})
+_EXPECTED = frozenset({Refusal.IN_USE, Refusal.COUNTERS, Refusal.GROUPS, Refusal.CAPACITY, Refusal.NODE})
 """Why a device is not free when nothing is wrong with it."""
 
 
@@ -199,16 +199,21 @@ def _board(devices: Sequence[Device], pool: Pool, now: Problem, empty: Problem) 
 def _packed(devices: Iterable[Device], kinds: Mapping[int, Kind], positions: Mapping[int, int], problem: Problem) -> packing.Board:
     """Return the board as the packing sees it: counters by their place on the board, so that equal boards are equal on all nodes."""
     suitability = problem.suitability
-    items = tuple(
-        packing.Item(
-            kind=kinds[device.index],
-            draws=tuple(sorted((positions[at], amount) for at, amount in device.draws))
-            if suitability.draws(problem.wants[0], device)
-            else (),
-        )
-        for device in devices
+    listed = list(devices)
+    sets = {number: place for place, number in enumerate(sorted({number for device in listed for number, _ in device.groups}))}
+    items = []
+    for device in listed:
+        draws: packing.Draws = ()
+        groups: packing.Groups = ()
+        if suitability.draws(problem.wants[0], device):
+            draws = tuple(sorted((positions[at], amount) for at, amount in device.draws))
+            groups = tuple((sets[number], bits) for number, bits in device.groups)
+        items.append(packing.Item(kind=kinds[device.index], draws=draws, groups=groups))
+    return packing.Board(
+        items=tuple(items),
+        room=tuple(suitability.remaining[position] for position in positions),
+        common=tuple(suitability.common_groups[number] for number in sets),
     )
-    return packing.Board(items=items, room=tuple(suitability.remaining[position] for position in positions))
 
 
 def _shares(device: Device, problem: Problem, *, is_free: bool) -> Shares:

@@ -18,23 +18,26 @@ WIDTH = 3
 def boards(draw: st.DrawFn) -> packing.Board:
     """Return a board of up to seven devices that draw on three counters, some of them not at all."""
     draws = st.dictionaries(st.integers(0, WIDTH - 1), st.integers(1, 3), max_size=WIDTH).map(lambda drawn: tuple(sorted(drawn.items())))
-    items = st.lists(st.builds(packing.Item, kind=st.sampled_from(KINDS), draws=draws), max_size=7)
+    groups = st.sampled_from([(), (), ((0, 0b01),), ((0, 0b10),), ((0, 0b110),)])
+    items = st.lists(st.builds(packing.Item, kind=st.sampled_from(KINDS), draws=draws, groups=groups), max_size=7)
     room = st.tuples(*(st.integers(-1, 5) for _ in range(WIDTH)))
-    return packing.Board(items=tuple(draw(items)), room=draw(room))
+    return packing.Board(items=tuple(draw(items)), room=draw(room), common=(draw(st.sampled_from([packing.ANY_GROUPS, 0b011])),))
 
 
-def fits(items: Sequence[packing.Item], room: packing.Room) -> bool:
+def fits(items: Sequence[packing.Item], board: packing.Board) -> bool:
     drawn: Counter[int] = Counter()
+    common = board.common[0] if board.common else packing.ANY_GROUPS
     for item in items:
         drawn.update(dict(item.draws))
-    return all(amount <= room[position] for position, amount in drawn.items())
+        common &= dict(item.groups).get(0, packing.ANY_GROUPS)
+    return common != 0 and all(amount <= board.room[position] for position, amount in drawn.items())
 
 
 def every_set(board: packing.Board) -> Iterator[Counter[Kind]]:
     """Yield every set that fits together, by counts."""
     for size in range(len(board.items) + 1):
         for items in itertools.combinations(board.items, size):
-            if fits(items, board.room):
+            if fits(items, board):
                 yield Counter(item.kind for item in items)
 
 
@@ -65,15 +68,18 @@ def test_moves_gain_what_the_best_arrangement_of_the_devices_in_use_allows(board
     places = [[other for other in board.items if other.kind == item.kind] for item in used]
     best: dict[Kind, int] = {}
     for arranged in itertools.product(*places):
-        if fits(arranged, board.room):
+        if fits(arranged, board):
             drawn: Counter[int] = Counter()
             for item in arranged:
                 drawn.update(dict(item.draws))
+            common = board.common[0]
+            for item in arranged:
+                common &= dict(item.groups).get(0, packing.ANY_GROUPS)
             left = tuple(amount - drawn[position] for position, amount in enumerate(board.room))
-            for kind, count in alone(packing.Board(items=free.items, room=left)).items():
+            for kind, count in alone(packing.Board(items=free.items, room=left, common=(common,))).items():
                 best[kind] = max(best.get(kind, 0), count)
-    asked = [(item.draws, [other.draws for other in among]) for item, among in zip(used, places, strict=True)]
-    assert packing.alone_after_moves(free, board.room, asked) == best
+    empty = packing.Board(items=(), room=board.room, common=board.common)
+    assert packing.alone_after_moves(free, empty, places) == best
 
 
 def alone(board: packing.Board) -> Mapping[Kind, int]:
