@@ -6,9 +6,7 @@ restores what an ``unprepare`` of another claim destroyed. See ``drakit.testing.
 
 import contextlib
 import dataclasses
-import fnmatch
 import itertools
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import claim as claims
@@ -16,11 +14,9 @@ from drakit.core import device as devices
 from drakit.core import inventory, quantity, records
 from drakit.node import resolution
 from drakit.testing import bench as benches
-from drakit.testing import inventory_obligations
+from drakit.testing import inventory_obligations, parts
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
-
-_SEPARATORS = re.compile(r"[\s,;]+")
 
 Pair = tuple[str, tuple[str, ...]]
 """The device of one claim, and the devices of a second claim that fits beside it."""
@@ -101,23 +97,12 @@ def gives_each_part_once(bench: benches.Bench) -> None:
     with bench.node() as node:
         for one, others in pairs(bench, node):
             with _prepared(bench, node, (one,), others) as views:
-                given = [list(exclusive_parts(bench.exclusive, view.env, view.device_nodes)) for view in views]
-            seen.update(pattern for parts in given for pattern, _, _ in parts)
-            for (_, first, part), (_, second, other) in itertools.product(*given) if len(given) > 1 else ():
-                if part == other:
-                    raise AssertionError(
-                        f"{part} is given twice at once: {first} of a claim for {one}, {second} of one for {', '.join(others)}"
-                    )
+                given = [list(parts.of_container(bench.exclusive, view.env, view.device_nodes)) for view in views]
+            seen.update(part.pattern for of_claim in given for part in of_claim)
+            if len(given) > 1 and (twice := parts.given_twice(*given)):
+                raise AssertionError(f"{twice[0]} of a claim for {one} and {twice[1]} of a claim for {', '.join(others)} are the same part")
     if missing := [pattern for pattern in bench.exclusive if pattern not in seen]:
         raise AssertionError(f"exclusive {missing[0]!r}: no container gets a variable or device node of this name; correct the pattern")
-
-
-def exclusive_parts(patterns: Sequence[str], variables: Mapping[str, str], device_nodes: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield pattern, variable or device node, and part of all that a container gets. A variable's value may list several parts."""
-    for pattern in patterns:
-        for name in fnmatch.filter(variables, pattern):
-            yield from ((pattern, name, part) for part in _SEPARATORS.split(variables[name]) if part)
-        yield from ((pattern, "a device node", node) for node in fnmatch.filter(device_nodes, pattern))
 
 
 def pairs(bench: benches.Bench, node: nodes.Node) -> Iterator[Pair]:

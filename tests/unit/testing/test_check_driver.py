@@ -82,6 +82,22 @@ def test_a_wrong_recall_is_found() -> None:
         check(Confused, device_names=["chip-0-left"], every=50)
 
 
+class WithoutEdits(author.FakeDriver):
+    """Sets hardware up and gives the container nothing, so that it has no CDI files."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        return dataclasses.replace(super().prepare(grant), edits=drakit.Edits())
+
+    def recall(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+        return self.plan(grant)
+
+
+def test_a_driver_without_edits_keeps_claims_in_use_and_is_warned_of_the_others() -> None:
+    report = check(WithoutEdits, device_names=["chip-0-left"], every=50)
+    (warned,) = [item.message for item in report.checks if item.verdict is testing.Verdict.WARN]
+    assert warned.startswith("chip-0-left: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared")
+
+
 class Greedy(author.FakeDriver):
     """Offers a chip of which a part draws two of the one that its counter set has."""
 
