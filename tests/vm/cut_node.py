@@ -192,7 +192,7 @@ class NextBoot:
             local.recover()
             self._check_recovered(local)
             self._prepare_again(local)
-            for claim in self._past.known.values():
+            for claim in self._past.those("prepared", "preparing"):
                 error = local.engine.unprepare([claim.ref], CALLER)[claim.ref.uid]
                 assert error == "", error
             assert (self._world.hardware.made, local.journal.entries(), self._given()) == ({}, (), set())
@@ -211,16 +211,15 @@ class NextBoot:
         assert local.cdi.claims() <= _journaled(local), "a CDI file without a claim"
 
     def _prepare_again(self, local: local_node.LocalNode) -> None:
-        """The kubelet ends the pods that were ending, and prepares the claims of the others; the collector ends what only a journal knows."""
+        """The kubelet prepares the claims of pods that were not ending, whatever claims the journal still has, and ends the others."""
         again = self._past.those("prepared", "preparing")
-        kept = {claim.ref.uid for claim in again}
-        ending = [entry.claim for entry in local.journal.entries() if entry.claim.uid not in kept]
-        assert set(local.engine.unprepare(ending, CALLER).values()) <= {""}
         wanted = set[str]()
         for claim in again:
             error = local.engine.prepare([claim.ref], CALLER)[claim.ref.uid].error
             assert error == "", error
             wanted |= {str(result.share_id or result.device) for result in claim.results}
+        ending = [claim.ref for claim in self._past.those("unpreparing")]
+        assert set(local.engine.unprepare(ending, CALLER).values()) <= {""}
         assert set(self._world.hardware.made) == wanted
         assert self._given() == wanted
 

@@ -33,11 +33,11 @@ def recorded(memory: pathlib.Path, system: str, kind: type[author.FakeDriver], s
 @pytest.mark.parametrize("kind", [cut_node.DurableDriver, cut_node.VolatileDriver], ids=["durable", "volatile"])
 @pytest.mark.parametrize("system", disk_log.MOUNTED)
 def test_a_power_cut_loses_no_claim_and_leaks_nothing(
-    system: str, kind: type[author.FakeDriver], record_property: Callable[[str, object], None]
+    system: str, kind: type[author.FakeDriver], record_testsuite_property: Callable[[str, object], None]
 ) -> None:
     with disk_log.scratch() as memory:
         record, chance = recorded(memory, system, kind, seed=1), random.Random(1)
-        record_property("record", f"{len(record.entries)} entries, {record.flushes} flushes")
+        record_testsuite_property(f"{system} {kind.__name__}", f"{len(record.entries)} entries, {record.flushes} flushes")
         for position in sorted(chance.sample(range(len(record.entries) + 1), CUTS)):
             cut = record.cut(position, chance, memory / "cut")
             with disk_log.mounted(cut.image, memory / "mounted", "-o", "loop") as folder:
