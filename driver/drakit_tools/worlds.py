@@ -54,7 +54,8 @@ def with_live(
     Pending pods and claims of the cluster are included only if the files have no pod, claim or template.
     """
     from drakit_cluster.client import pod_claims
-    from drakit_cluster.objects import resources
+    from drakit_cluster.objects import json_types, resources
+    from drakit_cluster.objects.versions import Rule
     from drakit_cluster.scheduling.explain import whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
@@ -63,6 +64,13 @@ def with_live(
     claims = [claim for claim in live_objects[resources.CLAIM] if not has_requests or pod_claims.is_allocated(claim)]
     pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
     chosen = _with_used_gates(live_objects, gates, explicit)
+    if not chosen.follows(Rule.SELECTOR_REQUIRED):
+        for rule in live_objects[resources.TAINT_RULE]:
+            if json_types.at(rule, "spec", "deviceSelector") is None:
+                name = json_types.text(rule, "metadata", "name")
+                output.note(
+                    f"DeviceTaintRule {name} has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
+                )
     complete = dataclasses.replace(
         world,
         slices=[*live_objects[resources.SLICE], *world.slices],
