@@ -5,7 +5,7 @@ import binascii
 import urllib.parse
 from collections.abc import Callable, Iterator
 
-from drakit_cluster.admission import expressions
+from drakit_cluster.admission import expressions, workloads
 from drakit_cluster.api.reviewing import Change
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
@@ -202,29 +202,16 @@ def _binding(binding: Object, old: Object | None, *roles: str) -> Iterator[Failu
             yield failure.required(f"{path}.namespace")
 
 
-def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
-    """Check that the selector matches the template's labels and does not change."""
-    selector = json_types.mapping(obj, "spec", "selector")
-    labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
-    match_labels = json_types.mapping(selector, "matchLabels")
-    if not match_labels and not json_types.items(selector, "matchExpressions"):
-        yield failure.invalid("spec.selector", selector, "empty selector is invalid")
-    elif any(labels.get(key) != value for key, value in match_labels.items()):
-        yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
-    if old is not None and selector != json_types.mapping(old, "spec", "selector"):
-        yield failure.invalid("spec.selector", selector, "field is immutable")
-    if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
-        restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
-        yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
-
-
 _CHECKS: dict[Resource, Callable[[Object, Object | None], Iterator[Failure]]] = {
     resources.ROLE: _role,
     resources.CLUSTER_ROLE: _cluster_role,
     resources.ROLE_BINDING: _role_binding,
     resources.CLUSTER_ROLE_BINDING: _cluster_binding,
-    resources.DAEMON_SET: _workload,
-    resources.DEPLOYMENT: _workload,
+    resources.DAEMON_SET: workloads.daemon_set,
+    resources.DEPLOYMENT: workloads.deployment,
+    resources.REPLICA_SET: workloads.replica_set,
+    resources.STATEFUL_SET: workloads.stateful_set,
+    resources.JOB: workloads.job,
     resources.ADMISSION_POLICY: _policy,
     resources.ADMISSION_BINDING: _policy_binding,
     resources.WEBHOOKS: _webhooks,

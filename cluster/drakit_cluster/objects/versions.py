@@ -34,6 +34,12 @@ def since(span: str) -> str:
     return f"{first} to {last}" if last else f"{first} and later"
 
 
+def have_it(span: str) -> str:
+    """Return which versions have something, as a clause: ``1.37 and later have it``."""
+    named = since(span)
+    return f"{named} {'have' if named[0].isdigit() else 'has'} it"
+
+
 def _minor(version: str) -> int:
     return int(version.removeprefix("1."))
 

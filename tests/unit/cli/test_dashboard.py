@@ -144,8 +144,10 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     gpus, nics = node.pools
     busy, free = gpus.gpus
     assert [(span.start, span.size, span.label) for span in busy.spans] == [(0, 4, "default/train")]
-    assert (busy.width, busy.fitting, busy.after_defragmentation, busy.total) == (8, 10, 14, 26)
-    assert busy.fits["3g.20gb"] == 1
+    assert busy.width == 8
+    assert busy.together == ({"3g.20gb": 1}, {"1g.5gb": 3})
+    assert busy.alone["1g.5gb+me"] == 1  # Seven placements, but one set of media engines.
+    assert busy.fragmented == "fragmented: 1 x 4g.20gb would fit after defragmentation"
     assert free.spans == ()
     assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert nics.nics[0].capacity == 100 * 10**9

@@ -5,6 +5,7 @@ no pod uses. Devices allocated by one decision are in use for the next. Claims w
 resources. :mod:`drakit_cluster.scheduling.placement` decides what a pod needs, as in the scheduler.
 """
 
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from drakit_cluster import cel as selectors
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.sharing import Sharing, is_of_group
-from drakit_cluster.objects import json_types, naming, resources
+from drakit_cluster.objects import capacity, json_types, naming, resources
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
@@ -103,7 +104,8 @@ class Scheduler:
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
         """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
         classes = {_name(device_class): device_class for device_class in world.classes}
-        slices = [taint_rules.tainted(resource_slice, world.taint_rules) for resource_slice in world.slices]
+        rules = sorted(world.taint_rules, key=_name)
+        slices = [taint_rules.tainted(resource_slice, rules) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._sharing = Sharing.of(gates)
@@ -117,7 +119,7 @@ class Scheduler:
             self._groups[_key(group)] = self._with_claims(group, pod_claims.references(group), resources.POD_GROUP)
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
-        for claim in world.claims:
+        for claim in sorted(world.claims, key=_key):
             self._record(claim)
         for pod in world.pods:
             self._placed.observe(pod, deleted=False)
@@ -154,12 +156,18 @@ class Scheduler:
         for grant in decision.given:
             for result in json_types.objects(grant.allocation, "devices", "results"):
                 held = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
-                self._allocated.hold(held)
+                amounts = capacity.decode_amounts(result.get("consumedCapacity"))
+                occupy = (
+                    functools.partial(self._allocated.share, held, amounts)
+                    if "shareID" in result
+                    else functools.partial(self._allocated.hold, held)
+                )
+                occupy(1)
                 try:
                     if difference := self._try("", _pod_for(free))[0].difference:
-                        return f"while {held.device} is taken, {difference}"
+                        return f"while {held.device} is {'shared' if 'shareID' in result else 'taken'}, {difference}"
                 finally:
-                    self._allocated.hold(held, -1)
+                    occupy(-1)
         return ""
 
     def alone_for(self, pod: Object) -> Decision:
@@ -234,11 +242,11 @@ class Scheduler:
         )
         why = known_errors.advice(next(alone, None))
         if faulty is None:
-            return f"Kubernetes 1.36 leaves it Pending: {why}"
+            return f"Kubernetes {_QUICK.version} leaves it Pending: {why}"
         if correct is None:
-            return f"Kubernetes 1.36 allocates it anyway: {why}"
+            return f"Kubernetes {_QUICK.version} allocates it anyway: {why}"
         node, devices = _outcome(faulty)
-        return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
+        return f"Kubernetes {_QUICK.version} allocates {', '.join(devices)} on {node} instead: {why}"
 
     def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
         decided = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
