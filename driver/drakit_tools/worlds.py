@@ -23,7 +23,6 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
-    from drakit_cluster.objects import json_types, naming
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
@@ -40,10 +39,16 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
     output.note(sources.skip_notice([document for document in documents if document.resource is None]))
     world = whatif.World.of(intake.objects)
-    for group in world.groups:
+    _note_gangs(world.groups)
+    return world
+
+
+def _note_gangs(groups: "Sequence[Object]") -> None:
+    from drakit_cluster.objects import json_types, naming
+
+    for group in groups:
         if json_types.at(group, "spec", "schedulingPolicy", "gang") is not None:
             output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
-    return world
 
 
 def with_live(
@@ -71,6 +76,7 @@ def with_live(
                 output.note(
                     f"DeviceTaintRule {name} has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
                 )
+    _note_gangs(live_objects[resources.POD_GROUP])
     complete = dataclasses.replace(
         world,
         slices=[*live_objects[resources.SLICE], *world.slices],
@@ -93,7 +99,7 @@ def _with_used_gates(objects: "Mapping[Resource, Sequence[Object]]", gates: "Fea
     notes: dict[str, str] = {}
     used = set()
     for resource, found in objects.items():
-        for entry in found if resource.group == resources.RESOURCE_GROUP else ():
+        for entry in found if resource.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP) else ():
             label = f"{resource.kind} {naming.label(entry)}"
             with contextlib.suppress(object_errors.BadRequestError):
                 for path in table.decode(resource, entry | {"apiVersion": resource.api_version})[1]:
