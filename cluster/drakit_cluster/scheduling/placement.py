@@ -11,11 +11,12 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
 from drakit_cluster.objects import json_types, nodes, taints
-from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.devices import AllocationError, UnusablePoolError
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling import extended, reservation
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
+from drakit_cluster.scheduling.allocator.known_errors import KnownError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.explain import obstacles
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
@@ -135,17 +136,30 @@ def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object 
 
 
 def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement | Refusal:
+    if site.allocator.repeats(KnownError.ALL_STOPS):
+        _check_every_node(pod, claims, site)
     refused: list[str] = []
     bound_elsewhere: dict[str, Object] = {}
     ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
     for node in site.nodes:
-        outcome = _on_node(pod, node, claims, site)
+        try:
+            outcome = _on_node(pod, node, claims, site)
+        except UnusablePoolError as error:
+            outcome = str(error)
         if isinstance(outcome, Placement):
             return outcome
         if not _node_obstacle(pod, node, site):
             bound_elsewhere |= {uid_of(claim): claim for claim in _bound_elsewhere(ready, node)}
         refused.append(f"{json_types.text(node, 'metadata', 'name')}: {outcome}")
     return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod)])
+
+
+def _check_every_node(pod: Object, claims: Sequence[Object], site: Site) -> None:
+    """Raise the AllocationError of any node, as Kubernetes does that examines the nodes at the same time."""
+    for node in site.nodes:
+        needs = _needs(pod, node, claims, site)
+        if isinstance(needs, Needs):
+            site.allocator.problem(claims=needs.pending, node=node, allocated=site.allocated)
 
 
 def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) -> Placement | str:

@@ -312,14 +312,14 @@ def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits
     assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
 
 
-def test_as_kubernetes_1_36_reproduces_known_errors_with_a_note(shell: command_line.CommandLine, slices: str) -> None:
+def test_kubernetes_1_36_reproduces_known_errors(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    ran = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
+    ran = shell.run("allocate", slices, file, "--why", "--kubernetes", "1.36")
     assert ran.status == 1
     assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in ran.out
     assert "warning" not in ran.out
-    unknown = shell.run("allocate", slices, file, "--as-kubernetes", "1.35")
-    assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
+    unknown = shell.run("allocate", slices, file, "--kubernetes", "1.1")
+    assert (unknown.status, "--kubernetes: unknown Kubernetes version '1.1'; known are 1.34, 1.35, 1.36" in unknown.err) == (2, True)
 
 
 def test_a_claim_that_kubernetes_1_36_allocates_the_same_has_no_warning(shell: command_line.CommandLine, slices: str) -> None:
@@ -341,9 +341,9 @@ def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )
     given = ("allocate", slices, str(MANIFESTS / "gpu" / "deviceclasses.yaml"), taken)
-    ran = shell.run(*given, named, "--as-kubernetes", "1.36")
+    ran = shell.run(*given, named, "--kubernetes", "1.36")
     assert (ran.status, "gpu-1-mig-1g5gb-19-6" in ran.out, "gpu-1-mig-4g20gb-5-0" in ran.out) == (0, True, True), ran
-    ran = shell.run(*given, unnamed, "--as-kubernetes", "1.36")
+    ran = shell.run(*given, unnamed, "--kubernetes", "1.36")
     assert (ran.status, "pod drakit-demo/four-partitions does not fit" in ran.out) == (1, True), ran
     assert "1.36" not in shell.run("lint", *given[1:], named).out
     assert "name the GPU with a CEL selector in the first request" in shell.run("lint", *given[1:], unnamed).out
