@@ -119,7 +119,6 @@ class Scheduler:
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._compared = replace(compared, max_steps=_QUICK_STEPS)
-        self._gates = gates
         self._sharing = Sharing.of(gates)
         self._nodes = nodes
         self._world = world
