@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
@@ -358,13 +359,7 @@ def test_a_pod_of_a_live_group_uses_the_claim_that_the_group_has(
     memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
     shared, own, group, pod = members("p")
     stored = memory.create(resources.POD_GROUP, as_object(group), namespace="demo")
-    owner: Object = {
-        "apiVersion": group["apiVersion"],
-        "kind": "PodGroup",
-        "name": "g",
-        "uid": stored["metadata"]["uid"],
-        "controller": True,
-    }
+    owner = pod_claims.owned_by(resources.POD_GROUP, stored)
     held = as_object(claim("g-shared-1", request("3g.20gb")))
     held["metadata"] = {"name": "g-shared-1", "ownerReferences": [owner]}
     held = memory.create(resources.CLAIM, held, namespace="demo")
