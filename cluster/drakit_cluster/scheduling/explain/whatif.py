@@ -61,6 +61,14 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Note:
+    """Something about the objects that a reader of an answer should know. ``doubtful``: the answer may be wrong because of it."""
+
+    text: str
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class World:
     """Objects as an API server stores them. Without nodes, the nodes that slices name are assumed, with plenty of any resource without a class."""
 
@@ -71,6 +79,8 @@ class World:
     pods: Sequence[Object] = ()
     nodes: Sequence[Object] = ()
     taint_rules: Sequence[Object] = ()
+    notes: Sequence[Note] = ()
+    """What is missing among the objects of a live cluster, or is not considered."""
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
@@ -101,7 +111,7 @@ class Scheduler:
     def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
         """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
         classes = {_name(device_class): device_class for device_class in world.classes}
-        rules = sorted(world.taint_rules, key=_name)
+        rules = sorted(world.taint_rules, key=_name) if gates.on(Gate.DEVICE_TAINT_RULES) else []
         slices = [taint_rules.tainted(resource_slice, rules) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
