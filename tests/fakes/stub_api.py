@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from drakit_cluster.objects.json_types import Json, Object
 
 GROUP = "resource.k8s.io"
-CORE = ("nodes", "pods")
+CORE = ("events", "nodes", "pods")
 _CLAIMS = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
 RULES: Mapping[str, tuple[str, ...]] = {
     "1.34": ("v1alpha3",),
