@@ -1,4 +1,4 @@
-"""The NUMA nodes near a device, for Kubernetes' standard attribute ``resource.kubernetes.io/numaNode`` (KEP-4381, GA in Kubernetes 1.37).
+"""The NUMA nodes near a device, for Kubernetes' standard attribute ``resource.kubernetes.io/numaNode`` (KEP-6072, GA in Kubernetes 1.37).
 
 The kernel names one node for a device. Where a socket is divided into several nodes (sub-NUMA clustering), others of the same socket may be as near:
 those whose distance in the firmware's table (ACPI SLIT) is the smallest. A node whose socket is unknown, because it has memory only, counts as near.
