@@ -33,7 +33,7 @@ class Gate(enum.StrEnum):
     DERIVED_ATTRIBUTES = "DRADerivedAttributes"
     """KEP-6080."""
     PARTITION_TYPE = "DRAPartitionableDevicesType"
-    """KEP-6072."""
+    """KEP-5677."""
     OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
     """KEP-5945."""
     WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
