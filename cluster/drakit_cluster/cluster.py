@@ -30,7 +30,7 @@ from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, NODE, SLICE, TAINT_RULE
+from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, NODE, POD_GROUP, SLICE, TAINT_RULE
 from drakit_cluster.runtime import HookRunner, Mode
 from drakit_cluster.scheduling.scheduler import Scheduler
 
@@ -200,11 +200,15 @@ class LocalCluster:
             time.sleep(_POLL_SECONDS)
 
     def is_scheduler_current(self) -> bool:
-        """Return whether the scheduler has seen every current node, class, slice, taint rule and claim, and so uses them for a pod created now.
+        """Return whether the scheduler has seen every current object that it decides by, and so uses them for a pod created now.
 
         Like the real scheduler, it watches each kind separately: it can see a pod before an older class.
         """
-        current = ((resource, element) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for element in self.api.list(resource).items)
+        current = (
+            (resource, element)
+            for resource in (NODE, CLASS, SLICE, TAINT_RULE, POD_GROUP, CLAIM)
+            for element in self.api.list(resource).items
+        )
         return self._scheduler is not None and all(self._scheduler.loop.has_observed(*observed) for observed in current)
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:

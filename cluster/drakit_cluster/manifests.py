@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from drakit_cluster.api.registry import DEFAULT_NAMESPACES, Registry
-from drakit_cluster.objects import errors, features, fragments, json_types, reading, resources
+from drakit_cluster.objects import errors, features, fragments, json_types, reading, resources, versions
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.fragments import Missing
 from drakit_cluster.objects.json_types import Object
@@ -28,6 +28,7 @@ _ORDER = (
     resources.SLICE,
     resources.CLAIM_TEMPLATE,
     resources.CLAIM,
+    resources.POD_GROUP,
     resources.POD,
     resources.TAINT_RULE,
 )
@@ -88,12 +89,25 @@ class Accepted:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped:
-    """Fields that a server drops silently because their gate is off: the path of the first field, and their number."""
+    """Fields that a server drops: the path of the first field, and their number. ``field`` is empty for a kind that it does not serve.
+
+    ``gate`` is the one that is off; None if the version does not have the field, and ``span`` names the versions that have it.
+    """
 
     document: Document
-    gate: Gate
     field: str
     count: int
+    version: str
+    gate: Gate | None = None
+    span: str = ""
+
+    @property
+    def why(self) -> str:
+        """Why the server drops it, for people."""
+        if self.gate is None:
+            return f"only Kubernetes {versions.since(self.span).removeprefix('only ')} has it"
+        unreleased = "" if versions.gate_span(self.gate.value) else ", and no released version of Kubernetes has it"
+        return f"feature gate {self.gate} is off{unreleased}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,16 +179,16 @@ def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
 
 
 def _take(document: Document, resource: Resource, registry: Registry, intake: Intake) -> None:
-    version = json_types.text(document.body, "apiVersion")
-    versions = {served.api_version for served in resources.SERVED if (served.group, served.kind) == (resource.group, resource.kind)}
-    if version not in versions:
-        text = f"{version} is not served: write {resource.api_version}"
-        intake.problems.append(Problem(document=document, field="apiVersion", text=text))
+    gates, asked = registry.gates, replace(resource, version=json_types.text(document.body, "apiVersion").rpartition("/")[2])
+    if (gate := features.missing_gate(asked, gates)) is not None:
+        intake.dropped.append(Dropped(document=document, gate=gate, field="", count=1, version=gates.version))
+        return
+    if asked not in resources.SERVED or not gates.serves(asked):
+        intake.problems.append(Problem(document=document, field="apiVersion", text=features.not_served(asked, gates)))
     try:
         body, unknown = table.decode(resource, document.body | {"apiVersion": resource.api_version})
         intake.problems.extend(Problem(document=document, field=path, text="unknown field") for path in unknown)
-        for gate, path, count in features.disabled_fields(resource, body, registry.gates):
-            intake.dropped.append(Dropped(document=document, gate=gate, field=path, count=count))
+        intake.dropped.extend(_dropped(document, resource, body, gates))
         status = json_types.mapping(body, "status")
         stored = _create(body, resource, registry)
         intake.accepted.append(Accepted(document=document, object=stored))
@@ -182,6 +196,16 @@ def _take(document: Document, resource: Resource, registry: Registry, intake: In
             _check_status(stored, status, registry)
     except errors.ApiError as error:
         intake.problems.extend(_problems(document, error))
+
+
+def _dropped(document: Document, resource: Resource, body: Object, gates: FeatureGates) -> Iterable[Dropped]:
+    """Yield what the version does not have, and what it drops because a gate is off."""
+    absent = [place for place in features.absent_places(resource, body, gates) if place[0]]
+    for span, path, count in absent:
+        yield Dropped(document=document, field=path, count=count, version=gates.version, span=span)
+    for gate, path, count in features.disabled_fields(resource, body, gates):
+        if path not in {place[1] for place in absent}:
+            yield Dropped(document=document, field=path, count=count, version=gates.version, gate=gate)
 
 
 def _check_status(claim: Object, status: Object, registry: Registry) -> None:

@@ -78,6 +78,7 @@ from drakit.core.errors import (
 )
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.names import ClaimUid, ShareId, is_label, is_subdomain, is_uid
+from drakit.core.node_resources import NodeResource
 from drakit.core.ports import Intents, PodPhase, PodRequest, PodState, PodStore, no_intents
 from drakit.core.quantity import ONE, ZERO, Amount, Format, Quantity
 from drakit.core.records import EMPTY as EMPTY_RECORD
@@ -223,6 +224,7 @@ __all__ = [
     "NetDevice",
     "NetworkStatus",
     "NoConfig",
+    "NodeResource",
     "NodeSelector",
     "NotOffered",
     "OneNode",

@@ -257,6 +257,19 @@ def check_no_function(config: NicConfig, device: str) -> None:
             raise drakit.ConfigError(reason, field=f"parameters.{_wire(name)}")
 
 
+def check_ipvlan(config: NicConfig, name: str) -> None:
+    """Raise ConfigError for a configuration that an ipvlan of the NIC of this name cannot have."""
+    reason = f"pods get ipvlans of {name} (child in nic.rules)"
+    if config.mac:
+        raise drakit.ConfigError(f"{reason}, which have its MAC address; remove mac from the DeviceClass", field="parameters.mac")
+    if config.mode is not Mode.PRIVATE:
+        fix = "the kernel has one mode for all ipvlans of a NIC; remove mode from the DeviceClass"
+        raise drakit.ConfigError(f"{reason}, which cannot reach each other: {fix}", field="parameters.mode")
+    if not (config.addresses or config.address_pools):
+        fix = "set addresses in the claim, or addressPools in the DeviceClass"
+        raise drakit.ConfigError(f"{reason}, whose traffic is received by IP address; {fix}", field="parameters.addresses")
+
+
 def check_passed(config: NicConfig, *, is_function: bool) -> None:
     """Raise ConfigError for a field that only the virtual machine to which a NIC is passed can set in the NIC."""
     allowed = {*_FUNCTION_ONLY, "mac", "ceil"} if is_function else set()

@@ -81,20 +81,24 @@ def slices_of(machine: str) -> "list[Object]":
     return [item for slice_set in slice_sets for item in slice_set.objects if isinstance(item, dict)]
 
 
-def known_world(files: Sequence[str], capture: pathlib.Path | None, gates: "FeatureGates") -> "whatif.World":
-    """Return the objects of files and of a live cluster, and those of drakit's classes whose names are not in use."""
+def known_world(
+    files: Sequence[str], capture: pathlib.Path | None, gates: Sequence[str], kubernetes: str | None
+) -> "tuple[whatif.World, FeatureGates]":
+    """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates."""
     from drakit_tools.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
 
-    world = worlds.from_files(files, gates)
+    version = kubernetes or (sources.server_version(capture) if capture is not None else None)
+    chosen = sources.feature_gates(gates, version)
+    world = worlds.from_files(files, chosen)
     if capture is not None:
-        world = worlds.with_live(world, capture)
+        world, chosen = worlds.with_live(world, capture, chosen, sources.gates(gates))
     named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
     own = [
         device_class
         for device_class in demo_cluster.classes()
         if isinstance(device_class["metadata"], dict) and device_class["metadata"]["name"] not in named
     ]
-    return dataclasses.replace(world, classes=[*world.classes, *own])
+    return dataclasses.replace(world, classes=[*world.classes, *own]), chosen
 
 
 def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":

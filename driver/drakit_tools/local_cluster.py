@@ -106,13 +106,13 @@ def running(
     port: int = 0,
     gates: Gates | None = None,
     keep_state: bool = False,
-    as_kubernetes: str | None = None,
+    kubernetes: str | None = None,
     run_pods: bool = False,
 ) -> Iterator["clusters.LocalCluster"]:
     """Run a cluster in a locked folder inside the block; raises SettingsError if it cannot start with these options.
 
-    With ``keep_state`` it loads the objects of the folder's last cluster. With ``as_kubernetes`` its scheduler reproduces the known errors of that
-    version. With ``run_pods`` it runs the commands of containers.
+    With ``keep_state`` it loads the objects of the folder's last cluster. With ``kubernetes`` it serves and decides as that version does, with its
+    defaults and known errors. With ``run_pods`` it runs the commands of containers.
     """
     from drakit_cluster import cluster as clusters
     from drakit_cluster import cluster_node
@@ -122,9 +122,10 @@ def running(
     from drakit_cluster.runtime import Mode
 
     def of(component: str) -> features.FeatureGates:
-        return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})})
+        return features.FeatureGates.of({**(gates or {}).get("", {}), **(gates or {}).get(component, {})}, version)
 
-    repeated = manifests.errors_of(as_kubernetes)
+    version = manifests.known_version(kubernetes) if kubernetes is not None else ""
+    repeated = manifests.errors_of(kubernetes)
     with contextlib.ExitStack() as stack:
         try:
             chosen = of("apiserver")

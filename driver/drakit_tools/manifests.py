@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit.cli import output
 from drakit.core import errors
 from drakit.inputs import files as inputs
 from drakit.kube import client
@@ -24,7 +25,8 @@ LIST_SECONDS = 30.0
 SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
-_ABSENT = (403, 404)
+_FORBIDDEN = 403
+_ABSENT = (_FORBIDDEN, 404)
 """The status for a kind that the server does not serve, or that this user may not list."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -46,10 +48,13 @@ Gates = Annotated[
     typer.Option("--gate", metavar="NAME=true|false", help="State of a Kubernetes feature gate of the cluster. May be repeated."),
 ]
 
-AsKubernetes = Annotated[
+Kubernetes = Annotated[
     str | None,
     typer.Option(
-        "--as-kubernetes", metavar="VERSION", help="Reproduce the known errors of the scheduler of this Kubernetes version: 1.36."
+        "--kubernetes",
+        metavar="VERSION",
+        help="Decide as this Kubernetes version, with its gates, fields, rules and known errors: 1.34 to 1.37, or 1.38 as planned. "
+        "Default: the rules of the server's version, or else of 1.37, without known errors.",
     ),
 ]
 
@@ -124,24 +129,59 @@ def gates(texts: Sequence[str]) -> dict[str, bool]:
     return states
 
 
-def feature_gates(texts: Sequence[str]) -> "FeatureGates":
-    """Return the feature gates of a cluster; raises ConfigError for an unknown gate."""
-    from drakit_cluster.objects import features
+def feature_gates(texts: Sequence[str], version: str | None = None) -> "FeatureGates":
+    """Return a Kubernetes version, by default the newest, with gates; raises ConfigError for an unknown version or gate."""
+    from drakit_cluster.objects import features, versions
 
+    known = known_version(version or versions.NEWEST)
     try:
-        return features.FeatureGates.of(gates(texts))
+        return features.FeatureGates.of(gates(texts), known)
     except ValueError as error:
         raise errors.ConfigError(f"--gate: {error}") from error
 
 
-def errors_of(version: str | None) -> "KnownErrors":
-    """Return the known errors of a version, none without a version; raises SettingsError for an unknown version."""
-    from drakit_cluster.scheduling.allocator import known_errors
+def known_version(text: str) -> str:
+    """Return a Kubernetes version; raises ConfigError for one that is not in the table."""
+    from drakit_cluster.objects import versions
 
     try:
-        return known_errors.of_version(version or "")
+        return versions.known(text)
     except ValueError as error:
-        raise errors.SettingsError(str(error), key="--as-kubernetes") from error
+        raise errors.ConfigError(f"--kubernetes: {error}") from error
+
+
+def errors_of(version: str | None) -> "KnownErrors":
+    """Return the known errors of a version; none without a version, or, with a note, for one whose errors were not recorded.
+
+    Raises ConfigError for a version that is not in the table.
+    """
+    from drakit_cluster.scheduling.allocator import known_errors
+
+    if version is not None and known_version(version) not in known_errors.BY_VERSION:
+        output.note(f"the known errors of Kubernetes {version} are not recorded: it is taken to decide by its rules")
+    return known_errors.BY_VERSION.get(version or "", known_errors.NONE)
+
+
+def compared_errors(version: str | None) -> "KnownErrors":
+    """Return the known errors that correct decisions are compared with: those of a version if they are recorded, by default those of 1.36."""
+    from drakit_cluster.scheduling.allocator import known_errors
+
+    return known_errors.KUBERNETES_1_36 if version is None else known_errors.BY_VERSION.get(version, known_errors.NONE)
+
+
+def server_version(kubeconfig: pathlib.Path | None) -> str:
+    """Return the version of the table that is nearest to a server's own, with a note if it differs; raises ApiError or SettingsError."""
+    from drakit_cluster.objects import versions
+
+    api = client.connect(kubeconfig)
+    try:
+        text = str(api.request("GET", "/version", timeout=LIST_SECONDS).get("gitVersion", ""))
+    finally:
+        api.close()
+    nearest = versions.nearest(text)
+    if not text.startswith(f"v{nearest}."):
+        output.note(f"the server reports version {text or 'none'} and is judged as Kubernetes {nearest}; choose another with --kubernetes")
+    return nearest
 
 
 def skip_notice(skipped: "Sequence[manifests.Document]") -> str:
@@ -169,9 +209,16 @@ def live(
 
 
 def _items(api: client.Client, kind: "Resource", *, needed: bool) -> object:
-    try:
-        return api.request("GET", kind.path(), timeout=LIST_SECONDS).get("items")
-    except errors.ApiError as error:
-        if needed or error.status not in _ABSENT:
-            raise
-        return None
+    """Return the objects of a kind, at the best API version that the server has. A kind that may not be read is noted."""
+    from drakit_cluster.objects import resources
+
+    for served in (one for one in resources.SERVED if (one.group, one.kind) == (kind.group, kind.kind)):
+        try:
+            return api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
+        except errors.ApiError as error:
+            if needed or error.status not in _ABSENT:
+                raise
+            if error.status == _FORBIDDEN:
+                output.note(f"{kind.plural} may not be listed (403) and are not considered; allow this user to list {kind.qualified}")
+                return None
+    return None

@@ -17,19 +17,27 @@ from fakes.fault_schedule import fault_run, faulty_cluster
 ALL = 1000
 SAMPLE = 7
 EACH = 40
-GATES: tuple[dict[str, bool], ...] = (
-    {},
-    {"DRAPartitionableDevices": False},
-    {"DRAConsumableCapacity": False},
-    {"DRADeviceTaints": False},
-    {"DRAResourceSliceMixins": True},
-    {"DRAResourceClaimDeviceStatus": False},
-    {"DRADeviceBindingConditions": False},
-    {"DRACountersBesideDevices": True},
-    {"DRAResourceClaimGranularStatusAuthorization": False},
-    {"ResourceHealthStatus": False},
+GATES: tuple[FeatureGates, ...] = (
+    *(
+        FeatureGates.of(changes)
+        for changes in (
+            {},
+            {"DRAPartitionableDevices": False},
+            {"DRAConsumableCapacity": False},
+            {"DRADeviceTaints": False},
+            {"DRAResourceSliceMixins": True},
+            {"DRAResourceClaimDeviceStatus": False},
+            {"DRADeviceBindingConditions": False},
+            {"DRAResourceClaimGranularStatusAuthorization": False},
+            {"ResourceHealthStatus": False},
+        )
+    ),
+    FeatureGates.of(dict.fromkeys(("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"), True), "1.34"),
 )
-"""Each gate whose fields a driver writes, or whose rights it needs, other than by default; one for each group of schedules, in turn."""
+"""Each gate whose fields a driver writes, or whose rights it needs, other than by default, and 1.34, where counters are beside devices.
+
+One for each group of schedules, in turn.
+"""
 
 COUNTED = {
     "steps": "steps",
@@ -42,15 +50,15 @@ COUNTED = {
 Record = Callable[[str, object], None]
 
 
-def gates_of(seed: int) -> dict[str, bool]:
+def gates_of(seed: int) -> FeatureGates:
     """The gates under which a seed is played."""
-    return GATES[seed // EACH % len(GATES)] if seed < ALL else {}
+    return GATES[seed // EACH % len(GATES)] if seed < ALL else FeatureGates()
 
 
-def run_schedule(first: int, count: int, gates: dict[str, bool], record: Record) -> None:
+def run_schedule(first: int, count: int, gates: FeatureGates, record: Record) -> None:
     """Play so many schedules on one node, and have them counted."""
     result: Counter[str] = Counter()
-    with faulty_cluster.FaultyCluster(FeatureGates.of(gates)) as where:
+    with faulty_cluster.FaultyCluster(gates) as where:
         blowing = fault_run.FaultRun(where)
         for seed in range(first, first + count):
             result.update(
@@ -65,7 +73,7 @@ def run_schedule(first: int, count: int, gates: dict[str, bool], record: Record)
 def test_a_sample_of_schedules_loses_and_leaks_nothing(group: int, record_property: Record) -> None:
     again = os.environ.get("STORM_SEED")
     if again is None:
-        run_schedule(ALL + group * SAMPLE, SAMPLE, {}, record_property)
+        run_schedule(ALL + group * SAMPLE, SAMPLE, FeatureGates(), record_property)
     else:
         run_schedule(int(again), 1, gates_of(int(again)), record_property)
 

@@ -50,7 +50,7 @@ class Proposals:
 
     def creation(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Change:
         """Return the creation of ``body``, with its name and the fields that the server sets."""
-        obj, _ = shapes.decode(resource, body, self.gates)
+        obj, _ = shapes.decode(resource, body, self.gates.decoding)
         metadata = json_types.child(obj, "metadata")
         if metadata.pop("resourceVersion", "") not in ("", "0"):
             raise errors.BadRequestError("metadata.resourceVersion: should not be set on objects to be created")
@@ -70,13 +70,13 @@ class Proposals:
 
     def replacement(self, resource: Resource, old: Entry, body: Object, writer: Writer) -> Change:
         """Return the update of ``old`` to ``body``."""
-        new, _ = shapes.decode(resource, body, self.gates)
+        new, _ = shapes.decode(resource, body, self.gates.decoding)
         metadata = json_types.child(new, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
         check_preconditions(resource, old, uid=uid, version=version)
         self._prepare(resource, new, old, writer.subresource)
         me = Manager(name=writer.manager or _UNKNOWN_MANAGER, operation="Update", subresource=writer.subresource, time=self.now())
-        applying.write_managers(new, applying.after_write(shapes.shape_of(resource, self.gates), old.view, new, me))
+        applying.write_managers(new, applying.after_write(shapes.shape_of(resource, self.gates.decoding), old.view, new, me))
         return _update(resource, old, new, writer.subresource)
 
     def patched(self, resource: Resource, old: Entry, patch: Json, kind: PatchKind, writer: Writer) -> Change:
@@ -100,7 +100,7 @@ class Proposals:
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
         check_identity(resource, old, uid)
         check_preconditions(resource, old, uid="", version=version)
-        outcome = applying.apply(shapes.shape_of(resource, self.gates), old.copy(), config, me, force=writer.force)
+        outcome = applying.apply(shapes.shape_of(resource, self.gates.decoding), old.copy(), config, me, force=writer.force)
         new = outcome.obj
         self._prepare(resource, new, old, me.subresource)
         applying.write_managers(new, outcome.managers)
@@ -110,7 +110,7 @@ class Proposals:
         if uid := json_types.text(config, "metadata", "uid"):
             raise errors.ConflictError(f"uid mismatch: the provided object specified uid {uid}, and no existing object was found")
         json_types.child(config, "metadata")["name"] = key.name
-        fields = frozenset(applying.owned(shapes.shape_of(resource, self.gates), applying.configuration(config, me.subresource)))
+        fields = frozenset(applying.owned(shapes.shape_of(resource, self.gates.decoding), applying.configuration(config, me.subresource)))
         return self.creation(resource, config, key.namespace, (replace(me, fields=fields),))
 
     def _prepare(self, resource: Resource, new: Object, old: Entry, subresource: str) -> None:
@@ -193,7 +193,7 @@ def _patched(resource: Resource, live: Object, patch: Json, kind: PatchKind, gat
     elif kind is PatchKind.MERGE:
         new = patching.merge(live, patch)
     else:
-        new = patching.strategic(shapes.shape_of(resource, gates), live, patch)
+        new = patching.strategic(shapes.shape_of(resource, gates.decoding), live, patch)
     if not isinstance(new, dict):
         raise errors.BadRequestError("body: the patch leaves no object")
     return new

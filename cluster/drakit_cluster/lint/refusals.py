@@ -31,12 +31,19 @@ def check(problems: Iterable[Problem]) -> Iterator[Finding]:
 
 
 def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
-    """Yield a warning for each field that the server drops because a gate is off."""
-    for dropped_field in fields:
-        more = f" and {dropped_field.count - 1} more of its kind" if dropped_field.count > 1 else ""
-        text = f"the API server drops this field{more}, because feature gate {dropped_field.gate} is off"
-        fix = f"enable the gate in the cluster and lint with --gate {dropped_field.gate}=true, or remove the field"
-        yield findings.warning(dropped_field.document, dropped_field.field, text, fix)
+    """Yield a warning for each field or object that the server drops: its version does not have it, or a gate is off."""
+    for place in fields:
+        more = f" and {place.count - 1} more of its kind" if place.count > 1 else ""
+        what = "drops this field" if place.field else "does not serve this kind"
+        if place.gate is None:
+            fix = "use a Kubernetes that has it, or remove it: kubectl refuses it, and the server drops it from other clients"
+        else:
+            fix = f"enable the gate in the cluster and lint with --gate {place.gate}=true, or remove the {'field' if place.field else 'object'}"
+        yield findings.warning(place.document, place.field or "kind", f"the API server {what}{more}, because {place.why}", fix)
+
+
+def _served(mistake: Mistake) -> str:
+    return f"write {mistake.problem.text.rpartition(': write ')[2]}, and check the fields that it renamed"
 
 
 def _attribute(mistake: Mistake) -> str:
@@ -112,7 +119,7 @@ def _required(mistake: Mistake) -> str:
 
 
 _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
-    (r"apiVersion", r"", "write resource.k8s.io/v1, and check the fields that it renamed"),
+    (r"apiVersion", r"", _served),
     (r".*\.exactly", r"want an object", "write one object; for a list of alternatives write firstAvailable"),
     (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
     (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),

@@ -74,3 +74,7 @@ class AllocationError(Exception):
 
     The message names claim, request and field.
     """
+
+
+class UnusablePoolError(AllocationError):
+    """A pool of a node is incomplete or invalid, so that a claim cannot be served there. Other nodes may serve it."""

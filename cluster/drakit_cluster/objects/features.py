@@ -5,8 +5,9 @@ the gate's fields (ratcheting), so that switching a gate off never breaks object
 """
 
 import enum
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from drakit_cluster.objects import resources, versions
@@ -96,7 +97,7 @@ class FeatureGates:
         for name in changes if version else ():
             span = versions.gate_span(name)
             if span and not versions.within(span, versions.known(version)):
-                raise ValueError(f"Kubernetes {version} has no feature gate {name}; {versions.since(span)} have it")
+                raise ValueError(f"Kubernetes {version} has no feature gate {name}; {versions.have_it(span)}")
         on = {Gate(name) for name, state in changes.items() if state}
         off = {Gate(name) for name, state in changes.items() if not state}
         base = cls(version=version, enabled=_defaults(versions.known(version))) if version else cls()
@@ -105,6 +106,12 @@ class FeatureGates:
     def on(self, gate: Gate) -> bool:
         """Return whether ``gate`` is on, and the gate that it needs."""
         return gate in self.enabled and _NEEDS.get(gate, gate) in self.enabled
+
+    @functools.cached_property
+    def decoding(self) -> "FeatureGates":
+        """The gates with which a server decodes writes: with those of unreleased KEPs on, so that stored fields survive until they are dropped."""
+        unreleased = {gate for gate in Gate if not versions.gate_span(gate.value)}
+        return FeatureGates(enabled=self.enabled | unreleased, version=self.version)
 
     def follows(self, rule: versions.Rule) -> bool:
         """Return whether the version has a rule."""
@@ -120,7 +127,7 @@ class FeatureGates:
 
         Alpha and beta versions that a real server has off by default are served while their gate is on.
         """
-        if resource.group != resources.RESOURCE_GROUP:
+        if resource.kind not in versions.SERVED:
             return True
         span = versions.SERVED[resource.kind].get(resource.version, "")
         gate = _SERVED_WITH.get(resource.kind)
@@ -128,14 +135,20 @@ class FeatureGates:
 
 
 def not_served(resource: Resource, gates: FeatureGates) -> str:
-    """Return why a server of this version does not serve a kind of resource.k8s.io at its API version, and what it serves."""
+    """Return why a server of this version does not serve a kind at its API version, and what it serves."""
     span = versions.SERVED.get(resource.kind, {}).get(resource.version, "")
-    if versions.within(span, gates.version):
-        gate = _SERVED_WITH[resource.kind]
-        return f"{resource.kind} of {resource.api_version} is off by default in Kubernetes {gates.version} and needs feature gate {gate}"
-    served = " and ".join(f"{resource.group}/{name}" for name in versions.api_versions(resource.kind, gates.version))
-    has = f"; {versions.since(span)} can serve it" if span else ""
-    return f"Kubernetes {gates.version} does not serve {resource.api_version}{has}: write {served or 'another kind'}"
+    if (gate := missing_gate(resource, gates)) is not None:
+        return f"{resource.kind} of {resource.api_version} is off by default in Kubernetes {gates.version}: it needs feature gate {gate}"
+    usable = [replace(resource, version=name) for name in versions.api_versions(resource.kind, gates.version)]
+    served = [other.api_version for other in usable if other in resources.SERVED]
+    has = f" by Kubernetes {gates.version}, but by {versions.since(span)}" if span else ""
+    return f"{resource.api_version} is not served{has}: write {' or '.join(served) or 'another kind'}"
+
+
+def missing_gate(resource: Resource, gates: FeatureGates) -> Gate | None:
+    """Return the gate without which the version does not serve a kind at its API version; None if no gate decides that."""
+    has = versions.within(versions.SERVED.get(resource.kind, {}).get(resource.version, ""), gates.version)
+    return _SERVED_WITH.get(resource.kind) if has and not gates.serves(resource) else None
 
 
 # Field paths by gate: "[]" walks a list, "{}" a map, a plain word names a field. Source: the drop functions of each kind's strategy
@@ -183,6 +196,7 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.SLICE: _SLICE,
     resources.CLAIM: {gate: f"{_CLAIM_SPEC.get(gate, '')} {_CLAIM_STATUS.get(gate, '')}" for gate in (_CLAIM_SPEC | _CLAIM_STATUS)},
     resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
+    resources.POD_GROUP: {Gate.WORKLOAD_CLAIMS: "spec.resourceClaims status.resourceClaimStatuses"},
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
     resources.POOL_STATUS_REQUEST: {Gate.PARTITION_TYPE: "spec.defaultPartitionTypeAttribute"},
     resources.POD: {

@@ -1,6 +1,6 @@
 """Kubernetes versions as data: feature gates, served API versions, fields, rules and limits, each row with its source.
 
-Versions are 1.34 to 1.37, and 1.38 as its merged and open pull requests plan it. A span names the versions that have something: ``1.36-`` since
+Versions are 1.34 to 1.37, and 1.38 as its alpha releases (CHANGELOG-1.38) have it. A span names the versions that have something: ``1.36-`` since
 1.36, ``1.36-1.36`` only 1.36, and ``""`` no released version. A row without another source was read in the published OpenAPI of these versions.
 The known errors of schedulers are in ``scheduling.allocator.known_errors``.
 """
@@ -32,6 +32,12 @@ def since(span: str) -> str:
     if first == last or not dash:
         return f"only {first}"
     return f"{first} to {last}" if last else f"{first} and later"
+
+
+def have_it(span: str) -> str:
+    """Return which versions have something, as a clause: ``1.37 and later have it``."""
+    named = since(span)
+    return f"{named} {'have' if named[0].isdigit() else 'has'} it"
 
 
 def _minor(version: str) -> int:
@@ -112,6 +118,11 @@ FIELDS: Mapping[Resource, Mapping[str, str]] = {
     },
     resources.CLAIM_TEMPLATE: {"1.37-": _DERIVED.format("spec.spec"), "": "spec.spec.reservedFor"},
     resources.TAINT_RULE: {"1.35-": "status"},
+    resources.POD_GROUP: {
+        "1.36-1.36": "spec.podGroupTemplateRef",
+        "1.37-": "spec.workloadRef spec.parentCompositePodGroupName spec.preemptionPolicy",
+    },
+    resources.POD: {"1.36-": "spec.schedulingGroup"},
     resources.POOL_STATUS_REQUEST: {
         "1.37-": "spec.defaultPartitionTypeAttribute status.pools[].partitionSummary status.pools[].shareableSummary"
     },
@@ -126,8 +137,9 @@ SERVED: Mapping[str, Mapping[str, str]] = {
     "ResourceSlice": _CLAIMS_SERVED,
     "DeviceTaintRule": {"v1": "1.37-", "v1beta2": "1.36-", "v1alpha3": "1.33-"},
     "ResourcePoolStatusRequest": {"v1alpha3": "1.36-"},
+    "PodGroup": {"v1beta1": "1.37-", "v1alpha3": "1.37-", "v1alpha2": "1.36-1.36"},
 }
-"""By kind of resource.k8s.io and API version: the versions that can serve it.
+"""By kind of resource.k8s.io, and for PodGroup of scheduling.k8s.io, and by API version: the versions that can serve it.
 
 All but v1 are off by default and need ``--runtime-config`` (pkg/controlplane/instance.go). The end of v1beta1 is the one that the API's
 prerelease lifecycle states.
@@ -135,7 +147,7 @@ prerelease lifecycle states.
 
 
 def api_versions(kind: str, version: str) -> list[str]:
-    """Return the API versions of a kind of resource.k8s.io that a Kubernetes version can serve, the best first."""
+    """Return the API versions of one of these kinds that a Kubernetes version can serve, the best first."""
     return [name for name, span in SERVED.get(kind, {}).items() if within(span, version)]
 
 
@@ -146,15 +158,17 @@ class Rule(enum.Enum):
     EFFECT_NONE = "a taint may have the effect None"
     ONE_SLASH = "names of attributes and capacities have at most one slash"
     ONE_NODE_TERM = "the nodeSelector of a device has one term"
+    SELECTOR_REQUIRED = "a DeviceTaintRule without deviceSelector taints no device"
     QUALIFIED_CAPACITIES = "a request finds a capacity with and without the driver's domain"
 
 
 RULES: Mapping[Rule, str] = {
     Rule.SEPARATE_COUNTERS: "1.35-",
     Rule.EFFECT_NONE: "1.35-",
-    Rule.ONE_SLASH: "1.38-",  # kubernetes#141644
-    Rule.ONE_NODE_TERM: "1.38-",  # kubernetes#141213, open
-    Rule.QUALIFIED_CAPACITIES: "1.38-",  # kubernetes#142202, open
+    Rule.ONE_SLASH: "1.38-",  # kubernetes#141644, in v1.38.0-alpha.2
+    Rule.ONE_NODE_TERM: "1.38-",  # kubernetes#141213, in v1.38.0-alpha.2
+    Rule.SELECTOR_REQUIRED: "1.38-",  # kubernetes#141648, in v1.38.0-alpha.1
+    Rule.QUALIFIED_CAPACITIES: "1.38-",  # kubernetes#142202, in v1.38.0-alpha.2
 }
 
 

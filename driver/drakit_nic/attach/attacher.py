@@ -83,7 +83,14 @@ class Attacher:
     def links(self, share: port.Share, attachment: attachment_records.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the existing links of an attachment, usually one or none."""
         own = attachment_records.alias(share.id, attachment.sandbox)
-        return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _belongs_to(link, own, attachment.mac))
+        children = self._kernel.children(attachment.nsid, share.ifindex, share.child)
+        return tuple(link for link in children if _belongs_to(link, own, attachment))
+
+    def admit(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
+        """Direct the frames of an attachment to its share again. The caller holds the device's lock."""
+        leases = [lease for lease in address_leases.leases_of(self._context, grant) if lease.sandbox_id.cookie == attachment.cookie]
+        hosts = frozenset(host for lease in leases for host in lease.hosts)
+        self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac, hosts=hosts)
 
     def undo(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Remove an attachment if it exists. The caller holds the device's lock."""
@@ -121,9 +128,10 @@ class Attacher:
         if recorded is not None and recorded.boot_id not in {"", self._context.boot_id}:
             recorded = None  # The kernel gives cookies again after a reboot, so this is the attachment of another sandbox.
         attachment = self._planned(call, recorded)
-        link = _own_link(call.sandbox.find(attachment.name), call.share, attachment)
+        link = _own_link(call.sandbox.find(attachment.name), call.share, attachment, is_recorded=recorded is not None)
         if recorded != attachment:
             self._check_mac(call, attachment)
+            self._check_only_ipvlan(call, attachment)
             self._context.set_state(call.grant, attachment.key, attachment_records.to_record(attachment))
         try:
             self._complete(call, attachment, link)
@@ -167,6 +175,18 @@ class Attacher:
                         f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", server.Reason.MAC_TAKEN
                     )
 
+    def _check_only_ipvlan(self, call: Call, attachment: attachment_records.Attachment) -> None:
+        """Raise RefusedError where the pod has another ipvlan of the NIC, because a frame shows only the NIC's address and the pod's namespace."""
+        if call.share.child is not port.ChildKind.IPVLAN:
+            return
+        for link in self._kernel.children(attachment.nsid, call.share.ifindex, call.share.child):
+            if link.name != attachment.name:
+                raise server.RefusedError(
+                    f"the pod has another ipvlan of {call.share.interface}, {link.name}; a pod can have one share of a NIC with ipvlan, "
+                    "so request one share with all of the bandwidth",
+                    server.Reason.SECOND_IPVLAN,
+                )
+
     def _complete(self, call: Call, attachment: attachment_records.Attachment, link: link_requests.Link | None) -> None:
         """Create and configure the missing parts of an attachment. A MAC address or MTU that the pod changed while the link is up stays."""
         addresses = self._addresses(call, attachment)
@@ -180,16 +200,18 @@ class Attacher:
         alias = attachment_records.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
-        self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
+        self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac, hosts=ip_pools.hosts(addresses))
         if wanted.mode is config.Mode.BRIDGE and not was_up:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
+        if call.share.child is port.ChildKind.IPVLAN:
+            wanted = dataclasses.replace(wanted, mac="")
         call.sandbox.configure(dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
         subject = announcer.Subject(
             key=attachment,
             nsid=attachment.nsid,
             ifindex=link.ifindex,
             name=wanted.name,
-            mac=attachment.mac,
+            mac=link.mac if call.share.child is port.ChildKind.IPVLAN else attachment.mac,
             hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
@@ -248,8 +270,13 @@ def _sandbox_id(attachment: attachment_records.Attachment) -> address_leases.San
 
 def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
     try:
-        sandbox.create(wanted, share.ifindex)
+        sandbox.create(wanted, share.ifindex, share.child)
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise OSError(error.errno, _busy(share)) from error
+        if error.errno == errno.EOPNOTSUPP:
+            reason = f"this kernel has no {share.child.value}; load the module, or change child in the setting nic.rules"
+            raise OSError(error.errno, reason) from error
         if error.errno != errno.ENODEV:
             raise
         raise server.RefusedError(
@@ -258,20 +285,35 @@ def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceCon
         ) from error
 
 
-def _belongs_to(link: link_requests.Link, alias: str, mac: str) -> bool:
-    """Return whether a child belongs to the attachment: by its mark, or by its MAC address where it has no mark.
+def _busy(share: port.Share) -> str:
+    other = next(kind.value for kind in port.ChildKind if kind is not share.child)
+    return (
+        f"the kernel allows no {share.child.value} on {share.interface}, which has {other}s or a bridge of another program; the kernel allows "
+        f"only one kind of interfaces on a NIC: remove the others, or set child: {other} for it in nic.rules"
+    )
+
+
+def _belongs_to(link: link_requests.Link, alias: str, attachment: attachment_records.Attachment) -> bool:
+    """Return whether a child belongs to the attachment: by its mark, or where it has no mark by its MAC address, or the name of an ipvlan.
 
     A pod's root may change either. A child whose mark and address are both changed belongs to no attachment.
     """
-    return link.alias == alias or (not attachment_records.share_of(link.alias) and link.mac == mac)
+    is_alike = link.name == attachment.name if link.kind == port.ChildKind.IPVLAN.value else link.mac == attachment.mac
+    return link.alias == alias or (not attachment_records.share_of(link.alias) and is_alike)
 
 
-def _own_link(link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment) -> link_requests.Link | None:
-    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name."""
+def _own_link(
+    link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment, *, is_recorded: bool
+) -> link_requests.Link | None:
+    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name.
+
+    An ipvlan without a mark is the attachment's only if the attachment was recorded before.
+    """
     if link is None:
         return None
     alias = attachment_records.alias(share.id, attachment.sandbox)
-    is_own = sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment.mac)
+    is_known = is_recorded or link.alias == alias or link.kind != port.ChildKind.IPVLAN.value
+    is_own = is_known and sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment)
     if not is_own or link.name != attachment.name:
         raise name_taken(link, attachment.name)
     return link

@@ -38,7 +38,7 @@ def allocate(
         pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
     ] = None,
     gates: sources.Gates = None,
-    as_kubernetes: sources.AsKubernetes = None,
+    kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why, print a line for each device.")] = False,
     form: options.Output = options.Format.TABLE,
@@ -49,7 +49,8 @@ def allocate(
     defaults of an API server. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices for the next
     one.
 
-    The scheduler of Kubernetes 1.36 has known errors. --why shows where its decision differs; --as-kubernetes 1.36 repeats the errors.
+    Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
+    errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
 
     Exit status is 0 if everything fits, 1 if something does not, and 2 for invalid input.
 
@@ -66,11 +67,13 @@ def allocate(
         extras.require_local_cluster()
         if not wanted and not live and kubeconfig is None:
             raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
-        chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
+        is_live = live or kubeconfig is not None
+        version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
+        chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
         world = worlds.from_files(wanted, chosen)
-        if live or kubeconfig is not None:
-            world = worlds.with_live(world, kubeconfig)
-        decisions = _decide(world, _nodes(world, node), chosen, repeated)
+        if is_live:
+            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
+        decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
@@ -84,10 +87,12 @@ def allocate(
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
+def _decide(
+    world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
+) -> "list[whatif.Decision]":
     from drakit_cluster.scheduling.explain import whatif
 
-    decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
+    decisions = list(whatif.Scheduler(world, gates, nodes, repeated, compared).decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions

@@ -14,7 +14,6 @@ from drakit.cli import options, output, process
 from drakit.core import errors
 from drakit.telemetry import logs
 from drakit_tools import local_cluster
-from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
     from drakit_cluster import cluster as clusters
@@ -46,7 +45,15 @@ def cluster(
         bool,
         typer.Option("--keep-state", help="Keep the API objects in the folder and load them at the next start; needs --folder."),
     ] = False,
-    as_kubernetes: sources.AsKubernetes = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(
+            "--kubernetes",
+            metavar="VERSION",
+            help="Serve and decide as this Kubernetes version, with its defaults and known errors: 1.34 to 1.37, or 1.38 as planned. "
+            "Default: 1.37, without known errors, and with DRAReservedForWorkloads and DRAResourcePoolStatus on.",
+        ),
+    ] = None,
     run_pods: Annotated[
         bool,
         typer.Option("--run-pods", help="Run each container's command as a process of your user on this host; images are ignored."),
@@ -69,6 +76,8 @@ def cluster(
       drakit cluster --folder ~/dra --keep-state
 
       drakit cluster --gate scheduler:DRAConsumableCapacity=false
+
+      drakit cluster --kubernetes 1.36 --gate DRADeviceTaintRules=true
     """
     extras.require_local_cluster()
     names, switched = list(nodes or [DEFAULT_NODE]), _gates(gates or [])
@@ -82,7 +91,7 @@ def cluster(
     with (
         local_cluster.workplace(folder, names) as place,
         local_cluster.running(
-            place, nodes=names, port=port, gates=switched, keep_state=keep_state, as_kubernetes=as_kubernetes, run_pods=run_pods
+            place, nodes=names, port=port, gates=switched, keep_state=keep_state, kubernetes=kubernetes, run_pods=run_pods
         ) as running,
     ):
         _introduce(running, place, names)

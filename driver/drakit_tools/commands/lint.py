@@ -30,7 +30,9 @@ _INDEX = re.compile(r"\[[^\]]*\]")
 class _Checked:
     """The findings, the number and kinds of checked objects, and the skipped documents."""
 
-    found: "Sequence[Finding]"
+    found: "Mapping[Finding, Sequence[str]]"
+    """With the versions that each finding concerns."""
+    versions: Sequence[str]
     objects: int
     kinds: frozenset[object]
     skipped: "Sequence[Document]"
@@ -42,11 +44,19 @@ def lint(
     files: sources.Files = None,
     strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
     gates: sources.Gates = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(
+            "--kubernetes",
+            metavar="VERSION,...",
+            help="Kubernetes version, or several: 1.34 to 1.37, or 1.38 as planned. Each finding then names its versions. Default: 1.37.",
+        ),
+    ] = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Find mistakes in slices, classes, claims, templates, taint rules and pods.
 
-    The command applies the rules of Kubernetes 1.36's API server, and compares the objects with each other. It finds missing counters, a default
+    The command applies the rules of a Kubernetes version's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
     node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
     drakit's own drivers as prepare and drakit webhook do. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors,
@@ -58,10 +68,12 @@ def lint(
 
       drakit lint manifests/ --strict -o json
 
+      drakit lint manifests/ --kubernetes 1.34,1.37
+
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
     try:
-        checked = _lint([*(given or []), *(files or [])], gates or [])
+        checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
     except errors.DrakitError as error:
         output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
@@ -69,25 +81,35 @@ def lint(
         _print(checked)
         output.note(_devices_notice(checked))
     else:
-        output.document([_document(finding) for finding in checked.found], form)
+        output.document([_document(finding, versions) for finding, versions in checked.found.items()], form)
     output.note(sources.skip_notice(checked.skipped))
     if any(strict or finding.severity == "error" for finding in checked.found):
         raise typer.Exit(HAS_ERRORS)
 
 
-def _lint(files: Sequence[str], gates: Sequence[str]) -> _Checked:
+def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) -> _Checked:
     extras.require_local_cluster()
     from drakit_cluster import lint as linting
 
     if not files:
         raise errors.ConfigError("nothing to check; add FILE, or -f FILE")
-    chosen = sources.feature_gates(gates)
+    named = [part.strip() for part in kubernetes.split(",")] if kubernetes is not None else []
+    chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    found = linting.lint(documents, chosen, refused, network_drivers=composition.network_drivers(values.defaults()))
-    return _Checked(found=found, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
+    attaching = composition.network_drivers(values.defaults())
+    found: dict[Finding, list[str]] = {}
+    for features in chosen:
+        compared = sources.compared_errors(features.version if named else None)
+        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared):
+            concerned = found.setdefault(finding, [])
+            concerned += [features.version] if features.version not in concerned else []
+    versions = [features.version for features in chosen]
+    position = {id(document): place for place, document in enumerate(documents)}
+    ordered = {finding: found[finding] for finding in sorted(found, key=lambda one: (position[id(one.document)], one.severity))}
+    return _Checked(found=ordered, versions=versions, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
 
 
 def _devices_notice(checked: _Checked) -> str:
@@ -120,28 +142,35 @@ def _refused(document: "Document") -> "Iterator[Finding]":
 def _print(checked: _Checked) -> None:
     out = output.console()
     for finding, *alike in _grouped(checked.found):
+        only = checked.found[finding]
+        concerned = f"Kubernetes {', '.join(only)}: " if len(only) < len(checked.versions) else ""
         where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
         field = f"{finding.field}: " if finding.field else ""
         more = [f"and {plurals.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
         output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
-        for line in (f"{field}{finding.text}", *more, f"fix: {finding.fix}"):
+        for line in (f"{field}{concerned}{finding.text}", *more, f"fix: {finding.fix}"):
             output.say(out, line, indent=_INDENT, hang=_INDENT)
     mistakes = sum(finding.severity == "error" for finding in checked.found)
     total = ", ".join((plurals.counted(mistakes, "error"), plurals.counted(len(checked.found) - mistakes, "warning")))
     result = total if checked.objects or checked.found else "nothing was checked"
     output.say(output.prose(), f"{plurals.counted(checked.objects, 'object')}: {result}")
+    for version in checked.versions if len(checked.versions) > 1 else ():
+        mine = [finding for finding, only in checked.found.items() if version in only]
+        refused = sum(finding.severity == "error" for finding in mine)
+        counts = f"{plurals.counted(refused, 'error')}, {plurals.counted(len(mine) - refused, 'warning')}"
+        output.say(output.prose(), f"Kubernetes {version}: {counts}", indent=_INDENT)
 
 
-def _grouped(findings: "Sequence[Finding]") -> "Iterable[list[Finding]]":
-    """Return the findings in groups: the same mistake in many places of one object is shown once."""
+def _grouped(findings: "Mapping[Finding, Sequence[str]]") -> "Iterable[list[Finding]]":
+    """Return the findings in groups: the same mistake of the same versions in many places of one object is shown once."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
-    for finding in findings:
-        key = (id(finding.document), finding.severity, finding.text, finding.fix, _INDEX.sub("[]", finding.field))
+    for finding, versions in findings.items():
+        key = (id(finding.document), tuple(versions), finding.severity, finding.text, finding.fix, _INDEX.sub("[]", finding.field))
         groups.setdefault(key, []).append(finding)
     return groups.values()
 
 
-def _document(finding: "Finding") -> Mapping[str, object]:
+def _document(finding: "Finding", versions: Sequence[str]) -> Mapping[str, object]:
     return {
         "severity": str(finding.severity),
         "file": finding.document.file,
@@ -151,5 +180,6 @@ def _document(finding: "Finding") -> Mapping[str, object]:
         "object": finding.document.label,
         "field": finding.field,
         "message": finding.text,
+        "kubernetes": list(versions),
         "fix": finding.fix,
     }

@@ -14,6 +14,7 @@ from drakit_tools import fleets
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
+    from drakit_cluster.objects.features import FeatureGates
     from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet
@@ -32,6 +33,7 @@ class _Question:
 
     pods: "Sequence[tuple[str, PodTemplate]]"
     fleet: "Fleet"
+    gates: "FeatureGates"
 
 
 @options.quietly
@@ -53,6 +55,7 @@ def plan(
     buy: Annotated[list[str] | None, typer.Option("--buy", metavar="MACHINE", help="Add nodes of this machine. May be repeated.")] = None,
     move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
     gates: sources.Gates = None,
+    kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Print the proof of the answer, and the devices of every pod.")] = False,
     form: options.Output = options.Format.TABLE,
 ) -> None:
@@ -63,7 +66,8 @@ def plan(
 
     --buy simulates first fit, in the order of the pods, with more and more nodes. The answer is exact if counting or an exhaustive search proves
     that fewer nodes are too few; otherwise it is called an estimate. --move tries every way to move one pod, then two, and so on. Its answer is
-    exact unless the search would take too long. The simulator verifies a plan before it is printed.
+    exact unless the search would take too long. The simulator verifies a plan before it is printed. --kubernetes chooses the rules of a version;
+    plans are made without its known errors.
 
     The exit status is 0 with a plan, 1 if there is none, and 2 for bad input.
 
@@ -79,12 +83,11 @@ def plan(
     """
     try:
         extras.require_local_cluster()
-        chosen = sources.feature_gates(gates or [])
         if bool(buy) == move:
             raise errors.ConfigError("add either --buy MACHINE or --move")
         with fleets.bad_input():
-            world = fleets.known_world(files or [], capture, chosen)
-            question = _question(machines or [], workload, ask or [], world)
+            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
+            question = _question(machines or [], workload, ask or [], world, chosen)
             answer = _moved(question, world) if move else _bought(question, buy or [])
     except errors.DrakitError as error:
         output.warn(str(error))
@@ -97,7 +100,7 @@ def plan(
         raise typer.Exit(NO_PLAN)
 
 
-def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World") -> _Question:
+def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World", gates: "FeatureGates") -> _Question:
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import naming
     from drakit_cluster.simulation.workload import reading, templates
@@ -119,7 +122,7 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
     if not pods:
         raise errors.ConfigError("there are no pods; add --ask TEMPLATE:COUNT, --workload FILE, or a file with pending ResourceClaims")
     made = fleets.groups(fleets.parsed(machines))
-    return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]))
+    return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]), gates=gates)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,7 +180,7 @@ def _bought(question: _Question, buy: Sequence[str]) -> _Bought:
     from drakit_cluster.simulation.plan import purchase
 
     shown = fleets.groups([(name, 1) for name in dict.fromkeys(buy)])
-    planner = purchase.Planner(question.fleet, shown, [template for _, template in question.pods])
+    planner = purchase.Planner(question.fleet, shown, [template for _, template in question.pods], question.gates)
     return _Bought(question=question, purchase=planner.plan())
 
 
@@ -247,7 +250,7 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
 
     if not question.fleet.size:
         raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
-    nodes = Nodes(question.fleet)
+    nodes = Nodes(question.fleet, gates=question.gates)
     holders = moves.pods_of(nodes, _allocated(world))
     answer = moves.MovePlanner(nodes, holders).plan(question.pods)
     reasons = []

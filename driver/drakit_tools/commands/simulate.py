@@ -61,7 +61,7 @@ def simulate(
         ),
     ] = None,
     gates: sources.Gates = None,
-    as_kubernetes: sources.AsKubernetes = None,
+    kubernetes: sources.Kubernetes = None,
     placements: Annotated[bool, typer.Option("--placements", help="With -o json or yaml: add what ran where.")] = False,
     report: Annotated[
         pathlib.Path | None, typer.Option("--report", metavar="FILE", help="Write a self-contained HTML page with plots, light and dark.")
@@ -71,8 +71,8 @@ def simulate(
     """Simulate a workload on a fleet, and report waiting times, placements, use and fragmentation of devices, and pods that never fit.
 
     The fleet consists of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
-    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides as Kubernetes 1.36, but without
-    its known errors, which --as-kubernetes 1.36 reproduces.
+    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
+    version, or of Kubernetes 1.37, and without known errors. --kubernetes decides as one version does, with its known errors.
 
     A workload file has the columns or fields name, arrival, duration, template, count and gang. A template is the name of a ResourceClaimTemplate
     in a file (-f), or shorthand: mig=PROFILE, gpu=COUNT and nic=BANDWIDTH, joined by +. Pods that do not fit wait. When devices are released,
@@ -99,9 +99,9 @@ def simulate(
         extras.require_local_cluster()
         if report is not None:
             extras.require_report()
-        chosen, repeated = sources.feature_gates(gates or []), sources.errors_of(as_kubernetes)
+        repeated = sources.errors_of(kubernetes)
         with fleets.bad_input():
-            world = fleets.known_world(files or [], capture, chosen)
+            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
             made = fleets.groups(fleets.parsed(machines or []))
             fleets.require_nodes(made, world)
             drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)

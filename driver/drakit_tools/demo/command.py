@@ -25,6 +25,10 @@ def demo(
     folder: Annotated[
         pathlib.Path | None, typer.Option("--folder", metavar="DIR", help="Folder for all files, new or empty, which is kept.")
     ] = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option("--kubernetes", metavar="VERSION", help="Kubernetes version of the cluster, with the gates that the demo needs on."),
+    ] = None,
 ) -> None:
     """See a node work: GPUs are partitioned, a NIC is shared, and a driver that is killed in the middle of a prepare loses nothing.
 
@@ -45,4 +49,4 @@ def demo(
         raise errors.SettingsError(f"the demo needs {' and '.join(missing)}; run: pip install 'drakit[gpu,nic,tools]'")
     from drakit_tools.demo import story
 
-    raise typer.Exit(story.play(folder, keep=keep, web=web, out=output.prose()))
+    raise typer.Exit(story.play(folder, keep=keep, web=web, kubernetes=kubernetes, out=output.prose()))

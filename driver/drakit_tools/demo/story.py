@@ -25,13 +25,18 @@ CHAPTERS = (chapters.show_publishing, chapters.show_partitions, chapters.show_sh
 _LOOK_SECONDS = 1.0
 
 
+_GATES = {"": dict.fromkeys(("DRAPartitionableDevices", "DRAConsumableCapacity", "DRADeviceTaints"), True)}
+"""What the demo shows; older versions have these gates off by default."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The folder of one demo, which is empty at first, and whether cluster and page stay up at the end."""
+    """The folder of one demo, which is empty at first, whether cluster and page stay up at the end, and the cluster's version."""
 
     folder: pathlib.Path
     keep: bool
     web: bool
+    kubernetes: str | None
 
     @property
     def node_folder(self) -> pathlib.Path:
@@ -44,13 +49,13 @@ class Plan:
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
-def play(folder: pathlib.Path | None, *, keep: bool, web: bool, out: rich.console.Console) -> int:
+def play(folder: pathlib.Path | None, *, keep: bool, web: bool, kubernetes: str | None, out: rich.console.Console) -> int:
     """Run the demo, print to ``out`` and return the exit status. Raises SettingsError before anything starts."""
     try:
         with process.interruptible(), local_cluster.workplace(folder, (NODE,)) as place:
             if any(entry.name != local_cluster.LOCK for entry in place.iterdir()):
                 raise errors.SettingsError(f"{place} is not empty, but the demo needs an empty folder; choose a new one", key="--folder")
-            return _play(Plan(folder=place, keep=keep, web=web), out)
+            return _play(Plan(folder=place, keep=keep, web=web, kubernetes=kubernetes), out)
     except KeyboardInterrupt:
         output.problems().print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
         return process.INTERRUPTED
@@ -95,7 +100,7 @@ def _world(plan: Plan, out_stage: stage.Stage) -> Iterator[demo_cluster.World]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(local_cluster.logging_to(cluster_log))
         out_stage.say("Starting a local cluster (API server, scheduler, controllers and kubelet in this process) and one node driver ...")
-        cluster = stack.enter_context(local_cluster.running(plan.folder, nodes=(NODE,)))
+        cluster = stack.enter_context(local_cluster.running(plan.folder, nodes=(NODE,), gates=_GATES, kubernetes=plan.kubernetes))
         arguments = ("run", *_node_options(plan), "--kubeconfig", str(cluster.driver_kubeconfig(NODE)))
         driver = driver_process.DriverProcess(arguments, driver_log, plan.folder / "tmp")
         stack.callback(driver.stop)

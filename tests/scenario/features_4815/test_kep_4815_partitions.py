@@ -243,7 +243,7 @@ def test_counters_and_devices_in_one_slice_need_the_older_rule() -> None:
     together = kep_4815_samples.slice_of("s", {"sharedCounters": [memory("s", "10Gi")], "devices": [drawing("d", ("s", "10Gi"))]})
     with pytest.raises(errors.InvalidError, match="only one of devices and sharedCounters"):
         SingleThreadedCluster().apply(together)
-    older = SingleThreadedCluster(gates=FeatureGates.of({"DRACountersBesideDevices": True}))
+    older = SingleThreadedCluster(gates=FeatureGates.of({"DRAPartitionableDevices": True}, "1.34"))
     older.apply(together)
     older.device_class("gpu")
     assert older.take("c", device_request("gpu")) == ["d"]

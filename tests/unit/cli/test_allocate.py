@@ -294,6 +294,59 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(shell: comman
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
 
 
+def members(*names: str, group: str = "g", policy: object = None) -> list[dict[str, object]]:
+    """A PodGroup with a claim from a template, and pods that share it and have one of their own besides."""
+    spec = claim("x", request("3g.20gb"))["spec"]
+    shared, own = ({"name": name, "resourceClaimTemplateName": name} for name in ("shared", "own"))
+
+    def typed(version: str, kind: str, name: str, spec: object) -> dict[str, object]:
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "demo"}, "spec": spec}
+
+    pod = {
+        "containers": [{"name": "main", "image": "a", "resources": {"claims": [{"name": "shared"}, {"name": "own"}]}}],
+        "resourceClaims": [shared, own],
+        "schedulingGroup": {"podGroupName": group},
+    }
+    body = {"schedulingPolicy": policy or {"basic": {}}, "resourceClaims": [shared]}
+    return [
+        typed("resource.k8s.io/v1", "ResourceClaimTemplate", "shared", {"spec": spec}),
+        typed("resource.k8s.io/v1", "ResourceClaimTemplate", "own", {"spec": claim("x", request("1g.5gb"))["spec"]}),
+        typed("scheduling.k8s.io/v1beta1", "PodGroup", "g", body),
+        *(typed("v1", "Pod", name, pod) for name in names),
+    ]
+
+
+WITH_GROUPS = ("--gate", "DRAWorkloadResourceClaims=true")
+
+
+def test_the_claim_of_a_group_is_decided_once_for_all_its_pods(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", "q")), *WITH_GROUPS)
+    assert ran.status == 0
+    assert [line.split()[:6] for line in ran.out.splitlines()[1:]] == [
+        ["demo/g-shared", "node-1", "pod", "demo/p", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4"],
+        ["demo/p-own", "node-1", "pod", "demo/p", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-1g5gb-19-3"],
+        ["demo/q-own", "node-1", "pod", "demo/q", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-1g5gb-19-2"],
+    ]
+
+
+def test_a_pod_of_a_group_that_no_file_has_does_not_fit(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", group="h")), *WITH_GROUPS)
+    assert ran.status == 1
+    assert "pod demo/p does not fit: PodGroup demo/h not found" in ran.out
+
+
+def test_with_the_gate_off_the_claims_of_a_group_are_said_to_be_dropped(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p")))
+    assert (ran.status, "demo/p-shared" in ran.out) == (0, True)
+    assert "spec.resourceClaims is dropped" in ran.err
+
+
+def test_a_gang_is_said_to_be_decided_pod_by_pod(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", policy={"gang": {"minCount": 2}})), *WITH_GROUPS)
+    assert ran.status == 0
+    assert "PodGroup demo/g: gang is ignored: its pods are decided one by one" in ran.err
+
+
 SHARED_PARENT = {"constraints": [{"matchAttribute": "gpu.drakit.dev/parentUUID"}]}
 HALVES = (request("3g.20gb"), request("3g.20gb"))
 LEFT_PENDING = "Kubernetes 1.36 leaves it Pending: it does not release the counters of a device that it tried and rejected"
@@ -312,14 +365,14 @@ def test_why_warns_of_a_claim_that_kubernetes_1_36_leaves_pending_though_it_fits
     assert [one.get("difference", "")[: len(LEFT_PENDING)] for one in decisions] == ["", LEFT_PENDING]
 
 
-def test_as_kubernetes_1_36_reproduces_known_errors_with_a_note(shell: command_line.CommandLine, slices: str) -> None:
+def test_kubernetes_1_36_reproduces_known_errors(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("small", request("1g.5gb")), claim("two", *HALVES, **SHARED_PARENT))
-    ran = shell.run("allocate", slices, file, "--why", "--as-kubernetes", "1.36")
+    ran = shell.run("allocate", slices, file, "--why", "--kubernetes", "1.36")
     assert ran.status == 1
     assert "the claims fit, but Kubernetes 1.36 does not find it: it does not release the counters" in ran.out
     assert "warning" not in ran.out
-    unknown = shell.run("allocate", slices, file, "--as-kubernetes", "1.35")
-    assert (unknown.status, "--as-kubernetes" in unknown.err, "write 1.36" in unknown.err) == (2, True, True)
+    unknown = shell.run("allocate", slices, file, "--kubernetes", "1.1")
+    assert (unknown.status, "--kubernetes: unknown Kubernetes version '1.1'; known are 1.34, 1.35, 1.36" in unknown.err) == (2, True)
 
 
 def test_a_claim_that_kubernetes_1_36_allocates_the_same_has_no_warning(shell: command_line.CommandLine, slices: str) -> None:
@@ -341,9 +394,9 @@ def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits
         str(MANIFESTS / "samples" / f"{name}.yaml") for name in ("60-one-partition", "10-mig-partitions", "15-mig-pinned-gpu")
     )
     given = ("allocate", slices, str(MANIFESTS / "gpu" / "deviceclasses.yaml"), taken)
-    ran = shell.run(*given, named, "--as-kubernetes", "1.36")
+    ran = shell.run(*given, named, "--kubernetes", "1.36")
     assert (ran.status, "gpu-1-mig-1g5gb-19-6" in ran.out, "gpu-1-mig-4g20gb-5-0" in ran.out) == (0, True, True), ran
-    ran = shell.run(*given, unnamed, "--as-kubernetes", "1.36")
+    ran = shell.run(*given, unnamed, "--kubernetes", "1.36")
     assert (ran.status, "pod drakit-demo/four-partitions does not fit" in ran.out) == (1, True), ran
     assert "1.36" not in shell.run("lint", *given[1:], named).out
     assert "name the GPU with a CEL selector in the first request" in shell.run("lint", *given[1:], unnamed).out

@@ -77,7 +77,7 @@ def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_
     """Four partitions of one GPU: 1.36 does not find them once the first GPU is partly used."""
     (tmp_path / "w.csv").write_text("template,arrival\nmig=1g.5gb,0\nfour-partitions,1\n")
     asked = (*SMALL[:2], "dgx-a100-40gb-2gpu", "-f", str(SAMPLES / "10-mig-partitions.yaml"), "-w", str(tmp_path / "w.csv"), "-o", "json")
-    right, wrong = (json.loads(shell.run(*asked, *more).out)["policies"][0] for more in ((), ("--as-kubernetes", "1.36")))
+    right, wrong = (json.loads(shell.run(*asked, *more).out)["policies"][0] for more in ((), ("--kubernetes", "1.36")))
     assert (right["started"], wrong["started"]) == (2, 1)
     assert right["refused"] == []
     assert wrong["refused"][0]["template"] == "four-partitions"
@@ -95,7 +95,7 @@ def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_
         ((*SMALL, "--span", "soon"), "'soon' is not a time"),
         ((*SMALL, "--mix", "gpu=1:many"), "'many' is not a weight"),
         ((*SMALL, "--gangs", "two:1"), "--gangs: 'two' is not a number of pods"),
-        ((*SMALL, "--as-kubernetes", "1.1"), "the errors of version '1.1' are not known"),
+        ((*SMALL, "--kubernetes", "1.1"), "unknown Kubernetes version '1.1'"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from drakit_cluster.objects import quantity
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.scheduling.allocator import known_errors
@@ -96,6 +97,27 @@ def test_match_attribute_on_lists_misses_solutions_after_backtracking() -> None:
     assert answers(KnownError.LISTS_NOT_RESTORED, slices, three) == [None, None, [["d0", "d2", "d3"]]]
 
 
+def test_a_share_without_consumed_capacity_is_not_seen_by_the_next_one() -> None:
+    slices = partitioned([device("d0", draws={"set.x": "1"}, allowMultipleAllocations=True)], {"set.x": "1"})
+    used = AllocatedState()
+    used.share(DeviceId("drv", "pool", "d0"), {})
+    assert answers(KnownError.SHARES_WITHOUT_CAPACITY, slices, claim(request()), used=used) == [None, None, [["d0"]]]
+
+
+def test_a_share_with_consumed_capacity_is_seen_by_the_next_one() -> None:
+    capacity: Object = {"bandwidth": {"value": "2", "requestPolicy": {"default": "1"}}}
+    slices = partitioned([device("d0", draws={"set.x": "1"}, allowMultipleAllocations=True, capacity=capacity)], {"set.x": "1"})
+    used = AllocatedState()
+    used.share(DeviceId("drv", "pool", "d0"), {"bandwidth": quantity.parse("1")})
+    assert answers(KnownError.SHARES_WITHOUT_CAPACITY, slices, claim(request()), used=used) == [[["d0"]]] * 3
+
+
+def test_kubernetes_1_37_keeps_two_of_the_errors() -> None:
+    assert chosen(decide(GPUS, BOTH, used=holding("gpu-0-1"), errors=known_errors.KUBERNETES_1_37)) == [["gpu-1-0", "gpu-1-1"]]
+    slices = partitioned([device("d0", draws={"set.x": "1"})], {"set.x": "1"})
+    assert decide(slices, claim(request(adminAccess=True)), used=holding("d0"), errors=known_errors.KUBERNETES_1_37) is None
+
+
 def allocator(errors: KnownErrors, slices: Sequence[Object] = GPUS) -> Allocator:
     return Allocator(slices, CLASSES, SimpleSelectors(lists=True), ALL_FEATURES, errors)
 
@@ -123,5 +145,5 @@ def test_a_search_of_all_combinations_ends() -> None:
 
 
 def test_a_version_whose_errors_are_not_known_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'1\.35' are not known; write 1\.36"):
+    with pytest.raises(ValueError, match=r"'1\.35' are not known; write 1\.36 or 1\.37"):
         known_errors.of_version("1.35")

@@ -89,13 +89,20 @@ def test_a_pool_of_another_nodes_counters_alone_offers_nothing_and_breaks_nothin
     assert chosen(decide(slices, claim(request(mode="All")))) == [["mine"]]
 
 
-def test_the_first_slice_of_a_pool_says_how_many_there_are() -> None:
+def test_a_pool_whose_slices_disagree_on_their_number_is_invalid_in_any_order() -> None:
     here, everywhere = (
         resource_slice([device("a")], name="s-0", count=2),
         resource_slice([device("b")], name="s-1", place={"allNodes": True}),
     )
-    assert [pool.condition for pool in pools([here, everywhere])] == [Condition.USABLE]
-    assert [pool.condition for pool in pools([everywhere, here])] == [Condition.INCOMPLETE]
+    for slices in ([here, everywhere], [everywhere, here]):
+        (pool,) = pools(slices)
+        assert pool.condition is Condition.INVALID
+        assert pool.reason == "its slices declare different resourceSliceCounts: 1, 2"
+
+
+def test_older_slices_do_not_make_a_pool_disagree() -> None:
+    slices = [resource_slice([device("old")], name="s-0", count=3), resource_slice([device("new")], name="s-1", generation=2)]
+    assert [(names(pool), pool.condition) for pool in pools(slices)] == [(["new"], Condition.USABLE)]
 
 
 @pytest.mark.parametrize(

@@ -315,7 +315,7 @@ def test_a_feature_is_probed_again_when_the_servers_version_changes() -> None:
     store.stored_as = slice_store.keep_all
     made.reconcile()
     assert devices(store) == ["chip-0", "chip-1", "pipe"]
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     made.reconcile()
     assert len(devices(store)) == 7
 
@@ -331,7 +331,7 @@ def test_a_feature_that_an_upgrade_takes_away_is_found_before_anything_else_goes
         return without_counters(page)
 
     store.stored_as = on_page(store_page)
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     made.offer(offered("pipe"))
     made.reconcile()
     assert devices(store) == ["chip-0", "chip-1"]
@@ -375,7 +375,7 @@ def test_facts_about_a_server_stay_known_during_a_refresh_and_when_it_fails() ->
     made.reconcile()
     meanwhile.append(made.stores_sharing)
     assert meanwhile == [None, None, False], "nothing is made up before the first answer"
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     meanwhile.clear()
 
     def store_page(page: resource_slice.Page) -> resource_slice.Page:

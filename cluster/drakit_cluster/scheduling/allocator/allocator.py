@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from drakit_cluster.objects import json_types
-from drakit_cluster.objects.devices import AllocationError, SelectorPort
+from drakit_cluster.objects.devices import AllocationError, SelectorPort, UnusablePoolError
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator import known_errors, search
@@ -54,7 +54,8 @@ class Allocator:
     ) -> list[Object] | None:
         """Return one AllocationResult per claim, or None if they do not fit together on ``node``.
 
-        Raises AllocationError if a claim, class, selector or pool makes a decision impossible. ``allocated`` is not changed.
+        Raises AllocationError if a claim, class or selector makes a decision impossible, and UnusablePoolError if a pool makes it
+        impossible on this node. ``allocated`` is not changed.
         """
         problem = self.problem(claims=claims, node=node, allocated=allocated)
         try:
@@ -80,12 +81,14 @@ class Allocator:
             return search.solve(problem) is None
 
         try:
+            if not fails(self._errors):
+                return f"the claims fit on this node, but {known_errors.advice(KnownError.ALL_STOPS)}"
             blamed = next(
                 (kind for kind in KnownError if kind in self._errors and fails(replace(self._errors, kinds=frozenset({kind})))), None
             )
         except TooLongError as error:
             return str(error)
-        return f"the claims fit, but Kubernetes 1.36 does not find it: {known_errors.advice(blamed)}"
+        return f"the claims fit, but Kubernetes {self._errors.version} does not find it: {known_errors.advice(blamed)}"
 
     def problem(self, *, claims: Sequence[Object], node: Object, allocated: AllocatedState) -> Problem:
         """Return the problem to solve. Raises AllocationError for errors that show before any device is chosen."""
@@ -104,6 +107,10 @@ class Allocator:
             _find_every(problem, claim)
             _check_size(problem, claim)
         return problem
+
+    def repeats(self, kind: KnownError) -> bool:
+        """Return whether the allocator repeats a known error."""
+        return kind in self._errors
 
     def repeating(self, errors: KnownErrors) -> "Allocator":
         """Return an allocator over the same slices and classes that repeats ``errors``; the two share their caches."""
@@ -126,7 +133,7 @@ class Allocator:
     def _check_pools(self, problem: Problem) -> None:
         for pool in problem.inventory.pools:
             if pool.condition is Condition.INVALID:
-                raise AllocationError(f"nothing fits, and pool {pool.id} is invalid: {pool.reason}")
+                raise UnusablePoolError(f"nothing fits, and pool {pool.id} is invalid: {pool.reason}")
 
 
 def _find_every(problem: Problem, claim: Claim) -> None:
@@ -137,9 +144,8 @@ def _find_every(problem: Problem, claim: Claim) -> None:
         for pool in problem.inventory.pools:
             if pool.condition is not Condition.USABLE:
                 state = pool.condition.name.lower()
-                raise AllocationError(
-                    f"{claim.label}, request {option.name}: asks for all devices, but pool {pool.id} is {state}: {pool.reason}"
-                )
+                kind = AllocationError if KnownError.ALL_STOPS in problem.errors else UnusablePoolError
+                raise kind(f"{claim.label}, request {option.name}: asks for all devices, but pool {pool.id} is {state}: {pool.reason}")
         try:
             problem.every[option] = problem.suitability.all_of(option.want)
         except AllocationError as error:

@@ -111,7 +111,13 @@ class FlawedWorld(World):
         if not device.draws_counters or (option.want.admin and not self._has(KnownError.ADMIN_COUNTERS)):
             return False
         by_admins = self._has(KnownError.ADMIN_COUNTERS) and any(self.taken.get(device.index, {}).values())
-        return not (self._problem.suitability.drawn(device) or self.shares[device.index] or by_admins)
+        return not (self._drawn(device) or self.shares[device.index] or by_admins)
+
+    def _drawn(self, device: Device) -> bool:
+        suitability = self._problem.suitability
+        if self._has(KnownError.SHARES_WITHOUT_CAPACITY) and not suitability.use(device).taken:
+            return False
+        return suitability.drawn(device)
 
     def _draws(self, device: Device) -> dict[_Counter, int]:
         return {self._problem.inventory.counters[position][1:]: amount for position, amount in device.draws}

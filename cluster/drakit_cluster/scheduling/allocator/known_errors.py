@@ -1,7 +1,8 @@
-"""The known errors of the scheduler of Kubernetes 1.36, as values for the allocator.
+"""The known errors of Kubernetes' schedulers, as values for the allocator.
 
-Without them the allocator decides correctly. With :data:`KUBERNETES_1_36` it decides as that version does.
-Source: the structured allocator of Kubernetes 1.36.2.
+Without them the allocator decides correctly. With :data:`KUBERNETES_1_36` or :data:`KUBERNETES_1_37` it decides as that version does.
+Sources: the structured allocator of Kubernetes 1.36.2; for 1.37, the allocator with KEP-5963, and kubernetes#140431, #140435, #140437 and
+#140600, which fixed errors of 1.36. 1.38 also has #141898; #140729 is open.
 """
 
 import enum
@@ -17,6 +18,9 @@ class KnownError(enum.Enum):
     ADMIN_COUNTERS = "it wants free counters even for admin access"
     DISTINCT_LAST = "distinctAttribute compares a device with the last one of each request only"
     LISTS_NOT_RESTORED = "matchAttribute on lists keeps what devices that it gave up had narrowed"
+    SHARES_WITHOUT_CAPACITY = "it consumes the counters of a shared device again for each share, if its shares have no consumedCapacity"
+    ALL_STOPS = "a request for all devices stops at a node with an incomplete or invalid pool, and other nodes are not tried"
+    RULE_WITHOUT_SELECTOR = "a DeviceTaintRule without deviceSelector taints every device"
 
     @property
     def fix(self) -> str:
@@ -31,13 +35,17 @@ _FIXES: Mapping[KnownError, str] = {
     KnownError.ADMIN_COUNTERS: "ask for a device that no claim uses",
     KnownError.DISTINCT_LAST: "write one request for each device instead of a count",
     KnownError.LISTS_NOT_RESTORED: "select the wanted element with a CEL selector",
+    KnownError.SHARES_WITHOUT_CAPACITY: "let the driver publish a capacity on the shared device, so that each share has consumedCapacity",
+    KnownError.RULE_WITHOUT_SELECTOR: "give the rule a deviceSelector, or delete it",
+    KnownError.ALL_STOPS: "wait until the pool is complete, or write a count instead of allocationMode: All",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class KnownErrors:
-    """The errors that a decision repeats. Such a search tries everything, and gives up after ``max_steps`` steps."""
+    """The errors of ``version`` that a decision repeats. Such a search tries everything, and gives up after ``max_steps`` steps."""
 
+    version: str = "1.36"
     kinds: frozenset[KnownError] = frozenset()
     max_steps: int = 300_000
 
@@ -50,8 +58,11 @@ class KnownErrors:
 
 NONE = KnownErrors()
 KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
-BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36}
-"""The values of ``--as-kubernetes``."""
+KUBERNETES_1_37 = KnownErrors(
+    version="1.37", kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.ALL_STOPS, KnownError.RULE_WITHOUT_SELECTOR})
+)
+BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36, "1.37": KUBERNETES_1_37}
+"""By version, for ``--kubernetes``. Those of other versions were not recorded."""
 
 
 def of_version(version: str) -> KnownErrors:

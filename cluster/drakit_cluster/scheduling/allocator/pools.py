@@ -2,9 +2,10 @@
 
 - A pool is named by driver and pool name. Only slices of its highest generation among those relevant for the node count.
 - Relevant are slices for the node, by slice or by some device, and every slice with shared counters, whichever node it names.
-- It is complete when as many slices exist as the first one declares; slices for other nodes count. If newer slices exist for other nodes
-  only, the pool is being replaced and offers nothing on this node.
-- It is invalid if a mixin is missing, a device or counter set is named twice, or a device draws from a counter that the pool lacks.
+- It is complete when as many slices exist as they declare; slices for other nodes count. If newer slices exist for other nodes only, the
+  pool is being replaced and offers nothing on this node.
+- It is invalid if its slices declare different numbers of slices (Kubernetes takes the number of any of them), if a mixin is missing, if a
+  device or counter set is named twice, or if a device draws from a counter that the pool lacks.
 - The order is fixed: pools by driver and name, those with binding conditions last; slices by object name; devices by position.
 
 Source: KEP-4815, KEP-4381 (pool generations) and the API documentation of ResourceSliceSpec.pool.
@@ -47,8 +48,6 @@ class Slice:
     """One ResourceSlice. Its content is decoded on first use, because most slices of a cluster are for other nodes."""
 
     name: str
-    number: int
-    """Its place among all slices. The first slice of a pool declares their number."""
     pool: PoolId
     generation: int
     published: Object
@@ -103,8 +102,10 @@ class SliceIndex:
         self._by_node: dict[str, list[Slice]] = defaultdict(list)
         self._by_pool: dict[PoolId, list[Slice]] = defaultdict(list)
         self._counters_of_nodes: dict[PoolId, list[tuple[str, Slice]]] = defaultdict(list)
-        for number, item in enumerate(slices):
-            entry = _read(item, number, compact=features.on(Gate.MIXINS))
+        self._counts: dict[tuple[PoolId, int], set[int]] = defaultdict(set)
+        for item in slices:
+            entry = _read(item, compact=features.on(Gate.MIXINS))
+            self._counts[entry.pool, entry.generation].add(json_types.number(entry.published, "pool", "resourceSliceCount"))
             node = json_types.text(entry.published, "nodeName")
             self._by_node[node].append(entry)
             self._by_pool[entry.pool].append(entry)
@@ -143,23 +144,23 @@ class SliceIndex:
 
     def _pool(self, key: PoolId, entries: list[Slice], node: Object) -> Pool | None:
         """Return the pool of the relevant slices, or None for one that is being replaced."""
-        first = min(entries, key=lambda entry: entry.number)
-        generation, expected = first.generation, json_types.number(first.published, "pool", "resourceSliceCount")
+        generation = entries[0].generation
+        counts = sorted(self._counts[key, generation])
         everywhere = entries
-        if len(entries) != expected:
+        if counts != [len(entries)]:
             if any(entry.generation > generation for entry in self._by_pool[key]):
                 return None
             everywhere = [entry for entry in self._by_pool[key] if entry.generation == generation]
-        if len(everywhere) != expected:
-            return Pool(id=key, condition=Condition.INCOMPLETE, reason=f"{len(everywhere)} of {expected} slices of generation {generation}")
-        offering = [entry for entry in entries if self._offers(entry, node)]
+        if len(counts) > 1:
+            reason = f"its slices declare different resourceSliceCounts: {', '.join(map(str, counts))}"
+            return Pool(id=key, condition=Condition.INVALID, reason=reason)
+        if counts != [len(everywhere)]:
+            reason = f"{len(everywhere)} of {counts[0]} slices of generation {generation}"
+            return Pool(id=key, condition=Condition.INCOMPLETE, reason=reason)
+        everywhere, relevant = sorted(everywhere, key=_by_name), sorted(entries, key=_by_name)
+        offering = [entry for entry in relevant if self._offers(entry, node)]
         offered = {id(entry) for entry in offering}
-        return self._checked(
-            key,
-            sorted(offering, key=lambda entry: entry.name),
-            [entry for entry in everywhere if id(entry) not in offered],
-            entries,
-        )
+        return self._checked(key, offering, [entry for entry in everywhere if id(entry) not in offered], relevant)
 
     def _offers(self, entry: Slice, node: Object) -> bool:
         """Return whether the devices of a relevant slice are for ``node``; in 1.36 a slice with counters has no devices of its own."""
@@ -182,11 +183,14 @@ class SliceIndex:
         )
 
 
-def _read(item: Object, number: int, *, compact: bool) -> Slice:
+def _by_name(entry: Slice) -> str:
+    return entry.name
+
+
+def _read(item: Object, *, compact: bool) -> Slice:
     spec = json_types.mapping(item, "spec")
     return Slice(
         name=json_types.text(item, "metadata", "name"),
-        number=number,
         pool=PoolId(json_types.text(spec, "driver"), json_types.text(spec, "pool", "name")),
         generation=json_types.number(spec, "pool", "generation"),
         published=spec,

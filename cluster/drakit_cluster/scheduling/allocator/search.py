@@ -192,7 +192,9 @@ class Search:
         self.visited += 1
         if self._symmetry is None or self._bounds is None:
             if self._problem.errors and self.visited > self._problem.errors.max_steps:
-                raise TooLongError(f"Kubernetes 1.36 tries over {self._problem.errors.max_steps} combinations, and gives up after 10 s")
+                raise TooLongError(
+                    f"Kubernetes {self._problem.errors.version} tries over {self._problem.errors.max_steps} combinations, and gives up after 10 s"
+                )
             self._steps.append(step)
             return
         if self._may_jump and step.number <= 0 and self._bounds.short(step.request):

@@ -107,6 +107,8 @@ def _together(problem: Problem, holders: Holders) -> Iterator[Obstacle]:
             yield from _AfterPicks(problem, holders, picks).obstacles(problem.requests[number - 1])
             break
         picks = solution
+    else:
+        return
     for claim in problem.claims:
         for spec in claim.constraints:
             if search.solve(_without(problem, claim, spec)) is not None:

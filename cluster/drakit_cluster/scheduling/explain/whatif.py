@@ -5,6 +5,7 @@ no pod uses. Devices allocated by one decision are in use for the next. Claims w
 resources. :mod:`drakit_cluster.scheduling.placement` decides what a pod needs, as in the scheduler.
 """
 
+import functools
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from drakit_cluster import cel as selectors
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
-from drakit_cluster.objects import json_types, naming, resources
+from drakit_cluster.client.sharing import Sharing, is_of_group
+from drakit_cluster.objects import capacity, json_types, naming, resources
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
@@ -29,8 +31,8 @@ from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DEFAULT_NODE = "node"
 _PLENTY = "1000000"
-_QUICK = replace(known_errors.KUBERNETES_1_36, max_steps=5_000)
-"""The errors that decisions are compared with. The search is short, because it only serves a remark."""
+_QUICK_STEPS = 5_000
+"""The length of a search that only serves a remark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +70,7 @@ class World:
     claims: Sequence[Object] = ()
     templates: Sequence[Object] = ()
     pods: Sequence[Object] = ()
+    groups: Sequence[Object] = ()
     nodes: Sequence[Object] = ()
     taint_rules: Sequence[Object] = ()
 
@@ -79,6 +82,7 @@ class World:
             claims=objects(resources.CLAIM),
             templates=objects(resources.CLAIM_TEMPLATE),
             pods=objects(resources.POD),
+            groups=objects(resources.POD_GROUP),
             nodes=objects(resources.NODE),
             taint_rules=objects(resources.TAINT_RULE),
         )
@@ -97,21 +101,37 @@ class World:
 class Scheduler:
     """Decides over one world, and records what it allocated."""
 
-    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
-        """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
+    def __init__(
+        self,
+        world: World,
+        gates: FeatureGates,
+        nodes: Sequence[Object],
+        errors: KnownErrors = known_errors.NONE,
+        compared: KnownErrors = known_errors.KUBERNETES_1_36,
+    ) -> None:
+        """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where a version with those of
+        ``compared`` differs.
+        """
         classes = {_name(device_class): device_class for device_class in world.classes}
-        slices = [taint_rules.tainted(resource_slice, world.taint_rules) for resource_slice in world.slices]
+        unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
+        rules = sorted(world.taint_rules, key=_name)
+        slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
+        self._compared = replace(compared, max_steps=_QUICK_STEPS)
         self._gates = gates
+        self._sharing = Sharing.of(gates)
         self._nodes = nodes
         self._world = world
         self._resources = extended.class_names(world.classes, gates)
         self._placed = PlacedPods()
         self._claims = {_key(claim_): claim_ for claim_ in world.claims}
+        self._groups: dict[Key, Object] = {}
+        for group in world.groups:
+            self._groups[_key(group)] = self._with_claims(group, pod_claims.references(group), resources.POD_GROUP)
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
-        for claim in world.claims:
+        for claim in sorted(world.claims, key=_key):
             self._record(claim)
         for pod in world.pods:
             self._placed.observe(pod, deleted=False)
@@ -148,12 +168,18 @@ class Scheduler:
         for grant in decision.given:
             for result in json_types.objects(grant.allocation, "devices", "results"):
                 held = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
-                self._allocated.hold(held)
+                amounts = capacity.decode_amounts(result.get("consumedCapacity"))
+                occupy = (
+                    functools.partial(self._allocated.share, held, amounts)
+                    if "shareID" in result
+                    else functools.partial(self._allocated.hold, held)
+                )
+                occupy(1)
                 try:
                     if difference := self._try("", _pod_for(free))[0].difference:
-                        return f"while {held.device} is taken, {difference}"
+                        return f"while {held.device} is {'shared' if 'shareID' in result else 'taken'}, {difference}"
                 finally:
-                    self._allocated.hold(held, -1)
+                    occupy(-1)
         return ""
 
     def alone_for(self, pod: Object) -> Decision:
@@ -161,20 +187,27 @@ class Scheduler:
         free = {name: value for name, value in pod.items() if name != "status"}
         return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
 
-    def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
-        """Return the pod with a claim from every template, as the controller would make them."""
-        namespace = json_types.text(pod, "metadata", "namespace")
+    def _with_claims(self, owner: Object, references: Iterable[pod_claims.Reference], resource: Resource = resources.POD) -> Object:
+        """Return the pod or PodGroup with a claim from every template, as the controller would make them."""
+        namespace = json_types.text(owner, "metadata", "namespace")
+        group_key = self._sharing.group_key(owner)
+        group = self._groups.get(group_key) if group_key is not None else None
         templates = {_key(template_): template_ for template_ in self._world.templates}
         statuses: list[Object] = []
         for reference in references:
             template = templates.get(Key(namespace, reference.template))
             if template is None or reference.claim:
                 continue
-            claim = _copy_of(template, f"{_name(pod)}-{reference.name}", owner=pod)
-            self._claims[_key(claim)] = claim
-            statuses.append({"name": reference.name, "resourceClaimName": _name(claim)})
-        existing = json_types.objects(pod, "status", "resourceClaimStatuses")
-        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
+            if group is not None and is_of_group(reference, group):
+                name = next((entry.claim for entry in pod_claims.references(group) if entry.name == reference.name), None)
+            else:
+                claim = _copy_of(template, f"{_name(owner)}-{reference.name}")
+                json_types.child(claim, "metadata")["ownerReferences"] = [pod_claims.owned_by(resource, owner)]
+                self._claims[_key(claim)] = claim
+                name = _name(claim)
+            statuses.append({"name": reference.name, "resourceClaimName": name})
+        existing = json_types.objects(owner, "status", "resourceClaimStatuses")
+        return owner | {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
 
     def _site(self, pod: Object) -> placement.Site:
         return placement.Site(
@@ -183,7 +216,9 @@ class Scheduler:
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=lambda: str(uuid.uuid4()),
-            for_workloads=self._gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            sharing=self._sharing,
+            groups=self._groups,
+            is_first=lambda pod: self._placed.is_first(pod, ()),
             resources=self._resources,
             taken=self._placed.taken,
             apart=self._placed.rule_for(pod, {_name(node): node for node in self._nodes}),
@@ -197,9 +232,8 @@ class Scheduler:
                 why, difference = self._why(pod, site), self._difference(pod, site, None)
                 return Decision(subject=subject, message=message, why=why, difference=difference), None
             case Placement() as decided:
-                workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
                 grants = [
-                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, for_workloads=workloads))
+                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, self._sharing))
                     for claim, allocation in decided.allocate
                 ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
@@ -208,23 +242,22 @@ class Scheduler:
 
     def _difference(self, pod: Object, site: placement.Site, correct: Placement | None) -> str:
         """Return in words what Kubernetes 1.36 decides instead of ``correct``; "" if it decides the same."""
-        if self._errors:
+        quick = self._compared
+        if self._errors or not quick:
             return ""
-        faulty = self._repeating(pod, site, _QUICK)
+        faulty = self._repeating(pod, site, quick)
         if _outcome(faulty) == _outcome(correct):
             return ""
         alone = (
-            kind
-            for kind in KnownError
-            if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(faulty)
+            kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(quick, kinds=frozenset({kind})))) == _outcome(faulty)
         )
         why = known_errors.advice(next(alone, None))
         if faulty is None:
-            return f"Kubernetes 1.36 leaves it Pending: {why}"
+            return f"Kubernetes {quick.version} leaves it Pending: {why}"
         if correct is None:
-            return f"Kubernetes 1.36 allocates it anyway: {why}"
+            return f"Kubernetes {quick.version} allocates it anyway: {why}"
         node, devices = _outcome(faulty)
-        return f"Kubernetes 1.36 allocates {', '.join(devices)} on {node} instead: {why}"
+        return f"Kubernetes {quick.version} allocates {', '.join(devices)} on {node} instead: {why}"
 
     def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
         decided = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))
@@ -304,13 +337,10 @@ def _pod_for(claim: Object) -> Object:
     return {"metadata": {"namespace": namespace, "name": name, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
 
 
-def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
-    """Return the claim made from a template, owned by ``owner`` if given."""
+def _copy_of(template: Object, name: str) -> Object:
+    """Return the claim made from a template."""
     namespace = json_types.text(template, "metadata", "namespace")
     metadata: Object = {"namespace": namespace, "name": name, "uid": str(uuid.uuid4())}
-    if owner is not None:
-        uid = json_types.text(owner, "metadata", "uid")
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": _name(owner), "uid": uid, "controller": True}]
     return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from drakit_cluster.cel import selectors
 from drakit_cluster.objects import json_types
-from drakit_cluster.objects.devices import DeviceId
+from drakit_cluster.objects.devices import DeviceId, UnusablePoolError
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator import known_errors
@@ -125,10 +125,13 @@ class Nodes:
             node.states = [blocks.state_of(block, node.used) for block in node.type.offers.blocks]
 
     def allocate(self, template: PodTemplate, node: Node, first: str = "") -> Grant | None:
-        """Allocate a pod's devices on a node, or return None if they do not fit. Raises AllocationError as the allocator does."""
-        results = node.type.allocator(first).allocate(
-            claims=template.claims, node=node.type.node, allocated=node.used, new_share_id=self._share_ids.__next__
-        )
+        """Allocate a pod's devices on a node, or return None if they do not fit there. Raises AllocationError as the allocator does."""
+        try:
+            results = node.type.allocator(first).allocate(
+                claims=template.claims, node=node.type.node, allocated=node.used, new_share_id=self._share_ids.__next__
+            )
+        except UnusablePoolError:
+            return None
         if results is None:
             return None
         grant = Grant(node, tuple(self._claim(allocation) for allocation in results))

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.simulation.engine import policies, simulator
 from drakit_cluster.simulation.engine.nodes import Nodes, PlacedType
 from drakit_cluster.simulation.engine.simulator import Outcome
@@ -52,15 +53,17 @@ class Purchase:
 class Planner:
     """A search for the nodes to add to a fleet for some pods. ``machines`` has a group with one node of each machine."""
 
-    def __init__(self, fleet: Fleet, machines: Sequence[Group], pods: Sequence[PodTemplate]) -> None:
+    def __init__(self, fleet: Fleet, machines: Sequence[Group], pods: Sequence[PodTemplate], gates: FeatureGates | None = None) -> None:
         self._fleet = fleet
+        self._gates = gates
         self._machines = machines
         self._pods = pods
         self._workload = tasks.ordered(
             [tasks.Task(name=f"pod-{number}", template=template, arrival=0) for number, template in enumerate(pods)]
         )
-        self._base = Nodes(fleet)
-        offered = Nodes(Fleet(groups=[dataclasses.replace(machine, names=[machine.label]) for machine in machines], classes=fleet.classes))
+        self._base = Nodes(fleet, gates=gates)
+        shown = Fleet(groups=[dataclasses.replace(machine, names=[machine.label]) for machine in machines], classes=fleet.classes)
+        offered = Nodes(shown, gates=gates)
         self._types: list[PlacedType] = offered.types
         self._templates = list(dict.fromkeys(pods))
         self._demand = Demand.of(pods, [placed.offers for placed in (*self._base.types, *self._types)])
@@ -170,7 +173,7 @@ class Planner:
                 if number
             ]
             fleet = dataclasses.replace(self._fleet, groups=[*self._fleet.groups, *added])
-            self._outcomes[mix] = simulator.Simulator(Nodes(fleet), self._workload, policies.Policy()).run()
+            self._outcomes[mix] = simulator.Simulator(Nodes(fleet, gates=self._gates), self._workload, policies.Policy()).run()
         return self._outcomes[mix]
 
 
