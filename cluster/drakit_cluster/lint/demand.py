@@ -64,15 +64,21 @@ class Demand:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
         requested: list[_Selection] = []
+        derived: set[str] = set()
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
                 yield from _impossible(claim.document, option, where)
+                if found := [json_types.text(attribute, "name") for attribute in json_types.objects(option, "derivedAttributes")]:
+                    derived |= {*found}
+                    text = "drakit does not evaluate derived attributes, and checks no constraint on them"
+                    yield findings.warning(claim.document, f"{where}.derivedAttributes", text, "try the claim on a cluster")
                 selected, request_findings = self._option(claim.document, option, where)
                 yield from request_findings
                 if selected is not None:
                     requested.append(_Selection(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
-            yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
+            if derived.isdisjoint(json_types.text(constraint, kind) for kind in ("matchAttribute", "distinctAttribute")):
+                yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
         for place, config in enumerate(json_types.objects(devices, "config")):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:

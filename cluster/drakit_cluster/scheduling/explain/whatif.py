@@ -62,6 +62,14 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Note:
+    """Something about the objects that a reader of an answer should know. ``doubtful``: the answer may be wrong because of it."""
+
+    text: str
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class World:
     """Objects as an API server stores them. Without nodes, the nodes that slices name are assumed, with plenty of any resource without a class."""
 
@@ -73,6 +81,8 @@ class World:
     groups: Sequence[Object] = ()
     nodes: Sequence[Object] = ()
     taint_rules: Sequence[Object] = ()
+    notes: Sequence[Note] = ()
+    """What is missing among the objects of a live cluster, or is not considered."""
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
@@ -114,12 +124,11 @@ class Scheduler:
         """
         classes = {_name(device_class): device_class for device_class in world.classes}
         unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
-        rules = sorted(world.taint_rules, key=_name)
+        rules = sorted(world.taint_rules, key=_name) if gates.on(Gate.DEVICE_TAINT_RULES) else []
         slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._compared = replace(compared, max_steps=_QUICK_STEPS)
-        self._gates = gates
         self._sharing = Sharing.of(gates)
         self._nodes = nodes
         self._world = world
