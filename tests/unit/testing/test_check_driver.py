@@ -95,7 +95,9 @@ class WithoutEdits(author.FakeDriver):
 def test_a_driver_without_edits_keeps_claims_in_use_and_is_warned_of_the_others() -> None:
     report = check(WithoutEdits, device_names=["chip-0-left"], every=50)
     (warned,) = [item.message for item in report.checks if item.verdict is testing.Verdict.WARN]
-    assert warned.startswith("chip-0-left: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared")
+    assert warned.startswith(
+        "chip-0-left: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared"
+    )
 
 
 class Greedy(author.FakeDriver):
