@@ -1,14 +1,13 @@
 """Reads the objects of files and of a live cluster for ``drakit allocate``, ``simulate`` and ``plan``."""
 
-import contextlib
 import dataclasses
 import pathlib
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from drakit.cli import output
 from drakit.core import errors
+from drakit_tools import live
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
@@ -17,13 +16,10 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.explain import whatif
 
-_INDEX = re.compile(r"\[[^\]]*\]")
-
 
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
-    from drakit_cluster.objects import json_types, naming
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
@@ -40,10 +36,16 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
     output.note(sources.skip_notice([document for document in documents if document.resource is None]))
     world = whatif.World.of(intake.objects)
-    for group in world.groups:
+    _note_gangs(world.groups)
+    return world
+
+
+def _note_gangs(groups: "Sequence[Object]") -> None:
+    from drakit_cluster.objects import json_types, naming
+
+    for group in groups:
         if json_types.at(group, "spec", "schedulingPolicy", "gang") is not None:
             output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
-    return world
 
 
 def with_live(
@@ -57,51 +59,45 @@ def with_live(
     from drakit_cluster.objects import resources
     from drakit_cluster.scheduling.explain import whatif
 
-    kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD, resources.POD_GROUP])
+    reading = live.read(kubeconfig)
+    objects, notes = reading.objects, list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
-    claims = [claim for claim in live_objects[resources.CLAIM] if not has_requests or pod_claims.is_allocated(claim)]
-    pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
-    chosen = _with_used_gates(live_objects, gates, explicit)
-    complete = dataclasses.replace(
-        world,
-        slices=[*live_objects[resources.SLICE], *world.slices],
-        classes=[*live_objects[resources.CLASS], *world.classes],
-        claims=[*claims, *world.claims],
-        pods=[*pods, *world.pods],
-        groups=[*live_objects[resources.POD_GROUP], *world.groups],
-        nodes=[*live_objects[resources.NODE], *world.nodes],
-        taint_rules=[*live_objects[resources.TAINT_RULE], *world.taint_rules],
-    )
-    return complete, chosen
+    chosen, gate_notes = live.used_gates(objects, gates, explicit)
+    own = {
+        resources.SLICE: world.slices,
+        resources.CLASS: world.classes,
+        resources.CLAIM: world.claims,
+        resources.NODE: world.nodes,
+        resources.TAINT_RULE: world.taint_rules,
+        resources.POD: world.pods,
+        resources.POD_GROUP: world.groups,
+    }
+    merged: dict[Resource, list[Object]] = {}
+    for kind, files in own.items():
+        listed = objects[kind]
+        if kind is resources.CLAIM:
+            listed = [claim for claim in listed if not has_requests or pod_claims.is_allocated(claim)]
+        if kind is resources.POD:
+            listed = [pod for pod in listed if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
+        kept, replaced = live.without_replaced(kind, listed, files)
+        merged[kind] = [*kept, *files]
+        notes += replaced
+    notes += [*gate_notes, *live.unselective_rules(objects[resources.TAINT_RULE], chosen)]
+    for note in notes:
+        output.note(note.text)
+    _note_gangs(objects[resources.POD_GROUP])
+    return dataclasses.replace(whatif.World.of(lambda kind: merged.get(kind, ())), templates=world.templates, notes=notes), chosen
 
 
-def _with_used_gates(objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates", explicit: Collection[str]) -> "FeatureGates":
-    """Return the gates with those on whose fields a server stored, and note them. Fields that drakit or the version does not have are noted."""
-    from drakit_cluster.objects import errors as object_errors
-    from drakit_cluster.objects import features, naming, resources, versions
-    from drakit_cluster.objects.schema import table
+def print_doubts(world: "whatif.World") -> None:
+    """Print after an answer why it may be wrong."""
+    for note in world.notes:
+        if note.doubtful:
+            output.say(output.console(), f"warning: this answer may be wrong: {note.text}", hang=2)
 
-    notes: dict[str, str] = {}
-    used = set()
-    for resource, found in objects.items():
-        for entry in found if resource.group == resources.RESOURCE_GROUP else ():
-            label = f"{resource.kind} {naming.label(entry)}"
-            with contextlib.suppress(object_errors.BadRequestError):
-                for path in table.decode(resource, entry | {"apiVersion": resource.api_version})[1]:
-                    notes.setdefault(_INDEX.sub("[]", path), f"{label}: {path} is not known to drakit and is ignored")
-            absent = [place for place in features.absent_places(resource, entry, gates) if place[0]]
-            for span, path, _ in absent:
-                why = f"Kubernetes {gates.version} does not have it ({versions.have_it(span)})"
-                notes.setdefault(_INDEX.sub("[]", path), f"{label}: {path} is ignored: {why}")
-            for gate, path, _ in features.disabled_fields(resource, entry, gates):
-                if path in {place[1] for place in absent}:
-                    continue
-                if gate in explicit:
-                    notes.setdefault(gate, f"{label}: {path} is ignored: feature gate {gate} is off")
-                else:
-                    used.add(gate)
-                    notes.setdefault(gate, f"feature gate {gate} is taken to be on, because {label} has {path}")
-    for note in notes.values():
-        output.note(note)
-    return dataclasses.replace(gates, enabled=gates.enabled | used)
+
+def document_of_notes(world: "whatif.World") -> dict[str, object]:
+    """Return what a document adds: ``notes``, and ``certain: false`` if the answer may be wrong; nothing without notes."""
+    if not world.notes:
+        return {}
+    return {"certain": not any(note.doubtful for note in world.notes), "notes": [note.text for note in world.notes]}

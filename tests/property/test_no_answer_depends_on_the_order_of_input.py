@@ -15,7 +15,9 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.explain import whatif
 from fakes import examples, random_allocations
 
-BOUNDED = settings(max_examples=examples.count(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+BOUNDED = settings(
+    max_examples=examples.count(1000), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 NODES = ("n1", "n2")
 DRIVERS = ("a", "b")
 POOLS = ("p", "q")

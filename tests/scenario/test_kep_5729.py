@@ -1,6 +1,7 @@
 """Claims of a PodGroup, which its pods share (KEP-5729)."""
 
 import contextlib
+import dataclasses
 import pathlib
 import shutil
 import tempfile
@@ -14,11 +15,13 @@ from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD, POD_GROUP, SLICE
+from fakes.single_threaded_cluster import SingleThreadedCluster
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 ON = FeatureGates.of({"DRAWorkloadResourceClaims": True})
+MANY = 300
 ENTRY: Object = {"name": "gpu", "resourceClaimTemplateName": "t"}
 
 
@@ -138,6 +141,18 @@ def test_an_entry_that_is_not_the_groups_gives_the_pod_a_claim_of_its_own(cluste
     assert own.startswith("p-gpu-")
     assert _reserved(cluster, own) == [("pods", "p")]
     assert cluster.devices(claim) == []
+
+
+def test_more_pods_than_a_list_can_hold_share_the_claim_of_a_group() -> None:
+    simulated_cluster = SingleThreadedCluster(gates=ON)
+    simulated_cluster.device_class("gpu", "true")
+    simulated_cluster.api.create(SLICE, objects.resource_slice(objects.device("gpu-0")))
+    simulated_cluster.api.create(CLAIM, objects.claim("c"))
+    simulated_cluster.api.create(POD_GROUP, _group({"name": "c0", "resourceClaimName": "c"}))
+    nodes = {simulated_cluster.schedule(f"p{index}", "c", schedulingGroup={"podGroupName": "g"}) for index in range(MANY)}
+    assert nodes == {objects.NODE}
+    entries = json_types.objects(simulated_cluster.api.get(CLAIM, "c", "default"), "status", "reservedFor")
+    assert [entry["name"] for entry in entries] == ["g"]
 
 
 def test_a_full_list_does_not_stop_pods_of_a_group(cluster: QuickCluster) -> None:
@@ -338,6 +353,18 @@ def test_a_groups_status_names_only_claims_of_its_spec(cluster: QuickCluster) ->
     status: Object = {"status": {"resourceClaimStatuses": [{"name": "other", "resourceClaimName": "c"}]}}
     with pytest.raises(errors.InvalidError, match=r"resourceClaimStatuses\[0\]\.name: .*an entry of spec\.resourceClaims"):
         cluster.api.patch(POD_GROUP, "g", status, namespace="default", kind=PatchKind.MERGE, subresource="status")
+
+
+@pytest.mark.parametrize("kubernetes, served", [("1.36", ["v1alpha2"]), ("1.37", ["v1alpha3", "v1beta1"])])
+def test_each_kubernetes_version_serves_the_groups_that_it_has(kubernetes: str, served: list[str]) -> None:
+    with _quick_cluster(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}, kubernetes)) as cluster:
+        made = []
+        for version in ("v1alpha2", "v1alpha3", "v1beta1"):
+            resource = dataclasses.replace(POD_GROUP, version=version)
+            group = {"apiVersion": resource.api_version, **_group(), "metadata": {"name": version}}
+            with contextlib.suppress(errors.NotFoundError):
+                made.append(cluster.api.create(resource, group, namespace="default"))
+        assert [json_types.text(group, "apiVersion").rpartition("/")[2] for group in made] == served
 
 
 def test_a_pod_names_its_group_by_a_valid_name(cluster: QuickCluster) -> None:

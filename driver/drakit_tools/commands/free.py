@@ -39,6 +39,7 @@ def free(
         str | None, typer.Option("--node", metavar="NAME", help="Use only this node; with --mock, its name. Default: all known nodes.")
     ] = None,
     gates: sources.Gates = None,
+    kubernetes: sources.Kubernetes = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Show which devices are free, by type and node, and what still fits together.
@@ -69,10 +70,11 @@ def free(
         extras.require_local_cluster()
         if not wanted and not live and kubeconfig is None and mock is None:
             raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
-        chosen = sources.feature_gates(gates or [])
+        is_live = live or kubeconfig is not None
+        chosen = sources.feature_gates(gates or [], kubernetes or (sources.server_version(kubeconfig) if is_live else None))
         world = worlds.from_files(wanted, chosen)
-        if live or kubeconfig is not None:
-            world = worlds.with_live(world, kubeconfig)
+        if is_live:
+            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
         if mock is not None:
             world = _with_machine(world, options.read(mock=mock, folder=folder, node=node, local=True))
         _check_node(world, node)

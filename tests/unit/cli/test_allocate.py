@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import resources
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from fakes import command_line
 
@@ -345,6 +347,33 @@ def test_a_gang_is_said_to_be_decided_pod_by_pod(shell: command_line.CommandLine
     ran = shell.run("allocate", slices, write(shell, *members("p", policy={"gang": {"minCount": 2}})), *WITH_GROUPS)
     assert ran.status == 0
     assert "PodGroup demo/g: gang is ignored: its pods are decided one by one" in ran.err
+
+
+def test_a_pod_of_a_live_group_uses_the_claim_that_the_group_has(
+    shell: command_line.CommandLine, slices: str, tmp_path: pathlib.Path
+) -> None:
+    memory = registry.Registry(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}))
+    kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
+    for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
+        memory.create(kinds[one["kind"]], one)
+    memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
+    shared, own, group, pod = members("p")
+    stored = memory.create(resources.POD_GROUP, as_object(group), namespace="demo")
+    owner = pod_claims.owned_by(resources.POD_GROUP, stored)
+    held = as_object(claim("g-shared-1", request("3g.20gb")))
+    held["metadata"] = {"name": "g-shared-1", "ownerReferences": [owner]}
+    held = memory.create(resources.CLAIM, held, namespace="demo")
+    result: Object = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
+    memory.update(resources.CLAIM, {**held, "status": {"allocation": {"devices": {"results": [result]}}}}, subresource="status")
+    statuses: Object = {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "g-shared-1"}]}
+    memory.update(resources.POD_GROUP, {**stored, "status": statuses}, subresource="status")
+    with apiserver.ApiServer(memory) as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        ran = shell.run("allocate", "--kubeconfig", str(kubeconfig), "-o", "json", write(shell, shared, own, pod))
+    [decision] = json.loads(ran.out)["decisions"]
+    assert (ran.status, [one["claim"] for one in decision["claims"]]) == (0, ["demo/p-own"])
+    assert "feature gate DRAWorkloadResourceClaims is taken to be on, because PodGroup demo/g has spec.resourceClaims" in ran.err
 
 
 SHARED_PARENT = {"constraints": [{"matchAttribute": "gpu.drakit.dev/parentUUID"}]}

@@ -20,8 +20,9 @@ from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Object
 from drakit_tools.dashboard import cluster_source, model, node_source, server
-from fakes import cluster_dashboard, command_line, exhaustion, real_clock, waits
+from fakes import cluster_dashboard, command_line, exhaustion, real_clock, stub_api, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
 
@@ -210,6 +211,19 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
         cluster_dashboard.until(source, lambda seen: not seen.claims)
     finally:
         source.close()
+
+
+def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path) -> None:
+    odd: Object = {"kind": "ResourceSlice", "metadata": {"name": "odd", "uid": "1"}, "spec": {"devices": "many"}}
+    stub = stub_api.StubApi(version="1.37", objects={"resourceslices": [odd]}, statuses={"events": 403})
+    with stub_api.serving(stub, tmp_path) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
+        source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+        try:
+            problem = cluster_dashboard.until(source, lambda seen: "odd" in seen.problem).problem
+        finally:
+            source.close()
+    assert problem.startswith("no events are shown: the API server answered 403")
+    assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
