@@ -124,7 +124,7 @@ def test_a_sandbox_that_is_created_again_gets_the_address_of_the_former(world: n
         driver.unprepare(ref)
 
 
-def test_a_restarted_driver_keeps_addresses_without_the_server_and_renews_when_it_is_back(world: nic_attach.World, server: Server) -> None:
+def test_a_restarted_driver_keeps_addresses_without_a_server_and_renews_them_later(world: nic_attach.World, server: Server) -> None:
     with nic_attach.pod() as pod:
         with world.driver() as driver:
             ref = driver.prepare(nic_attach.claim(1, parameters=PARAMETERS))

@@ -15,7 +15,6 @@ from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases, dhcp
 
 INTERVAL, RETRY_SECONDS = 10.0, 30.0
-LOST = "DhcpLeaseLost"
 _LOST = (
     "the DHCP lease of {address} of pod {pod} ended and was not renewed ({reason}); the network may give the address to others: delete the pod, "
     "or fix the server"
@@ -99,4 +98,4 @@ class Renewer:
             self._reported.add(lease.location)
             message = _LOST.format(address=terms.address, pod=lease.sandbox_id.pod, reason=reason)
             with contextlib.suppress(drakit.ClaimError):
-                self._context.record_event(lease.grant.claim, drakit.Event(reason=LOST, message=message))
+                self._context.record_event(lease.grant.claim, drakit.Event(reason="DhcpLeaseLost", message=message))

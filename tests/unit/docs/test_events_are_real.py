@@ -131,7 +131,7 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
     texts = {
         "SeveralMpsDaemons": usage_warnings._MPS,
         "ShareNotAttached": collector._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=collector.GRACE),
-        dhcp_renewal.LOST: dhcp_renewal._LOST.format(
+        "DhcpLeaseLost": dhcp_renewal._LOST.format(
             address="10.66.0.50/24", pod="default/p", reason="the server 10.66.0.1 gives 10.66.0.99/24 now"
         ),
         held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",

@@ -47,7 +47,7 @@ def test_what_is_unknown_or_malformed_is_refused_by_its_path(parameters: dict[st
     assert refused.value.field == field
 
 
-def test_dhcp_gives_the_ipv4_address_and_a_claim_may_have_ipv6_ones_and_routes_beside_it() -> None:
+def test_dhcp_gives_the_ipv4_address_beside_ipv6_ones_and_routes() -> None:
     with pytest.raises(errors.ConfigError, match=r"so 10\.1\.2\.3 cannot be chosen") as refused:
         decode(dhcp=True, addresses=["10.1.2.3/24"])
     assert refused.value.field == "parameters.dhcp"

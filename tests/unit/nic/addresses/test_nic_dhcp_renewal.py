@@ -97,7 +97,7 @@ def test_a_failed_renewal_is_tried_again_and_one_event_says_when_the_lease_is_lo
         world.at(seconds)
     assert len(world.server.asked) == 5, "every half minute"
     ((claim, event),) = world.context.events
-    assert (claim.name, event.reason) == ("claim-1", dhcp_renewal.LOST)
+    assert (claim.name, event.reason) == ("claim-1", "DhcpLeaseLost")
     assert "the DHCP lease of 10.66.0.50/24 of pod default/p ended and was not renewed (DHCP: no lease on eth1)" in event.message
     world.server.address = TERMS.address
     world.at(240)
