@@ -104,7 +104,7 @@ class Dropped:
     def why(self) -> str:
         """Why the server drops it, for people."""
         if self.gate is None:
-            return f"Kubernetes {self.version} does not have it ({versions.have_it(self.span)})"
+            return f"only Kubernetes {versions.since(self.span).removeprefix('only ')} has it"
         unreleased = "" if versions.gate_span(self.gate.value) else ", and no released version of Kubernetes has it"
         return f"feature gate {self.gate} is off{unreleased}"
 

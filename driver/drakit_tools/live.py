@@ -181,7 +181,19 @@ def used_gates(
                 notes.setdefault(key, note)
                 if gate is not None:
                     used.add(gate)
-    return dataclasses.replace(gates, enabled=gates.enabled | used), list(notes.values())
+    unselective = _unselective(objects.get(resources.TAINT_RULE, ()), gates)
+    return dataclasses.replace(gates, enabled=gates.enabled | used), [*notes.values(), *unselective]
+
+
+def _unselective(rules: "Sequence[Object]", gates: "FeatureGates") -> "list[Note]":
+    """Return a note for each rule without a selector, if the version has schedulers that taint every device with it."""
+    from drakit_cluster.objects import json_types, naming
+    from drakit_cluster.objects.versions import Rule
+    from drakit_cluster.scheduling.explain.whatif import Note
+
+    what = "has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
+    named = [naming.label(rule) for rule in rules if json_types.at(rule, "spec", "deviceSelector") is None]
+    return [] if gates.follows(Rule.SELECTOR_REQUIRED) else [Note(text=f"DeviceTaintRule {name} {what}") for name in named]
 
 
 def _rule_gates(rules: "Sequence[Object]", gates: "FeatureGates", explicit: Collection[str]) -> "Iterator[tuple[Gate, Note]]":

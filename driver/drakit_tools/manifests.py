@@ -157,6 +157,13 @@ def errors_of(version: str | None) -> "KnownErrors":
     return known_errors.BY_VERSION.get(version or "", known_errors.NONE)
 
 
+def compared_errors(version: str | None) -> "KnownErrors":
+    """Return the known errors that correct decisions are compared with: those of a version if they are recorded, by default those of 1.36."""
+    from drakit_cluster.scheduling.allocator import known_errors
+
+    return known_errors.KUBERNETES_1_36 if version is None else known_errors.BY_VERSION.get(version, known_errors.NONE)
+
+
 def server_version(kubeconfig: pathlib.Path | None) -> str:
     """Return the version of the table that is nearest to a server's own, with a note if it differs; raises ApiError or SettingsError."""
     from drakit_cluster.objects import versions

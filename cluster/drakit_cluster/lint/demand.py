@@ -9,9 +9,10 @@ from drakit_cluster.lint import findings
 from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
+from drakit_cluster.objects import capacity as capacities
 from drakit_cluster.objects import json_types, quantity, resources, taints
 from drakit_cluster.objects.devices import SelectorError, SelectorPort
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
 from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
@@ -41,6 +42,8 @@ class Demand:
     selectors: SelectorPort
     lists: bool
     tainting: bool
+    qualified: bool
+    """Whether requests find capacities with and without the driver's domain."""
 
     def of_class(self, device_class: Accepted) -> Iterator[Finding]:
         yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
@@ -61,15 +64,21 @@ class Demand:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
         requested: list[_Selection] = []
+        derived: set[str] = set()
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
                 yield from _impossible(claim.document, option, where)
+                if found := [json_types.text(attribute, "name") for attribute in json_types.objects(option, "derivedAttributes")]:
+                    derived |= {*found}
+                    text = "drakit does not evaluate derived attributes, and checks no constraint on them"
+                    yield findings.warning(claim.document, f"{where}.derivedAttributes", text, "try the claim on a cluster")
                 selected, request_findings = self._option(claim.document, option, where)
                 yield from request_findings
                 if selected is not None:
                     requested.append(_Selection(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
-            yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
+            if derived.isdisjoint(json_types.text(constraint, kind) for kind in ("matchAttribute", "distinctAttribute")):
+                yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
         for place, config in enumerate(json_types.objects(devices, "config")):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
@@ -89,7 +98,7 @@ class Demand:
         selected, option_findings = self._select(document, option, path, possible) if possible else ([], [])
         if selected:
             option_findings += _count(document, option, path, selected)
-            option_findings += _capacity(document, option, path, selected)
+            option_findings += self._capacity(document, option, path, selected)
             option_findings += self._taints(document, option, path, selected)
         return selected, option_findings
 
@@ -137,6 +146,29 @@ class Demand:
         key, value, effect = (json_types.text(taint, name) for name in ("key", "value", "effect"))
         text = f"does not tolerate {key}{f'={value}' if value else ''}:{effect}, and each of the {_devices(len(selected))} has such a taint"
         return [findings.warning(document, f"{path}.tolerations", text, f"add {{key: {key}, operator: Exists, effect: {effect}}}")]
+
+    def _capacity(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
+        capacity_findings = []
+        for name, amount in json_types.mapping(option, "capacity", "requests").items():
+            field = f"{path}.capacity.requests[{name}]"
+            values = [
+                quantity.parse(json_types.at(capacity, "value"))
+                for device in selected
+                if (capacity := self._published(device, name)) is not None
+            ]
+            if not values:
+                capacity_names = {capacity_name for device in selected for capacity_name in json_types.mapping(device.spec, "capacity")}
+                text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
+                capacity_findings.append(findings.warning(document, field, text, findings.suggestion(name, capacity_names)))
+            elif quantity.parse(amount) > max(values):
+                text = f"requests {amount}, but no selected device has more than {max(values)}"
+                capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+        return capacity_findings
+
+    def _published(self, device: PublishedDevice, requested: str) -> Json:
+        published = json_types.mapping(device.spec, "capacity")
+        name = capacities.published_name(requested, published, device.pool.driver) if self.qualified else requested
+        return published.get(name)
 
     def _constraint(self, document: Document, constraint: Object, path: str, requested: Sequence[_Selection]) -> Iterator[Finding]:
         if constraint.get("matchAttribute") is not None and constraint.get("distinctAttribute") is not None:
@@ -248,22 +280,3 @@ def _impossible(document: Document, option: Object, path: str) -> Iterator[Findi
         for failure in names.qualified(name, f"{path}.capacity.requests[{name}]"):
             text = f"{failure.message}; no device can have a capacity of this name"
             yield findings.error(document, failure.field, text, "write the capacity's name, such as memory")
-
-
-def _capacity(document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
-    capacity_findings = []
-    for name, amount in json_types.mapping(option, "capacity", "requests").items():
-        field = f"{path}.capacity.requests[{name}]"
-        values = [
-            quantity.parse(json_types.at(capacity, "value"))
-            for device in selected
-            if (capacity := json_types.mapping(device.spec, "capacity").get(name)) is not None
-        ]
-        if not values:
-            capacity_names = {capacity_name for device in selected for capacity_name in json_types.mapping(device.spec, "capacity")}
-            text = f"none of the {_devices(len(selected))} that it selects has a capacity {name}"
-            capacity_findings.append(findings.warning(document, field, text, findings.suggestion(name, capacity_names)))
-        elif quantity.parse(amount) > max(values):
-            text = f"requests {amount}, but no selected device has more than {max(values)}"
-            capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
-    return capacity_findings

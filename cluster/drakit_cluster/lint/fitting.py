@@ -12,20 +12,23 @@ from drakit_cluster.manifests import Accepted, Intake
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.scheduling import extended
+from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.explain import whatif
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
 
 _FIX = "run drakit allocate --why with the same files, which shows the reason for each device"
 
 
-def check(intake: Intake, claims: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
-    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node.
+def check(
+    intake: Intake, claims: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates, compared: KnownErrors
+) -> Iterator[Finding]:
+    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node, or for the errors ``compared``.
 
     Requests of missing classes are skipped, because their selectors are unknown.
     """
     classes = {json_types.text(device_class, "metadata", "name") for device_class in intake.objects(resources.CLASS)}
     world = whatif.World.of(lambda kind: intake.objects(kind) if kind is not resources.CLAIM else _free(intake.objects(kind)))
-    scheduler = whatif.Scheduler(replace(world, pods=()), gates, world.known_nodes())
+    scheduler = whatif.Scheduler(replace(world, pods=()), gates, world.known_nodes(), compared=compared)
     for accepted in claims:
         template = accepted.document.resource is resources.CLAIM_TEMPLATE
         path = "spec.spec.devices" if template else "spec.devices"

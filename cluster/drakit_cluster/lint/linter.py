@@ -11,15 +11,22 @@ from drakit_cluster.manifests import Accepted, Document, Intake
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.resources import Resource
+from drakit_cluster.objects.versions import Rule
+from drakit_cluster.scheduling.allocator.known_errors import KUBERNETES_1_36, KnownErrors
 
 
 def lint(
-    documents: Sequence[Document], gates: FeatureGates, others: Sequence[Finding] = (), *, network_drivers: frozenset[str] = frozenset()
+    documents: Sequence[Document],
+    gates: FeatureGates,
+    others: Sequence[Finding] = (),
+    *,
+    network_drivers: frozenset[str] = frozenset(),
+    compared: KnownErrors = KUBERNETES_1_36,
 ) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
     ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. ``network_drivers`` attach their devices to
-    the network namespace of a pod.
+    the network namespace of a pod. A claim that a scheduler with the errors ``compared`` decides differently is a warning.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
@@ -28,7 +35,7 @@ def lint(
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates, network_drivers),
+        *_across_objects(documents, intake, gates, network_drivers, compared),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
     all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
@@ -75,7 +82,7 @@ def _group(document: Document) -> str:
 
 
 def _across_objects(
-    documents: Sequence[Document], intake: Intake, gates: FeatureGates, network_drivers: frozenset[str]
+    documents: Sequence[Document], intake: Intake, gates: FeatureGates, network_drivers: frozenset[str], compared: KnownErrors
 ) -> Iterator[Finding]:
     """Yield mistakes between objects."""
     slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
@@ -90,14 +97,14 @@ def _across_objects(
     supply_findings = [*supply.check_pools(published), *supply.check_nodes(slices, intake.objects(resources.NODE))]
     yield from supply_findings
     yield from supply.check_amounts(intake.accepted)
-    yield from supply.check_rules(rules, published)
+    yield from supply.check_rules(rules, published, gates)
     yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers))
     demand_findings = list(_demand_findings(intake, published, claims, gates))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):
         faulty = {id(finding.document) for finding in demand_findings}
         faultless = [claim for claim in claims if id(claim.document) not in faulty]
-        yield from fitting.check(intake, faultless, _accepted(intake, resources.POD), gates)
+        yield from fitting.check(intake, faultless, _accepted(intake, resources.POD), gates, compared)
 
 
 def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
@@ -107,6 +114,7 @@ def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Acce
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
         tainting=gates.on(Gate.DEVICE_TAINTS),
+        qualified=gates.follows(Rule.QUALIFIED_CAPACITIES),
     )
     for device_class in checker.classes.values():
         yield from checker.of_class(device_class)

@@ -11,9 +11,11 @@ from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import json_types, nodes, quantity
 from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import table
 from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
+from drakit_cluster.objects.versions import Rule
 from drakit_cluster.scheduling import taint_rules
 
 _OWN_IDS = frozenset({"uuid"})
@@ -218,13 +220,15 @@ _SELECTOR = "spec.deviceSelector"
 _FIELDS = ("driver", "pool", "device")
 
 
-def check_rules(rules: Iterable[Accepted], published: Catalogue) -> Iterator[Finding]:
+def check_rules(rules: Iterable[Accepted], published: Catalogue, gates: FeatureGates) -> Iterator[Finding]:
     """Yield mistakes in the rules, given the published devices."""
+    nothing = "is missing: the rule selects no device"
+    if not gates.follows(Rule.SELECTOR_REQUIRED):
+        nothing = "is missing: the API says that the rule selects no device, but schedulers before 1.38 taint every device"
     for rule in rules:
         selector = json_types.at(rule.object, "spec", "deviceSelector")
         if not isinstance(selector, dict):
-            text = "is missing: the rule selects no device"
-            yield findings.warning(rule.document, _SELECTOR, text, "write driver, pool and device, or {} for every device")
+            yield findings.warning(rule.document, _SELECTOR, nothing, "write driver, pool and device, or {} for every device")
         elif not any(json_types.text(selector, name) for name in _FIELDS):
             yield _selects_everything(rule)
         else:

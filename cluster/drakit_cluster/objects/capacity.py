@@ -16,7 +16,7 @@ subtracts the consumption of such a claim from what is in use, and other claims 
 On a device that is not shared the same rules only filter; nothing is recorded as consumed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from drakit_cluster.objects import json_types, quantity
@@ -176,6 +176,14 @@ def _outside(amount: Quantity, valid: ValidRange) -> bool:
 def consume_all(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity]:
     """Return what one allocation consumes of every capacity; zero amounts are included."""
     return {name: consumed(requests.get(name), capacity) for name, capacity in capacities.items()}
+
+
+def published_name(requested: str, published: Collection[str], driver: str) -> str:
+    """Return the name under which a driver publishes a capacity that is requested with or without the driver's domain (since 1.38)."""
+    if requested in published:
+        return requested
+    other = requested.removeprefix(f"{driver}/") if requested.startswith(f"{driver}/") else f"{driver}/{requested}"
+    return other if other in published else requested
 
 
 def demand(requests: Amounts, capacities: Mapping[str, Capacity]) -> dict[str, Quantity] | None:

@@ -141,7 +141,7 @@ def not_served(resource: Resource, gates: FeatureGates) -> str:
         return f"{resource.kind} of {resource.api_version} is off by default in Kubernetes {gates.version}: it needs feature gate {gate}"
     usable = [replace(resource, version=name) for name in versions.api_versions(resource.kind, gates.version)]
     served = [other.api_version for other in usable if other in resources.SERVED]
-    has = f" of Kubernetes {gates.version}; {versions.since(span)} can serve it" if span else ""
+    has = f" by Kubernetes {gates.version}, but by {versions.since(span)}" if span else ""
     return f"{resource.api_version} is not served{has}: write {' or '.join(served) or 'another kind'}"
 
 

@@ -1,6 +1,6 @@
 """Kubernetes versions as data: feature gates, served API versions, fields, rules and limits, each row with its source.
 
-Versions are 1.34 to 1.37, and 1.38 as its merged and open pull requests plan it. A span names the versions that have something: ``1.36-`` since
+Versions are 1.34 to 1.37, and 1.38 as its alpha releases (CHANGELOG-1.38) have it. A span names the versions that have something: ``1.36-`` since
 1.36, ``1.36-1.36`` only 1.36, and ``""`` no released version. A row without another source was read in the published OpenAPI of these versions.
 The known errors of schedulers are in ``scheduling.allocator.known_errors``.
 """
@@ -152,15 +152,17 @@ class Rule(enum.Enum):
     EFFECT_NONE = "a taint may have the effect None"
     ONE_SLASH = "names of attributes and capacities have at most one slash"
     ONE_NODE_TERM = "the nodeSelector of a device has one term"
+    SELECTOR_REQUIRED = "a DeviceTaintRule without deviceSelector taints no device"
     QUALIFIED_CAPACITIES = "a request finds a capacity with and without the driver's domain"
 
 
 RULES: Mapping[Rule, str] = {
     Rule.SEPARATE_COUNTERS: "1.35-",
     Rule.EFFECT_NONE: "1.35-",
-    Rule.ONE_SLASH: "1.38-",  # kubernetes#141644
-    Rule.ONE_NODE_TERM: "1.38-",  # kubernetes#141213, open
-    Rule.QUALIFIED_CAPACITIES: "1.38-",  # kubernetes#142202, open
+    Rule.ONE_SLASH: "1.38-",  # kubernetes#141644, in v1.38.0-alpha.2
+    Rule.ONE_NODE_TERM: "1.38-",  # kubernetes#141213, in v1.38.0-alpha.2
+    Rule.SELECTOR_REQUIRED: "1.38-",  # kubernetes#141648, in v1.38.0-alpha.1
+    Rule.QUALIFIED_CAPACITIES: "1.38-",  # kubernetes#142202, in v1.38.0-alpha.2
 }
 
 

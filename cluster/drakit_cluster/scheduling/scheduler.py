@@ -29,7 +29,7 @@ from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE, TAI
 from drakit_cluster.scheduling import binding_wait, extended, placement, reservation, taint_rules
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
-from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
+from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.binding_wait import Failed, Readiness
 from drakit_cluster.scheduling.placed_pods import PlacedPods
@@ -238,7 +238,8 @@ class Scheduler:
         if self._allocator is None:
             classes = {key.name: device_class for key, device_class in self._classes.items()}
             rules = self._rules.values() if self._gates.on(Gate.DEVICE_TAINT_RULES) else ()
-            slices = [taint_rules.tainted(slice_, rules) for slice_ in self._slices.values()]
+            unselective = KnownError.RULE_WITHOUT_SELECTOR in self._repeated_errors
+            slices = [taint_rules.tainted(slice_, rules, unselective=unselective) for slice_ in self._slices.values()]
             self._allocator = Allocator(slices, classes, self._selectors, self._gates, self._repeated_errors)
         chosen = self._chosen.get(uid_of(pod))
         nodes = [self._nodes[key] for key in sorted(self._nodes, key=lambda key: (key.name != chosen, key))]

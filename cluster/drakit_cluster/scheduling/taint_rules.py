@@ -1,6 +1,7 @@
 """DeviceTaintRules: taints that an admin puts on devices, in addition to those of their drivers (KEP-5055). Pure.
 
-A rule without a selector selects nothing; an empty selector selects every device. All fields that a selector sets must match.
+A rule without a selector selects nothing; an empty selector selects every device. All fields that a selector sets must match. The
+schedulers before 1.38 let a rule without a selector select every device (kubernetes#141648).
 """
 
 from collections.abc import Collection
@@ -12,11 +13,11 @@ from drakit_cluster.objects.json_types import Object
 _FIELDS = ("driver", "pool", "device")
 
 
-def selects(rule: Object, device: DeviceId) -> bool:
-    """Return whether the rule puts its taint on ``device``."""
+def selects(rule: Object, device: DeviceId, *, unselective: bool = False) -> bool:
+    """Return whether the rule puts its taint on ``device``. ``unselective`` repeats the known error of rules without a selector."""
     selector = json_types.at(rule, "spec", "deviceSelector")
     if not isinstance(selector, dict):
-        return False
+        return unselective
     return all(json_types.text(selector, field) in ("", getattr(device, field)) for field in _FIELDS)
 
 
@@ -32,9 +33,12 @@ def devices_of(published: Object) -> list[tuple[DeviceId, Object]]:
     return [(DeviceId(driver, pool, json_types.text(device, "name")), device) for device in json_types.objects(spec, "devices")]
 
 
-def tainted(published: Object, rules: Collection[Object]) -> Object:
+def tainted(published: Object, rules: Collection[Object], *, unselective: bool = False) -> Object:
     """Return a ResourceSlice with the rules' taints added; the slice itself if no rule selects one of its devices."""
-    added = {index: [taint_of(rule) for rule in rules if selects(rule, device)] for index, (device, _) in enumerate(devices_of(published))}
+    added = {
+        index: [taint_of(rule) for rule in rules if selects(rule, device, unselective=unselective)]
+        for index, (device, _) in enumerate(devices_of(published))
+    }
     if not any(added.values()):
         return published
     changed = json_types.copy_object(published)

@@ -73,7 +73,7 @@ def allocate(
         world = worlds.from_files(wanted, chosen)
         if is_live:
             world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
-        decisions = _decide(world, _nodes(world, node), chosen, repeated)
+        decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))
         raise typer.Exit(BAD_INPUT) from error
@@ -87,10 +87,12 @@ def allocate(
         raise typer.Exit(DOES_NOT_FIT)
 
 
-def _decide(world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors") -> "list[whatif.Decision]":
+def _decide(
+    world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
+) -> "list[whatif.Decision]":
     from drakit_cluster.scheduling.explain import whatif
 
-    decisions = list(whatif.Scheduler(world, gates, nodes, repeated).decide())
+    decisions = list(whatif.Scheduler(world, gates, nodes, repeated, compared).decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions

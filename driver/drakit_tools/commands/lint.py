@@ -102,7 +102,8 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     attaching = composition.network_drivers(values.defaults())
     found: dict[Finding, list[str]] = {}
     for features in chosen:
-        for finding in linting.lint(documents, features, refused, network_drivers=attaching):
+        compared = sources.compared_errors(features.version if named else None)
+        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared):
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]

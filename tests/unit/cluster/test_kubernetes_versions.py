@@ -137,8 +137,8 @@ def test_a_beta_api_is_served_with_its_gate() -> None:
     assert served == ["v1beta2", "v1alpha3"]
     text = features.not_served(resources.TAINT_RULE, gates)
     assert text == (
-        "Kubernetes 1.36 does not serve resource.k8s.io/v1; 1.37 and later can serve it: "
-        "write resource.k8s.io/v1beta2 and resource.k8s.io/v1alpha3"
+        "resource.k8s.io/v1 is not served by Kubernetes 1.36, but by 1.37 and later: "
+        "write resource.k8s.io/v1beta2 or resource.k8s.io/v1alpha3"
     )
 
 

@@ -15,6 +15,7 @@ from drakit_cluster.objects.capacity import Amounts, Capacity
 from drakit_cluster.objects.devices import AllocationError, DeviceId, DeviceView
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.versions import Rule
 from drakit_cluster.scheduling.allocator import footprints
 from drakit_cluster.scheduling.allocator.pools import Condition, Pool, Slice
 from drakit_cluster.scheduling.allocator.state import AllocatedState
@@ -85,13 +86,19 @@ class Device:
     def _demands(self) -> dict[str, Amounts | None]:
         return {}
 
+    def requested(self, amounts: Amounts) -> Amounts:
+        """Return requested amounts by the names that the driver publishes."""
+        if not self._pool.qualified:
+            return amounts
+        return {capacity.published_name(name, self.capacities, self.driver): amount for name, amount in amounts.items()}
+
     def demand(self, amounts: Amounts, amounts_text: str) -> Amounts | None:
         """Return what the requested ``amounts`` (``amounts_text`` as written) consume; None if impossible. Raises AllocationError."""
         if amounts_text not in self._demands:
             if len(self._demands) >= _MAX_DEMANDS:
                 self._demands.clear()
             try:
-                self._demands[amounts_text] = capacity.demand(amounts, self.capacities)
+                self._demands[amounts_text] = capacity.demand(self.requested(amounts), self.capacities)
             except capacity.NotRepresentableError as error:
                 raise AllocationError(f"device {self.id}: capacity.requests: {error}") from error
         return self._demands[amounts_text]
@@ -106,12 +113,14 @@ class CompiledPool:
     """One usable pool. ``positions`` are the places of its counters in the vector, by name within their counter set.
 
     ``grouped`` holds the numbers of its counter sets with groups. ``fractional`` is the gate DRAFractionalCapacityRange.
+    ``qualified`` says that requests find capacities with and without the driver's domain.
     """
 
-    def __init__(self, number: int, pool: Pool, group_bits: dict[str, int], *, fractional: bool) -> None:
+    def __init__(self, number: int, pool: Pool, group_bits: dict[str, int], features: FeatureGates) -> None:
         self.number = number
         self.id = pool.id
-        self.fractional = fractional
+        self.fractional = features.on(Gate.FRACTIONAL_CAPACITY_RANGE)
+        self.qualified = features.follows(Rule.QUALIFIED_CAPACITIES)
         self.positions: dict[str, dict[str, int]] = {}
         self.grouped: dict[str, int] = {}
         self._group_bits = group_bits
@@ -189,7 +198,7 @@ class Inventory:
         """The bit of each compatibility group. Pools share them, so that equal groups have equal bits."""
         self.grouped_sets: list[tuple[CompiledPool, str]] = []
         """The counter sets with groups, by number."""
-        self._fractional = features.on(Gate.FRACTIONAL_CAPACITY_RANGE)
+        self._features = features
         self.devices: list[Device] = []
         self.totals: list[int] = []
         self.kinds: list[tuple[int, str]] = []
@@ -202,7 +211,7 @@ class Inventory:
                 self._add(number, pool)
 
     def _add(self, number: int, pool: Pool) -> None:
-        compiled = CompiledPool(number, pool, self.group_bits, fractional=self._fractional)
+        compiled = CompiledPool(number, pool, self.group_bits, self._features)
         self.usable.append(compiled)
         for name in pool.grouped_sets:
             compiled.grouped[name] = len(self.grouped_sets)

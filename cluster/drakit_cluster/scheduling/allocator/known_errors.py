@@ -21,6 +21,7 @@ class KnownError(enum.Enum):
     SHARES_WITHOUT_CAPACITY = "it consumes the counters of a shared device again for each share, if its shares have no consumedCapacity"
     FORMER_SHARES = "it allocates a device that is no longer shared to one claim, although other claims still have shares of it"
     ALL_STOPS = "a request for all devices stops at a node with an incomplete or invalid pool, and other nodes are not tried"
+    RULE_WITHOUT_SELECTOR = "a DeviceTaintRule without deviceSelector taints every device"
 
     @property
     def fix(self) -> str:
@@ -37,6 +38,7 @@ _FIXES: Mapping[KnownError, str] = {
     KnownError.LISTS_NOT_RESTORED: "select the wanted element with a CEL selector",
     KnownError.SHARES_WITHOUT_CAPACITY: "let the driver publish a capacity on the shared device, so that each share has consumedCapacity",
     KnownError.FORMER_SHARES: "release the shares before the driver stops sharing the device",
+    KnownError.RULE_WITHOUT_SELECTOR: "give the rule a deviceSelector, or delete it",
     KnownError.ALL_STOPS: "wait until the pool is complete, or write a count instead of allocationMode: All",
 }
 
@@ -58,7 +60,10 @@ class KnownErrors:
 
 NONE = KnownErrors()
 KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
-KUBERNETES_1_37 = KnownErrors(version="1.37", kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.FORMER_SHARES, KnownError.ALL_STOPS}))
+KUBERNETES_1_37 = KnownErrors(
+    version="1.37",
+    kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.FORMER_SHARES, KnownError.ALL_STOPS, KnownError.RULE_WITHOUT_SELECTOR}),
+)
 BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36, "1.37": KUBERNETES_1_37}
 """By version, for ``--kubernetes``. Those of other versions were not recorded."""
 

@@ -211,6 +211,8 @@ class _Decoder:
             raise AllocationError(f"{where}: adminAccess is set, but the feature {Gate.ADMIN_ACCESS} is off")
         if exact.get("capacity") is not None and not self._features.on(Gate.CONSUMABLE_CAPACITY):
             raise AllocationError(f"{where}: capacity is set, but the feature {Gate.CONSUMABLE_CAPACITY} is off")
+        if exact.get("derivedAttributes") and self._features.on(Gate.DERIVED_ATTRIBUTES):
+            raise AllocationError(f"{where}: has derivedAttributes, which drakit does not evaluate")
         class_name = json_types.text(exact, "deviceClassName")
         device_class = self._classes.find(class_name, where)
         mode = json_types.text(exact, "allocationMode")

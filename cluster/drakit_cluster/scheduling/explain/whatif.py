@@ -30,8 +30,8 @@ from drakit_cluster.scheduling.placement import Placement, Refusal
 
 DEFAULT_NODE = "node"
 _PLENTY = "1000000"
-_QUICK = replace(known_errors.KUBERNETES_1_36, max_steps=5_000)
-"""The errors that decisions are compared with. The search is short, because it only serves a remark."""
+_QUICK_STEPS = 5_000
+"""The length of a search that only serves a remark."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,13 +108,24 @@ class World:
 class Scheduler:
     """Decides over one world, and records what it allocated."""
 
-    def __init__(self, world: World, gates: FeatureGates, nodes: Sequence[Object], errors: KnownErrors = known_errors.NONE) -> None:
-        """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where 1.36 differs."""
+    def __init__(
+        self,
+        world: World,
+        gates: FeatureGates,
+        nodes: Sequence[Object],
+        errors: KnownErrors = known_errors.NONE,
+        compared: KnownErrors = known_errors.KUBERNETES_1_36,
+    ) -> None:
+        """``errors`` are the known errors of a Kubernetes version to repeat. Without any, decisions report where a version with those of
+        ``compared`` differs.
+        """
         classes = {_name(device_class): device_class for device_class in world.classes}
         rules = sorted(world.taint_rules, key=_name) if gates.on(Gate.DEVICE_TAINT_RULES) else []
-        slices = [taint_rules.tainted(resource_slice, rules) for resource_slice in world.slices]
+        unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
+        slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
+        self._compared = replace(compared, max_steps=_QUICK_STEPS)
         self._gates = gates
         self._nodes = nodes
         self._world = world
@@ -226,23 +237,22 @@ class Scheduler:
 
     def _difference(self, pod: Object, site: placement.Site, correct: Placement | None) -> str:
         """Return in words what Kubernetes 1.36 decides instead of ``correct``; "" if it decides the same."""
-        if self._errors:
+        quick = self._compared
+        if self._errors or not quick:
             return ""
-        faulty = self._repeating(pod, site, _QUICK)
+        faulty = self._repeating(pod, site, quick)
         if _outcome(faulty) == _outcome(correct):
             return ""
         alone = (
-            kind
-            for kind in KnownError
-            if _outcome(self._repeating(pod, site, replace(_QUICK, kinds=frozenset({kind})))) == _outcome(faulty)
+            kind for kind in KnownError if _outcome(self._repeating(pod, site, replace(quick, kinds=frozenset({kind})))) == _outcome(faulty)
         )
         why = known_errors.advice(next(alone, None))
         if faulty is None:
-            return f"Kubernetes {_QUICK.version} leaves it Pending: {why}"
+            return f"Kubernetes {quick.version} leaves it Pending: {why}"
         if correct is None:
-            return f"Kubernetes {_QUICK.version} allocates it anyway: {why}"
+            return f"Kubernetes {quick.version} allocates it anyway: {why}"
         node, devices = _outcome(faulty)
-        return f"Kubernetes {_QUICK.version} allocates {', '.join(devices)} on {node} instead: {why}"
+        return f"Kubernetes {quick.version} allocates {', '.join(devices)} on {node} instead: {why}"
 
     def _repeating(self, pod: Object, site: placement.Site, errors: KnownErrors) -> Placement | None:
         decided = placement.place(pod, replace(site, allocator=self._allocator.repeating(errors)))

@@ -98,7 +98,7 @@ class RefusalTexts:
 
     def capacity(self, option: Option, device: Device) -> str:
         """Say which capacity is missing, against its policy, or used up."""
-        requested = option.want.amounts
+        requested = device.requested(option.want.amounts)
         if missing := sorted(name for name in requested if name not in device.capacities):
             return f"has no capacity {', '.join(missing)}"
         taken = capacity.consume_all(requested, device.capacities)
@@ -112,7 +112,7 @@ class RefusalTexts:
         ]
         if violations:
             return "; ".join(violations)
-        demand = device.demand(requested, option.want.amounts_text) or {}
+        demand = device.demand(option.want.amounts, option.want.amounts_text) or {}
         room = self._problem.suitability.room(device)
         shortages = [
             f"capacity {name}: {Quantity(nanos=amount.nanos, format=value.format)} needed, {_rest_text(room[name], value.nanos, value.format)}"
