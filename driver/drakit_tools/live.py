@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drakit.core import errors
@@ -99,12 +99,15 @@ class _Reader:
         raise errors.ApiError("the server does not serve them", status=_NOT_FOUND)
 
     def _missing(self, kind: "Resource", error: errors.ApiError) -> None:
-        reason = f"{kind.plural} cannot be listed ({error.status})"
-        fix = f"allow this user to list {kind.qualified}" if error.status == _FORBIDDEN else f"the server does not serve {kind.qualified}"
+        is_forbidden = error.status == _FORBIDDEN
+        reason = f"{kind.plural} {'may not be listed' if is_forbidden else 'are not served'} ({error.status}) and are not considered"
+        fix = f"allow this user to list {kind.qualified}" if is_forbidden else f"check that the server serves {kind.qualified}"
         if kind.kind not in _WITHOUT:
+            reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
         is_unused = error.status == _NOT_FOUND and kind.kind == "DeviceTaintRule"
-        self._note(f"{reason}, so {_UNUSED if is_unused else _consequence(kind)}: {fix}", doubtful=not is_unused)
+        consequence = _UNUSED if is_unused else f"{_consequence(kind)}: {fix}"
+        self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
 
     def _note(self, text: str, *, doubtful: bool) -> None:
         from drakit_cluster.scheduling.explain.whatif import Note
@@ -159,30 +162,62 @@ def _unreadable(kind: "Resource", item: object) -> str:
     return ""
 
 
-def used_gates(
+def as_version(
     objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates", explicit: Collection[str]
-) -> "tuple[FeatureGates, list[Note]]":
-    """Return the gates with those on whose fields a server stored, except ``explicit`` ones.
+) -> "tuple[Mapping[Resource, Sequence[Object]], FeatureGates, list[Note]]":
+    """Return the objects as a version reads them, and the gates with those on whose fields or kinds the server stored, except ``explicit`` ones.
 
-    The notes name these gates, and fields that drakit, the version or an explicit gate does not consider, each once.
+    The notes name everything that is ignored or assumed, each once.
     """
     from drakit_cluster.objects import resources
-    from drakit_cluster.scheduling.explain.whatif import Note
 
     notes: dict[str, Note] = {}
     used: set[Gate] = set()
-    for rule_gate, note in _rule_gates(objects.get(resources.TAINT_RULE, ()), gates, explicit):
-        notes.setdefault(rule_gate, note)
-        if rule_gate not in explicit:
-            used.add(rule_gate)
-    for resource, listed in objects.items():
-        for entry in listed if resource.group == resources.RESOURCE_GROUP else ():
-            for key, gate, note in _unconsidered(resource, entry, gates, explicit):
-                notes.setdefault(key, note)
-                if gate is not None:
-                    used.add(gate)
-    unselective = _unselective(objects.get(resources.TAINT_RULE, ()), gates)
-    return dataclasses.replace(gates, enabled=gates.enabled | used), [*notes.values(), *unselective]
+    read = {**objects}
+    for resource in objects:
+        if resource.group == resources.RESOURCE_GROUP:
+            judged = [_judge(resource, entry, gates, explicit) for entry in objects[resource]]
+            read[resource] = [entry.object for entry in judged]
+            used.update(gate for entry in judged for gate in entry.used)
+            for entry in judged:
+                notes = entry.notes | notes
+    chosen = dataclasses.replace(gates, enabled=gates.enabled | used)
+    return read, chosen, [*notes.values(), *_unselective(objects.get(resources.TAINT_RULE, ()), chosen)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """An object as a version reads it, the gates that it shows to be on, and notes by what they are about."""
+
+    object: "Object"
+    used: "Collection[Gate]"
+    notes: "dict[str, Note]"
+
+
+def _judge(resource: "Resource", entry: "Object", gates: "FeatureGates", explicit: Collection[str]) -> _Judged:
+    from drakit_cluster.objects import features, naming, versions
+    from drakit_cluster.objects.schema import table
+    from drakit_cluster.scheduling.explain.whatif import Note
+
+    label = f"{resource.kind} {naming.label(entry)}"
+    notes: dict[str, Note] = {}
+    absent = {path: span for span, path, _ in features.absent_places(resource, entry, gates) if span}
+    for path, span in absent.items():
+        why = f"Kubernetes {gates.version} lacks it; {versions.have_it(span)}"
+        notes.setdefault(_INDEX.sub("[]", path), Note(text=f"{label}: {path} is ignored: {why}"))
+    stored = [(gate, f"{label} has {path}") for gate, path, _ in features.disabled_fields(resource, entry, gates) if path not in absent]
+    stored += [(gate, f"there is {label}") for gate in features.gates_of_kind(resource) if gate not in gates.enabled]
+    for gate, because in stored:
+        off = f"{label}: feature gate {gate} is off, although the server stored it"
+        notes.setdefault(gate, Note(text=off if gate in explicit else f"feature gate {gate} is taken to be on, because {because}"))
+    pruned, unknown = table.decode(resource, {**entry, "apiVersion": resource.api_version, "kind": resource.kind})
+    for path in unknown:
+        notes.setdefault(_INDEX.sub("[]", path), Note(text=f"{label}: {path} is ignored: drakit does not know it", doubtful=True))
+    return _Judged(
+        object=table.decode(resource, pruned, gates.decoding)[0] if absent else entry,
+        used=[gate for gate, _ in stored if gate not in explicit],
+        notes=notes,
+    )
 
 
 def _unselective(rules: "Sequence[Object]", gates: "FeatureGates") -> "list[Note]":
@@ -194,42 +229,6 @@ def _unselective(rules: "Sequence[Object]", gates: "FeatureGates") -> "list[Note
     what = "has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
     named = [naming.label(rule) for rule in rules if json_types.at(rule, "spec", "deviceSelector") is None]
     return [] if gates.follows(Rule.SELECTOR_REQUIRED) else [Note(text=f"DeviceTaintRule {name} {what}") for name in named]
-
-
-def _rule_gates(rules: "Sequence[Object]", gates: "FeatureGates", explicit: Collection[str]) -> "Iterator[tuple[Gate, Note]]":
-    """Yield each gate without which DeviceTaintRules have no effect and that is off: a server has rules only if it is on."""
-    from drakit_cluster.objects import naming
-    from drakit_cluster.objects.features import Gate
-    from drakit_cluster.scheduling.explain.whatif import Note
-
-    for gate in (Gate.DEVICE_TAINTS, Gate.DEVICE_TAINT_RULES):
-        if rules and gate not in gates.enabled:
-            text = f"feature gate {gate} is taken to be on, because the server has DeviceTaintRule {naming.label(rules[0])}"
-            yield gate, Note(text=f"DeviceTaintRules are ignored: feature gate {gate} is off" if gate in explicit else text)
-
-
-def _unconsidered(
-    resource: "Resource", entry: "Object", gates: "FeatureGates", explicit: Collection[str]
-) -> "Iterator[tuple[str, Gate | None, Note]]":
-    """Yield key, gate to turn on and note for each field of an object that is not considered, or only with a gate."""
-    from drakit_cluster.objects import features, naming, versions
-    from drakit_cluster.objects.schema import table
-    from drakit_cluster.scheduling.explain.whatif import Note
-
-    label = f"{resource.kind} {naming.label(entry)}"
-    for path in table.decode(resource, {**entry, "apiVersion": resource.api_version, "kind": resource.kind})[1]:
-        yield _INDEX.sub("[]", path), None, Note(text=f"{label}: {path} is not known to drakit and is ignored", doubtful=True)
-    absent = [place for place in features.absent_places(resource, entry, gates) if place[0]]
-    for span, path, _ in absent:
-        why = f"Kubernetes {gates.version} does not have it ({versions.have_it(span)})"
-        yield _INDEX.sub("[]", path), None, Note(text=f"{label}: {path} is ignored: {why}")
-    for gate, path, _ in features.disabled_fields(resource, entry, gates):
-        if any(path == place[1] for place in absent):
-            continue
-        if gate in explicit:
-            yield gate, None, Note(text=f"{label}: {path} is ignored: feature gate {gate} is off")
-        else:
-            yield gate, gate, Note(text=f"feature gate {gate} is taken to be on, because {label} has {path}")
 
 
 def without_replaced(kind: "Resource", listed: "Sequence[Object]", own: "Sequence[Object]") -> "tuple[list[Object], list[Note]]":

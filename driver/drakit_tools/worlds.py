@@ -50,9 +50,9 @@ def with_live(
     from drakit_cluster.scheduling.explain import whatif
 
     reading = live.read(kubeconfig)
-    objects, notes = reading.objects, list(reading.notes)
+    objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
+    notes = list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
-    chosen, gate_notes = live.used_gates(objects, gates, explicit)
     own = {
         resources.SLICE: world.slices,
         resources.CLASS: world.classes,
@@ -63,7 +63,7 @@ def with_live(
     }
     merged: dict[Resource, list[Object]] = {}
     for kind, files in own.items():
-        listed = objects[kind]
+        listed = list(objects[kind])
         if kind is resources.CLAIM:
             listed = [claim for claim in listed if not has_requests or pod_claims.is_allocated(claim)]
         if kind is resources.POD:
@@ -71,7 +71,7 @@ def with_live(
         kept, replaced = live.without_replaced(kind, listed, files)
         merged[kind] = [*kept, *files]
         notes += replaced
-    notes += gate_notes
+    notes += version_notes
     for note in notes:
         output.note(note.text)
     return dataclasses.replace(whatif.World.of(lambda kind: merged.get(kind, ())), templates=world.templates, notes=notes), chosen
