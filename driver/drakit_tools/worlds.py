@@ -47,6 +47,7 @@ def with_live(
     """
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
+    from drakit_cluster.objects.features import Gate
     from drakit_cluster.scheduling.explain import whatif
 
     reading = live.read(kubeconfig)
@@ -68,6 +69,8 @@ def with_live(
             listed = [claim for claim in listed if not has_requests or pod_claims.is_allocated(claim)]
         if kind is resources.POD:
             listed = [pod for pod in listed if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
+        if kind is resources.TAINT_RULE and not chosen.on(Gate.DEVICE_TAINT_RULES):
+            listed = []
         kept, replaced = live.without_replaced(kind, listed, files)
         merged[kind] = [*kept, *files]
         notes += replaced
