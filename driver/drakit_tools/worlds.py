@@ -1,6 +1,5 @@
 """Reads the objects of files and of a live cluster for ``drakit allocate``, ``simulate`` and ``plan``."""
 
-import contextlib
 import dataclasses
 import pathlib
 import re
@@ -12,7 +11,7 @@ from drakit.core import errors
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
-    from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.features import FeatureGates, Gate
     from drakit_cluster.objects.json_types import Object
     from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.explain import whatif
@@ -54,11 +53,10 @@ def with_live(
     from drakit_cluster.scheduling.explain import whatif
 
     kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE)
-    live_objects = sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD])
+    live_objects, chosen = _as_version(sources.live(kubeconfig, kinds, optional=[resources.TAINT_RULE, resources.POD]), gates, explicit)
     has_requests = any((world.pods, world.claims, world.templates))
     claims = [claim for claim in live_objects[resources.CLAIM] if not has_requests or pod_claims.is_allocated(claim)]
     pods = [pod for pod in live_objects[resources.POD] if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
-    chosen = _with_used_gates(live_objects, gates, explicit)
     if not chosen.follows(Rule.SELECTOR_REQUIRED):
         for rule in live_objects[resources.TAINT_RULE]:
             if json_types.at(rule, "spec", "deviceSelector") is None:
@@ -78,32 +76,44 @@ def with_live(
     return complete, chosen
 
 
-def _with_used_gates(objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates", explicit: Collection[str]) -> "FeatureGates":
-    """Return the gates with those on whose fields a server stored, and note them. Fields that drakit or the version does not have are noted."""
-    from drakit_cluster.objects import errors as object_errors
+def _as_version(
+    objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates", explicit: Collection[str]
+) -> "tuple[Mapping[Resource, Sequence[Object]], FeatureGates]":
+    """Return the objects of a live cluster as a version reads them, and the gates with those on whose fields its server has stored.
+
+    Everything that is ignored or assumed is noted once.
+    """
     from drakit_cluster.objects import features, naming, resources, versions
     from drakit_cluster.objects.schema import table
 
     notes: dict[str, str] = {}
-    used = set()
-    for resource, found in objects.items():
-        for entry in found if resource.group == resources.RESOURCE_GROUP else ():
+    used: set[Gate] = set()
+    read: dict[Resource, Sequence[Object]] = {**objects}
+    for resource in objects:
+        if resource.group != resources.RESOURCE_GROUP:
+            continue
+        entries = []
+        for entry in objects[resource]:
             label = f"{resource.kind} {naming.label(entry)}"
-            with contextlib.suppress(object_errors.BadRequestError):
-                for path in table.decode(resource, entry | {"apiVersion": resource.api_version})[1]:
-                    notes.setdefault(_INDEX.sub("[]", path), f"{label}: {path} is not known to drakit and is ignored")
-            absent = [place for place in features.absent_places(resource, entry, gates) if place[0]]
-            for span, path, _ in absent:
-                why = f"Kubernetes {gates.version} does not have it ({versions.have_it(span)})"
-                notes.setdefault(_INDEX.sub("[]", path), f"{label}: {path} is ignored: {why}")
-            for gate, path, _ in features.disabled_fields(resource, entry, gates):
-                if path in {place[1] for place in absent}:
-                    continue
-                if gate in explicit:
-                    notes.setdefault(gate, f"{label}: {path} is ignored: feature gate {gate} is off")
-                else:
-                    used.add(gate)
-                    notes.setdefault(gate, f"feature gate {gate} is taken to be on, because {label} has {path}")
+            absent = {path: span for span, path, _ in features.absent_places(resource, entry, gates) if span}
+            for path, span in absent.items():
+                notes.setdefault(
+                    _INDEX.sub("[]", path), f"{label}: {path} is ignored: Kubernetes {gates.version} lacks it; {versions.have_it(span)}"
+                )
+            on = [(gate, path) for gate, path, _ in features.disabled_fields(resource, entry, gates) if path not in absent]
+            on += [(gate, "") for gate in features.gates_of_kind(resource) if not gates.on(gate)]
+            for gate, path in on:
+                because = f"because {label} has {path}" if path else f"because there is {label}"
+                assumed = f"feature gate {gate} is taken to be on, {because}"
+                notes.setdefault(
+                    gate, f"{label}: feature gate {gate} is off, although the server stored it" if gate in explicit else assumed
+                )
+            used.update(gate for gate, _ in on if gate not in explicit)
+            pruned, unknown = table.decode(resource, entry | {"apiVersion": resource.api_version, "kind": resource.kind})
+            for path in unknown:
+                notes.setdefault(_INDEX.sub("[]", path), f"{label}: {path} is ignored: drakit does not know it")
+            entries.append(table.decode(resource, pruned, gates.decoding)[0] if absent else entry)
+        read[resource] = entries
     for note in notes.values():
         output.note(note)
-    return dataclasses.replace(gates, enabled=gates.enabled | used)
+    return read, dataclasses.replace(gates, enabled=gates.enabled | used)

@@ -145,6 +145,12 @@ def not_served(resource: Resource, gates: FeatureGates) -> str:
     return f"{resource.api_version} is not served{has}: write {' or '.join(served) or 'another kind'}"
 
 
+def gates_of_kind(resource: Resource) -> list[Gate]:
+    """Return the gates that are on in a cluster with objects of a kind."""
+    gate = _SERVED_WITH.get(resource.kind)
+    return [gate, *filter(None, [_NEEDS.get(gate)])] if gate is not None else []
+
+
 def missing_gate(resource: Resource, gates: FeatureGates) -> Gate | None:
     """Return the gate without which the version does not serve a kind at its API version; None if no gate decides that."""
     has = versions.within(versions.SERVED.get(resource.kind, {}).get(resource.version, ""), gates.version)
