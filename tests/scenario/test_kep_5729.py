@@ -361,7 +361,7 @@ def test_each_kubernetes_version_serves_the_groups_that_it_has(kubernetes: str, 
         made = []
         for version in ("v1alpha2", "v1alpha3", "v1beta1"):
             resource = dataclasses.replace(POD_GROUP, version=version)
-            group = {"apiVersion": resource.api_version, **_group(), "metadata": {"name": version}}
+            group: Object = {"apiVersion": resource.api_version, **_group(), "metadata": {"name": version}}
             with contextlib.suppress(errors.NotFoundError):
                 made.append(cluster.api.create(resource, group, namespace="default"))
         assert [json_types.text(group, "apiVersion").rpartition("/")[2] for group in made] == served
