@@ -178,8 +178,8 @@ class Driver(abc.ABC, Generic[Config]):
       configuration the first one's defaults apply.
     - ``device_metadata``: whether programs in containers find the attributes of their devices in files (KEP-5304).
     - ``volatile``: whether nothing that the driver creates survives a reboot, crash or power cut of the node. Then no claim waits for the disk, and
-      the first start in a new boot unprepares every claim of an earlier one. Leave it False if a file, a flash or a switch keeps anything. No test can
-      check it.
+      the first start in a new boot unprepares every claim of an earlier one. Leave it False if a file, a flash or a switch keeps anything. No test
+      can check it.
     - ``watch_interval``: seconds between two calls of ``watch``. An instance may set its own.
     - ``watch_retry``: the shortest and the longest pause after an error of ``watch``, in seconds. An instance may set its own.
     - ``metrics_prefix``: the first part of the names of the driver's own metrics.
