@@ -21,15 +21,15 @@ ETHERNET = "ether"
 class PciFunction:
     """The PCI function behind an interface.
 
-    ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_node`` is None if the firmware
-    reports none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty, and ``function_number`` its number
-    there; ``virtual_functions`` is the maximum number of a physical function (sriov_totalvfs). ``vendor`` is four hexadecimal digits. ``rdma_device``
-    is the function's RDMA device (``mlx5_0``), empty where there is none.
+    ``bus_id`` is ``dddd:bb:dd.f``; ``root`` is the root complex (``pci0000:00``), empty when unknown; ``numa_nodes`` are its NUMA node
+    and those as near, none if the firmware reports none. ``physical_function`` is the bus id of the SR-IOV parent of a virtual function, else empty,
+    and ``function_number`` its number there; ``virtual_functions`` is the maximum number of a physical function (sriov_totalvfs). ``vendor`` is four
+    hexadecimal digits. ``rdma_device`` is the function's RDMA device (``mlx5_0``), empty where there is none.
     """
 
     bus_id: str
     root: str = ""
-    numa_node: int | None = None
+    numa_nodes: tuple[int, ...] = ()
     physical_function: str = ""
     virtual_functions: int = 0
     function_number: int | None = None

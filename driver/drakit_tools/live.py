@@ -184,17 +184,31 @@ def used_gates(
 
     notes: dict[str, Note] = {}
     used: set[Gate] = set()
-    for rule_gate, note in _rule_gates(objects.get(resources.TAINT_RULE, ()), gates, explicit):
-        notes.setdefault(rule_gate, note)
-        if rule_gate not in explicit:
-            used.add(rule_gate)
     for resource, listed in objects.items():
+        for kind_gate, note in _gates_of_kind(resource, listed, gates, explicit):
+            notes.setdefault(kind_gate, note)
+            if kind_gate not in explicit:
+                used.add(kind_gate)
         for entry in listed if resource.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP) else ():
             for key, gate, note in _unconsidered(resource, entry, gates, explicit):
                 notes.setdefault(key, note)
                 if gate is not None:
                     used.add(gate)
     return dataclasses.replace(gates, enabled=gates.enabled | used), list(notes.values())
+
+
+def as_version(objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates") -> "Mapping[Resource, Sequence[Object]]":
+    """Return the objects without the fields that a Kubernetes version does not have."""
+    from drakit_cluster.objects import features
+    from drakit_cluster.objects.schema import table
+
+    def read(resource: "Resource", entry: "Object") -> "Object":
+        if not any(span for span, _, _ in features.absent_places(resource, entry, gates)):
+            return entry
+        named = {**entry, "apiVersion": resource.api_version, "kind": resource.kind}
+        return table.decode(resource, named, gates.decoding)[0]
+
+    return {resource: [read(resource, entry) for entry in listed] for resource, listed in objects.items()}
 
 
 def unselective_rules(rules: "Sequence[Object]", gates: "FeatureGates") -> "Iterator[Note]":
@@ -211,16 +225,17 @@ def unselective_rules(rules: "Sequence[Object]", gates: "FeatureGates") -> "Iter
             )
 
 
-def _rule_gates(rules: "Sequence[Object]", gates: "FeatureGates", explicit: Collection[str]) -> "Iterator[tuple[Gate, Note]]":
-    """Yield each gate without which DeviceTaintRules have no effect and that is off: a server has rules only if it is on."""
-    from drakit_cluster.objects import naming
-    from drakit_cluster.objects.features import Gate
+def _gates_of_kind(
+    resource: "Resource", listed: "Sequence[Object]", gates: "FeatureGates", explicit: Collection[str]
+) -> "Iterator[tuple[Gate, Note]]":
+    """Yield each gate that is off and without which a server has no objects of this kind."""
+    from drakit_cluster.objects import features, naming
     from drakit_cluster.scheduling.explain.whatif import Note
 
-    for gate in (Gate.DEVICE_TAINTS, Gate.DEVICE_TAINT_RULES):
-        if rules and gate not in gates.enabled:
-            text = f"feature gate {gate} is taken to be on, because the server has DeviceTaintRule {naming.label(rules[0])}"
-            yield gate, Note(text=f"DeviceTaintRules are ignored: feature gate {gate} is off" if gate in explicit else text)
+    for gate in features.gates_of_kind(resource) if listed else ():
+        if gate not in gates.enabled:
+            text = f"feature gate {gate} is taken to be on, because the server has {resource.kind} {naming.label(listed[0])}"
+            yield gate, Note(text=f"{resource.kind}s are ignored: feature gate {gate} is off" if gate in explicit else text)
 
 
 def _unconsidered(

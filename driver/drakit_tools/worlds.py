@@ -60,9 +60,9 @@ def with_live(
     from drakit_cluster.scheduling.explain import whatif
 
     reading = live.read(kubeconfig)
-    objects, notes = reading.objects, list(reading.notes)
+    chosen, gate_notes = live.used_gates(reading.objects, gates, explicit)
+    objects, notes = live.as_version(reading.objects, chosen), list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
-    chosen, gate_notes = live.used_gates(objects, gates, explicit)
     own = {
         resources.SLICE: world.slices,
         resources.CLASS: world.classes,

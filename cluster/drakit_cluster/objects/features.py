@@ -33,7 +33,7 @@ class Gate(enum.StrEnum):
     DERIVED_ATTRIBUTES = "DRADerivedAttributes"
     """KEP-6080."""
     PARTITION_TYPE = "DRAPartitionableDevicesType"
-    """KEP-6072."""
+    """KEP-5677."""
     OPTIONAL_NODE_OPERATIONS = "DRAOptionalNodeOperations"
     """KEP-5945."""
     WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
@@ -143,6 +143,12 @@ def not_served(resource: Resource, gates: FeatureGates) -> str:
     served = [other.api_version for other in usable if other in resources.SERVED]
     has = f" by Kubernetes {gates.version}, but by {versions.since(span)}" if span else ""
     return f"{resource.api_version} is not served{has}: write {' or '.join(served) or 'another kind'}"
+
+
+def gates_of_kind(resource: Resource) -> list[Gate]:
+    """Return the gates that are on in a cluster with objects of a kind."""
+    gate = _SERVED_WITH.get(resource.kind)
+    return [gate, *filter(None, [_NEEDS.get(gate)])] if gate is not None else []
 
 
 def missing_gate(resource: Resource, gates: FeatureGates) -> Gate | None:

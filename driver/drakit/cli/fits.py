@@ -5,7 +5,8 @@ that keeps pods away does not count as free.
 """
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Self
 
 from drakit.core import device as devices
 from drakit.core import inventory, packing
@@ -48,50 +49,39 @@ class Fits:
         }
 
 
-def kind_of(device: devices.Device) -> Kind:
-    """Return the kind of a device: its profile, or its type."""
-    name = next((str(device.attributes[key]) for key in KINDS if key in device.attributes), OTHER)
+def kind_of(device: devices.Device, partition_type: str = "") -> Kind:
+    """Return the kind of a device: the value of the attribute ``partition_type``, its profile, or its type."""
+    names = (partition_type, partition_type.rpartition("/")[2], *KINDS)
+    name = next((str(device.attributes[key]) for key in names if key in device.attributes), OTHER)
     return Kind(name=name, shared=device.allow_multiple_allocations)
 
 
 def by_counter_set(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str, Fits]:
     """Return what still fits on the board of each counter set; ``taken`` names the devices in use, alone or by shares."""
     flat = offered.flat()
-    positions = {
-        key: number
-        for number, key in enumerate((counter_set.name, counter) for counter_set in flat.counter_sets for counter in counter_set.counters)
-    }
-    boards: dict[str, list[devices.Device]] = {}
+    boards: dict[str, list[devices.Device]] = {counter_set.name: [] for counter_set in flat.counter_sets}
     for device in flat.devices:
-        for part in device.consumes:
-            boards.setdefault(part.counter_set, []).append(device)
-    room = tuple(counters.nanos for counter_set in flat.counter_sets for counters in counter_set.counters.values())
-    return {counter_set.name: _fits(boards.get(counter_set.name, ()), taken, positions, room) for counter_set in flat.counter_sets}
+        for name in dict.fromkeys(part.counter_set for part in device.consumes):
+            boards[name].append(device)
+    used = [device for device in flat.devices if device.name in taken and device.consumes]
+    return {name: _fits(board, used, flat) for name, board in boards.items()}
 
 
-def _fits(board: Sequence[devices.Device], taken: Collection[str], positions: Mapping[tuple[str, str], int], room: packing.Room) -> Fits:
-    used = [device for device in board if device.name in taken]
-    places = sorted({position for device in board for position, _ in _draws(device, positions)})
-    short = {position: number for number, position in enumerate(places)}
-    items = {
-        device.name: packing.Item(
-            kind=kind_of(device), draws=tuple((short[position], amount) for position, amount in _draws(device, positions))
-        )
-        for device in board
-    }
-    left = [room[position] for position in places]
-    for device in used:
-        for position, amount in items[device.name].draws:
-            left[position] -= amount
+def _fits(board: Sequence[devices.Device], in_use: Sequence[devices.Device], flat: inventory.Inventory) -> Fits:
+    rates = _Rates.of(board, flat)
+    names = {name for name, _ in rates.positions}
+    in_use = [device for device in in_use if any(part.counter_set in names for part in device.consumes)]
+    items = {device.name: rates.item(device) for device in board}
+    empty = packing.Board(items=(), room=rates.room, common=(packing.ANY_GROUPS,) * len(rates.sets))
+    taken = {device.name for device in in_use}
     free = packing.Board(
-        items=tuple(items[device.name] for device in board if device.name not in taken and not _is_tainted(device)), room=tuple(left)
+        items=tuple(items[device.name] for device in board if device.name not in taken and not _is_tainted(device)),
+        room=rates.left(in_use),
+        common=rates.common(in_use),
     )
     alone = {kind: filled.counts.get(kind, 0) for kind, filled in packing.alone(free).items()}
-    moved = packing.alone_after_moves(
-        free,
-        packing.Board(items=(), room=tuple(room[position] for position in places)),
-        [[items[other.name] for other in board if _profile(other) == _profile(device)] for device in used],
-    )
+    places = [[items[other.name] for other in board if _profile(other) == _profile(device)] for device in board if device.name in taken]
+    moved = packing.alone_after_moves(free, empty, places)
     return Fits(
         alone=alone,
         together=packing.distinct(packing.together(free)),
@@ -99,15 +89,63 @@ def _fits(board: Sequence[devices.Device], taken: Collection[str], positions: Ma
     )
 
 
-def _draws(device: devices.Device, positions: Mapping[tuple[str, str], int]) -> packing.Draws:
-    return tuple(
-        sorted(
-            (positions[part.counter_set, counter], amount.nanos)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rates:
+    """The counters and compatibility groups of one board as numbers, so that equal boards are equal."""
+
+    positions: Mapping[tuple[str, str], int]
+    room: packing.Room
+    sets: Mapping[str, int]
+    bits: Mapping[str, int]
+    partition_type: str
+
+    @classmethod
+    def of(cls, board: Sequence[devices.Device], flat: inventory.Inventory) -> Self:
+        """Return the numbers for the devices of a board."""
+        parts = [part for device in board for part in device.consumes]
+        drawn = dict.fromkeys((part.counter_set, counter) for part in parts for counter in part.counters)
+        totals = {counter_set.name: counter_set.counters for counter_set in flat.counter_sets}
+        groups = dict.fromkeys(name for part in parts for name in part.compatibility_groups)
+        return cls(
+            positions={counter: number for number, counter in enumerate(drawn)},
+            room=tuple(totals[name][counter].nanos for name, counter in drawn),
+            sets={
+                name: number for number, name in enumerate(dict.fromkeys(part.counter_set for part in parts if part.compatibility_groups))
+            },
+            bits={name: 2 << number for number, name in enumerate(groups)},
+            partition_type=flat.partition_type,
+        )
+
+    def item(self, device: devices.Device) -> packing.Item:
+        """Return the device as the packing sees it. Devices without groups have the first bit in common."""
+        draws = sorted(
+            (self.positions[part.counter_set, counter], amount.nanos)
             for part in device.consumes
             for counter, amount in part.counters.items()
-            if amount
+            if amount and (part.counter_set, counter) in self.positions
         )
-    )
+        groups = tuple(
+            (self.sets[part.counter_set], sum(self.bits.get(name, 0) for name in part.compatibility_groups) or 1)
+            for part in device.consumes
+            if part.counter_set in self.sets
+        )
+        return packing.Item(kind=kind_of(device, self.partition_type), draws=tuple(draws), groups=groups)
+
+    def left(self, in_use: Iterable[devices.Device]) -> packing.Room:
+        """Return what the devices in use leave in the counters."""
+        left = list(self.room)
+        for device in in_use:
+            for position, amount in self.item(device).draws:
+                left[position] -= amount
+        return tuple(left)
+
+    def common(self, in_use: Iterable[devices.Device]) -> tuple[int, ...]:
+        """Return the groups that the devices in use have in common."""
+        common = [packing.ANY_GROUPS] * len(self.sets)
+        for device in in_use:
+            for number, bits in self.item(device).groups:
+                common[number] &= bits
+        return tuple(common)
 
 
 def _is_tainted(device: devices.Device) -> bool:

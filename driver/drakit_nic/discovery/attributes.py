@@ -12,6 +12,7 @@ drivers compare them for equality, and two unknown values are not equal.
 from collections.abc import Mapping
 
 import drakit
+from drakit import numa
 from drakit_nic import port
 
 BANDWIDTH = "bandwidth"
@@ -59,7 +60,7 @@ def of(
         **common,
         "encapsulation": interface.encapsulation,
         "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
-        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
+        "numaNode": next(iter(pci.numa_nodes), NO_NUMA_NODE),
         "pciAddress": pci.bus_id,
         "sriov": pci.virtual_functions > 0,
         "sriovVfs": pci.virtual_functions,
@@ -67,11 +68,12 @@ def of(
         "rdma": bool(rdma_device),
         "rdmaDevice": drakit.truncate_text(rdma_device),
     }
-    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
+    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root}
     return {
         **own,
         **{f"{DRANET}/{name}": value for name, value in dranet.items()},
-        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
+        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value},
+        **numa.attribute(pci.numa_nodes),
     }
 
 

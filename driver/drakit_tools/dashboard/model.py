@@ -149,8 +149,10 @@ def pool(
     holdings: Sequence[Holding],
     health: Mapping[str, Health],
     traffic: Mapping[tuple[str, str], int] | None = None,
+    *,
+    is_complete: bool = True,
 ) -> Pool:
-    """Return the pool with its devices; ``traffic`` has bytes by share and direction (egress, ingress)."""
+    """Return the pool with its devices; ``traffic`` has bytes by share and direction (egress, ingress). Nothing fits in an incomplete pool."""
     flat = offered.flat()
     held: dict[str, list[Holding]] = {}
     for holding in holdings:
@@ -161,7 +163,7 @@ def pool(
     mapped = {gpu.counter_set for gpu in maps}
     return dataclasses.replace(
         base,
-        gpus=_gpus(flat, maps, labels, health),
+        gpus=_gpus(flat, maps, labels, health, is_complete=is_complete),
         nics=tuple(
             _nic(device, held.get(device.name, ()), health, traffic or {}) for device in flat.devices if _BANDWIDTH in device.capacity
         ),
@@ -207,9 +209,15 @@ def _progress(holding: Holding) -> str:
 
 
 def _gpus(
-    flat: inventory.Inventory, maps: Sequence[drawing.GpuMap], labels: Mapping[str, str], health: Mapping[str, Health]
+    flat: inventory.Inventory,
+    maps: Sequence[drawing.GpuMap],
+    labels: Mapping[str, str],
+    health: Mapping[str, Health],
+    *,
+    is_complete: bool,
 ) -> tuple[Gpu, ...]:
-    fitting = fits.by_counter_set(flat, labels)
+    fitting = fits.by_counter_set(flat, labels) if is_complete else {}
+    nothing = fits.Fits(alone={}, together=(), after_moves={})
     by_set: dict[str, list[devices.Device]] = {}
     for device in flat.devices:
         for part in device.consumes:
@@ -219,9 +227,9 @@ def _gpus(
             name=gpu.counter_set.removesuffix("-counter-set"),
             width=gpu.width,
             spans=gpu.spans,
-            together=tuple(fits.named(filled.counts) for filled in fitting[gpu.counter_set].together),
-            alone=fits.named(fitting[gpu.counter_set].alone),
-            fragmented=fitting[gpu.counter_set].verdict,
+            together=tuple(fits.named(filled.counts) for filled in fitting.get(gpu.counter_set, nothing).together),
+            alone=fits.named(fitting.get(gpu.counter_set, nothing).alone),
+            fragmented=fitting.get(gpu.counter_set, nothing).verdict,
             health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
         )
         for gpu in maps

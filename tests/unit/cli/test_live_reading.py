@@ -65,7 +65,7 @@ def allocate(shell: command_line.CommandLine, api: StubApi, *arguments: str, obj
 def test_taint_rules_are_read_at_the_version_that_the_server_serves(shell: command_line.CommandLine, version: str) -> None:
     ran = allocate(shell, StubApi(version=version, objects=OBJECTS))
     assert (ran.status, ran.device, ran.answer.get("certain", True)) == (0, "d1", True)
-    off = {"1.34": ["DRADeviceTaints"], "1.35": ["DRADeviceTaints", "DRADeviceTaintRules"], "1.36": ["DRADeviceTaintRules"]}
+    off = {"1.34": ["DRADeviceTaints"], "1.35": ["DRADeviceTaintRules", "DRADeviceTaints"], "1.36": ["DRADeviceTaintRules"]}
     assert ran.notes == [
         f"feature gate {gate} is taken to be on, because the server has DeviceTaintRule r" for gate in off.get(version, ())
     ]

@@ -283,6 +283,17 @@ def test_a_driver_whose_hardware_outlives_it_survives_sigkill(tmp_path: pathlib.
     assert report.crash_points > 15
 
 
+def test_a_sigkill_names_the_line_at_which_it_came(tmp_path: pathlib.Path) -> None:
+    hardware = FileHardware(tmp_path)
+
+    def work() -> None:
+        with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+            node.prepare(node.claim("chip-0-left"))
+
+    point = next(testing.crash_points(author.FakeDriver(hardware), work, death=crashing.Death.KILL))
+    assert re.fullmatch(r"crash point 0 at author\.py:\d+ \(__init__\)", str(point))
+
+
 def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
     def fails() -> None:
         raise ValueError("a bug of the work")

@@ -106,7 +106,7 @@ def _own_counters(device: Json, spec: Object, path: str) -> Iterator[Failure]:
 
 
 def _partition_type(spec: Object) -> Iterator[Failure]:
-    """Check that every device that consumes counters has the attribute that names its type, as a string (KEP-6072)."""
+    """Check that every device that consumes counters has the attribute that names its type, as a string (KEP-5677)."""
     name, path = json_types.text(spec, "partitionTypeAttribute"), "spec.partitionTypeAttribute"
     if "partitionTypeAttribute" not in spec:
         return

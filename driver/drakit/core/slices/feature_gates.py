@@ -7,7 +7,7 @@ shared device would look exclusive. Each ``without_*`` returns the part of an in
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from drakit.core import capacity as capacities
 from drakit.core import device as devices
@@ -27,6 +27,7 @@ PARTITION_TYPE: Final = "DRAPartitionableDevicesType"
 NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 
+_Holder = TypeVar("_Holder", devices.Device, inventory.DeviceMixin)
 _DeviceView = Callable[[devices.Device], object]
 
 
@@ -197,16 +198,19 @@ def without_lists(offered: inventory.Inventory) -> inventory.Inventory:
 
     Of the standard attribute for NUMA nodes, which may be a list or a number, the first one stays: the node of the device itself.
     """
-    flat = offered.flat()
-    return dataclasses.replace(flat, devices=tuple(map(_without_lists, flat.devices)))
+    return dataclasses.replace(
+        offered,
+        devices=tuple(map(_without_lists, offered.devices)),
+        mixins=dataclasses.replace(offered.mixins, device=tuple(map(_without_lists, offered.mixins.device))),
+    )
 
 
-def _without_lists(device: devices.Device) -> devices.Device:
-    if not any(isinstance(value, tuple) for value in device.attributes.values()):
-        return device
-    kept = {name: value for name, value in device.attributes.items() if not isinstance(value, tuple)}
-    nodes = device.attributes.get(NUMA_NODE)
-    return dataclasses.replace(device, attributes={**kept, NUMA_NODE: nodes[0]} if isinstance(nodes, tuple) else kept)
+def _without_lists(holder: _Holder) -> _Holder:
+    if not any(isinstance(value, tuple) for value in holder.attributes.values()):
+        return holder
+    kept = {name: value for name, value in holder.attributes.items() if not isinstance(value, tuple)}
+    nodes = holder.attributes.get(NUMA_NODE)
+    return dataclasses.replace(holder, attributes={**kept, NUMA_NODE: nodes[0]} if isinstance(nodes, tuple) else kept)
 
 
 def without_groups(offered: inventory.Inventory) -> inventory.Inventory:

@@ -44,6 +44,20 @@ class Server:
         return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
 
 
+OFF_BY_DEFAULT = frozenset(
+    {
+        "DRAListTypeAttributes",
+        feature_gates.GROUPS,
+        feature_gates.PARTITION_TYPE,
+        feature_gates.NODE_OPERATIONS,
+        feature_gates.NODE_RESOURCES,
+    }
+)
+"""The gates that are off by default in Kubernetes 1.37."""
+DEFAULT_SERVER = Server(stores=dict.fromkeys(OFF_BY_DEFAULT, False))
+"""An API server of Kubernetes 1.37 with its default gates, which also stores mixins."""
+
+
 def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
     """Return the pages of the inventory that this server stores correctly; the mixins of a flat inventory are factored out."""
     reduced = reduce_for(server, offered)

@@ -26,26 +26,26 @@ def links_of(gpus: list[port.Gpu]) -> list[dict[str, object]]:
 
 def test_bridged_pairs_are_cliques_of_two() -> None:
     assert links_of([gpu(0, 1), gpu(1, 0), gpu(2, 3), gpu(3)]) == [
-        {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
-        {"nvlinkPeers": "0", "nvlinkClique": "GPU-0"},
-        {"nvlinkPeers": "3", "nvlinkClique": "GPU-2"},
-        {"nvlinkPeers": "2", "nvlinkClique": "GPU-2"},
+        {"nvlinkPeers": "1", "nvlinkPeerMinors": (1,), "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "0", "nvlinkPeerMinors": (0,), "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "3", "nvlinkPeerMinors": (3,), "nvlinkClique": "GPU-2"},
+        {"nvlinkPeers": "2", "nvlinkPeerMinors": (2,), "nvlinkClique": "GPU-2"},
     ]
 
 
 def test_a_chain_is_one_clique_though_its_ends_are_not_linked() -> None:
     assert links_of([gpu(0, 1), gpu(1, 0, 2), gpu(2, 1)]) == [
-        {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
-        {"nvlinkPeers": "0,2", "nvlinkClique": "GPU-0"},
-        {"nvlinkPeers": "1", "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "1", "nvlinkPeerMinors": (1,), "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "0,2", "nvlinkPeerMinors": (0, 2), "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "1", "nvlinkPeerMinors": (1,), "nvlinkClique": "GPU-0"},
     ]
 
 
 def test_gpus_on_switches_reach_each_other() -> None:
     assert links_of([gpu(0, switched=True), gpu(1), gpu(2, switched=True)]) == [
-        {"nvlinkPeers": "2", "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "2", "nvlinkPeerMinors": (2,), "nvlinkClique": "GPU-0"},
         {},
-        {"nvlinkPeers": "0", "nvlinkClique": "GPU-0"},
+        {"nvlinkPeers": "0", "nvlinkPeerMinors": (0,), "nvlinkClique": "GPU-0"},
     ]
 
 

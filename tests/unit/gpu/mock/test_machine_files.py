@@ -68,7 +68,7 @@ def test_a_machine_may_be_a_file_of_the_user(tmp_path: pathlib.Path) -> None:
 
 def test_optional_fields_may_be_left_out() -> None:
     (board,) = read(GOOD).boards.values()
-    assert board.gpu.numa_node is None
+    assert board.gpu.numa_nodes == ()
     assert board.gpu.pcie_root is None
 
 

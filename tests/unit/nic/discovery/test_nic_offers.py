@@ -151,7 +151,7 @@ def test_devices_come_in_the_order_of_their_names_whatever_their_indices() -> No
 
 
 def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones() -> None:
-    behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_node=3))
+    behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_nodes=(3,)))
     bare = nic(2, "veth0", kind="veth")
     surveyed = survey(behind_pci, bare, rules=(nic_options.NicRule(match="veth*", speed=BITS("1G")),))
     first, second = (offered.to_device().attributes for offered in surveyed.nics)
