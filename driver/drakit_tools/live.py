@@ -62,8 +62,10 @@ def read(kubeconfig: pathlib.Path | None) -> Reading:
 
 class _Reader:
     def __init__(self, api: transport.Transport) -> None:
+        from drakit_cluster.objects import resources
+
         self._api = api
-        self._served = _discovered(api)
+        self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
 
     def readable(self, kind: "Resource") -> "list[Object]":
@@ -97,8 +99,8 @@ class _Reader:
         from drakit_cluster.objects import resources
 
         versions = [served for served in resources.SERVED if (served.group, served.kind) == (kind.group, kind.kind)]
-        if self._served is not None and kind.group == resources.RESOURCE_GROUP:
-            versions = [served for served in versions if (served.version, served.plural) in self._served]
+        if (found := self._served.get(kind.group)) is not None:
+            versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
                 return self._api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
@@ -132,11 +134,9 @@ def _consequence(kind: "Resource") -> str:
     return _WITHOUT.get(kind.kind, "what they say is not considered")
 
 
-def _discovered(api: transport.Transport) -> frozenset[tuple[str, str]] | None:
-    """Return API version and plural of each kind of resource.k8s.io that the server serves; None if it does not tell."""
-    from drakit_cluster.objects import resources
-
-    base = f"/apis/{resources.RESOURCE_GROUP}"
+def _discovered(api: transport.Transport, group: str) -> frozenset[tuple[str, str]] | None:
+    """Return API version and plural of each kind of a group that the server serves; None if it does not tell."""
+    base = f"/apis/{group}"
     try:
         versions = _fields(api.request("GET", base, timeout=LIST_SECONDS), "versions", "version")
         lists = {version: api.request("GET", f"{base}/{version}", timeout=LIST_SECONDS) for version in versions}
