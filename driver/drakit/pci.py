@@ -9,12 +9,12 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from drakit import numa
 from drakit.core import device, errors
 
 SYSFS = pathlib.Path("/sys")
 BUS_ID = "resource.kubernetes.io/pciBusID"
 ROOT = "resource.kubernetes.io/pcieRoot"
-NUMA_NODE = "resource.kubernetes.io/numaNode"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
@@ -37,8 +37,8 @@ def attributes(address: str, *, sysfs: pathlib.Path = SYSFS) -> Mapping[str, dev
     """
     folder = _folder(address, sysfs)
     roots = [part for part in folder.parts if _ROOT.fullmatch(part)]
-    node = int(_read(folder / "numa_node", "-1"))
-    return {BUS_ID: folder.name} | ({ROOT: roots[0]} if roots else {}) | ({NUMA_NODE: node} if node >= 0 else {})
+    near = numa.attribute(numa.of_device(folder, sysfs / "devices/system"))
+    return {BUS_ID: folder.name, **({ROOT: roots[0]} if roots else {}), **near}
 
 
 def ids(address: str, *, sysfs: pathlib.Path = SYSFS) -> Ids:

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from drakit.core import errors
@@ -62,8 +62,10 @@ def read(kubeconfig: pathlib.Path | None) -> Reading:
 
 class _Reader:
     def __init__(self, api: transport.Transport) -> None:
+        from drakit_cluster.objects import resources
+
         self._api = api
-        self._served = _discovered(api)
+        self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
 
     def readable(self, kind: "Resource") -> "list[Object]":
@@ -97,8 +99,8 @@ class _Reader:
         from drakit_cluster.objects import resources
 
         versions = [served for served in resources.SERVED if (served.group, served.kind) == (kind.group, kind.kind)]
-        if self._served is not None and kind.group == resources.RESOURCE_GROUP:
-            versions = [served for served in versions if (served.version, served.plural) in self._served]
+        if (found := self._served.get(kind.group)) is not None:
+            versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
                 return self._api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
@@ -110,14 +112,17 @@ class _Reader:
     def _missing(self, kind: "Resource", error: errors.ApiError) -> None:
         from drakit_cluster.objects import resources
 
-        reason = f"{kind.plural} cannot be listed ({error.status})"
-        fix = f"allow this user to list {kind.qualified}" if error.status == _FORBIDDEN else f"the server does not serve {kind.qualified}"
+        is_forbidden = error.status == _FORBIDDEN
+        reason = f"{kind.plural} {'may not be listed' if is_forbidden else 'are not served'} ({error.status}) and are not considered"
+        fix = f"allow this user to list {kind.qualified}" if is_forbidden else f"check that the server serves {kind.qualified}"
         if kind.kind not in _WITHOUT:
+            reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
         if error.status == _NOT_FOUND and kind is resources.POD_GROUP:
             return  # Most servers have none, and a pod that names one is said to.
         is_unused = error.status == _NOT_FOUND and kind is resources.TAINT_RULE
-        self._note(f"{reason}, so {_UNUSED if is_unused else _consequence(kind)}: {fix}", doubtful=not is_unused)
+        consequence = _UNUSED if is_unused else f"{_consequence(kind)}: {fix}"
+        self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
 
     def _note(self, text: str, *, doubtful: bool) -> None:
         from drakit_cluster.scheduling.explain.whatif import Note
@@ -129,11 +134,9 @@ def _consequence(kind: "Resource") -> str:
     return _WITHOUT.get(kind.kind, "what they say is not considered")
 
 
-def _discovered(api: transport.Transport) -> frozenset[tuple[str, str]] | None:
-    """Return API version and plural of each kind of resource.k8s.io that the server serves; None if it does not tell."""
-    from drakit_cluster.objects import resources
-
-    base = f"/apis/{resources.RESOURCE_GROUP}"
+def _discovered(api: transport.Transport, group: str) -> frozenset[tuple[str, str]] | None:
+    """Return API version and plural of each kind of a group that the server serves; None if it does not tell."""
+    base = f"/apis/{group}"
     try:
         versions = _fields(api.request("GET", base, timeout=LIST_SECONDS), "versions", "version")
         lists = {version: api.request("GET", f"{base}/{version}", timeout=LIST_SECONDS) for version in versions}
@@ -172,94 +175,73 @@ def _unreadable(kind: "Resource", item: object) -> str:
     return ""
 
 
-def used_gates(
+def as_version(
     objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates", explicit: Collection[str]
-) -> "tuple[FeatureGates, list[Note]]":
-    """Return the gates with those on whose fields a server stored, except ``explicit`` ones.
+) -> "tuple[Mapping[Resource, Sequence[Object]], FeatureGates, list[Note]]":
+    """Return the objects as a version reads them, and the gates with those on whose fields or kinds the server stored, except ``explicit`` ones.
 
-    The notes name these gates, and fields that drakit, the version or an explicit gate does not consider, each once.
+    The notes name everything that is ignored or assumed, each once.
     """
     from drakit_cluster.objects import resources
-    from drakit_cluster.scheduling.explain.whatif import Note
 
     notes: dict[str, Note] = {}
     used: set[Gate] = set()
-    for resource, listed in objects.items():
-        for kind_gate, note in _gates_of_kind(resource, listed, gates, explicit):
-            notes.setdefault(kind_gate, note)
-            if kind_gate not in explicit:
-                used.add(kind_gate)
-        for entry in listed if resource.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP) else ():
-            for key, gate, note in _unconsidered(resource, entry, gates, explicit):
-                notes.setdefault(key, note)
-                if gate is not None:
-                    used.add(gate)
-    return dataclasses.replace(gates, enabled=gates.enabled | used), list(notes.values())
+    read = {**objects}
+    for resource in objects:
+        if resource.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP):
+            judged = [_judge(resource, entry, gates, explicit) for entry in objects[resource]]
+            read[resource] = [entry.object for entry in judged]
+            used.update(gate for entry in judged for gate in entry.used)
+            for entry in judged:
+                notes = entry.notes | notes
+    chosen = dataclasses.replace(gates, enabled=gates.enabled | used)
+    return read, chosen, [*notes.values(), *_unselective(objects.get(resources.TAINT_RULE, ()), chosen)]
 
 
-def as_version(objects: "Mapping[Resource, Sequence[Object]]", gates: "FeatureGates") -> "Mapping[Resource, Sequence[Object]]":
-    """Return the objects without the fields that a Kubernetes version does not have."""
-    from drakit_cluster.objects import features
-    from drakit_cluster.objects.schema import table
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Judged:
+    """An object as a version reads it, the gates that it shows to be on, and notes by what they are about."""
 
-    def read(resource: "Resource", entry: "Object") -> "Object":
-        if not any(span for span, _, _ in features.absent_places(resource, entry, gates)):
-            return entry
-        named = {**entry, "apiVersion": resource.api_version, "kind": resource.kind}
-        return table.decode(resource, named, gates.decoding)[0]
-
-    return {resource: [read(resource, entry) for entry in listed] for resource, listed in objects.items()}
+    object: "Object"
+    used: "Collection[Gate]"
+    notes: "dict[str, Note]"
 
 
-def unselective_rules(rules: "Sequence[Object]", gates: "FeatureGates") -> "Iterator[Note]":
-    """Yield a note for each DeviceTaintRule without deviceSelector, which schedulers before 1.38 follow against the API."""
-    from drakit_cluster.objects import json_types, naming
-    from drakit_cluster.objects.versions import Rule
-    from drakit_cluster.scheduling.explain.whatif import Note
-
-    for rule in rules if not gates.follows(Rule.SELECTOR_REQUIRED) else ():
-        if json_types.at(rule, "spec", "deviceSelector") is None:
-            label = naming.label(rule)
-            yield Note(
-                text=f"DeviceTaintRule {label} has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
-            )
-
-
-def _gates_of_kind(
-    resource: "Resource", listed: "Sequence[Object]", gates: "FeatureGates", explicit: Collection[str]
-) -> "Iterator[tuple[Gate, Note]]":
-    """Yield each gate that is off and without which a server has no objects of this kind."""
-    from drakit_cluster.objects import features, naming
-    from drakit_cluster.scheduling.explain.whatif import Note
-
-    for gate in features.gates_of_kind(resource) if listed else ():
-        if gate not in gates.enabled:
-            text = f"feature gate {gate} is taken to be on, because the server has {resource.kind} {naming.label(listed[0])}"
-            yield gate, Note(text=f"{resource.kind}s are ignored: feature gate {gate} is off" if gate in explicit else text)
-
-
-def _unconsidered(
-    resource: "Resource", entry: "Object", gates: "FeatureGates", explicit: Collection[str]
-) -> "Iterator[tuple[str, Gate | None, Note]]":
-    """Yield key, gate to turn on and note for each field of an object that is not considered, or only with a gate."""
+def _judge(resource: "Resource", entry: "Object", gates: "FeatureGates", explicit: Collection[str]) -> _Judged:
     from drakit_cluster.objects import features, naming, versions
     from drakit_cluster.objects.schema import table
     from drakit_cluster.scheduling.explain.whatif import Note
 
     label = f"{resource.kind} {naming.label(entry)}"
-    for path in table.decode(resource, {**entry, "apiVersion": resource.api_version, "kind": resource.kind})[1]:
-        yield _INDEX.sub("[]", path), None, Note(text=f"{label}: {path} is not known to drakit and is ignored", doubtful=True)
-    absent = [place for place in features.absent_places(resource, entry, gates) if place[0]]
-    for span, path, _ in absent:
-        why = f"Kubernetes {gates.version} does not have it ({versions.have_it(span)})"
-        yield _INDEX.sub("[]", path), None, Note(text=f"{label}: {path} is ignored: {why}")
-    for gate, path, _ in features.disabled_fields(resource, entry, gates):
-        if any(path == place[1] for place in absent):
-            continue
-        if gate in explicit:
-            yield gate, None, Note(text=f"{label}: {path} is ignored: feature gate {gate} is off")
-        else:
-            yield gate, gate, Note(text=f"feature gate {gate} is taken to be on, because {label} has {path}")
+    notes: dict[str, Note] = {}
+    absent = {path: span for span, path, _ in features.absent_places(resource, entry, gates) if span}
+    for path, span in absent.items():
+        why = f"Kubernetes {gates.version} lacks it; {versions.have_it(span)}"
+        notes.setdefault(_INDEX.sub("[]", path), Note(text=f"{label}: {path} is ignored: {why}"))
+    stored = [(gate, f"{label} has {path}") for gate, path, _ in features.disabled_fields(resource, entry, gates) if path not in absent]
+    stored += [(gate, f"there is {label}") for gate in features.gates_of_kind(resource) if gate not in gates.enabled]
+    for gate, because in stored:
+        off = f"{label}: feature gate {gate} is off, although the server stored it"
+        notes.setdefault(gate, Note(text=off if gate in explicit else f"feature gate {gate} is taken to be on, because {because}"))
+    pruned, unknown = table.decode(resource, {**entry, "apiVersion": resource.api_version, "kind": resource.kind})
+    for path in unknown:
+        notes.setdefault(_INDEX.sub("[]", path), Note(text=f"{label}: {path} is ignored: drakit does not know it", doubtful=True))
+    return _Judged(
+        object=table.decode(resource, pruned, gates.decoding)[0] if absent else entry,
+        used=[gate for gate, _ in stored if gate not in explicit],
+        notes=notes,
+    )
+
+
+def _unselective(rules: "Sequence[Object]", gates: "FeatureGates") -> "list[Note]":
+    """Return a note for each rule without a selector, if the version has schedulers that taint every device with it."""
+    from drakit_cluster.objects import json_types, naming
+    from drakit_cluster.objects.versions import Rule
+    from drakit_cluster.scheduling.explain.whatif import Note
+
+    what = "has no deviceSelector: schedulers before 1.38 taint every device with it, against the API"
+    named = [naming.label(rule) for rule in rules if json_types.at(rule, "spec", "deviceSelector") is None]
+    return [] if gates.follows(Rule.SELECTOR_REQUIRED) else [Note(text=f"DeviceTaintRule {name} {what}") for name in named]
 
 
 def without_replaced(kind: "Resource", listed: "Sequence[Object]", own: "Sequence[Object]") -> "tuple[list[Object], list[Note]]":

@@ -57,11 +57,12 @@ def with_live(
     """
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
+    from drakit_cluster.objects.features import Gate
     from drakit_cluster.scheduling.explain import whatif
 
     reading = live.read(kubeconfig)
-    chosen, gate_notes = live.used_gates(reading.objects, gates, explicit)
-    objects, notes = live.as_version(reading.objects, chosen), list(reading.notes)
+    objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
+    notes = list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
     own = {
         resources.SLICE: world.slices,
@@ -74,15 +75,17 @@ def with_live(
     }
     merged: dict[Resource, list[Object]] = {}
     for kind, files in own.items():
-        listed = objects[kind]
+        listed = list(objects[kind])
         if kind is resources.CLAIM:
             listed = [claim for claim in listed if not has_requests or pod_claims.is_allocated(claim)]
         if kind is resources.POD:
             listed = [pod for pod in listed if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
+        if kind is resources.TAINT_RULE and not chosen.on(Gate.DEVICE_TAINT_RULES):
+            listed = []
         kept, replaced = live.without_replaced(kind, listed, files)
         merged[kind] = [*kept, *files]
         notes += replaced
-    notes += [*gate_notes, *live.unselective_rules(objects[resources.TAINT_RULE], chosen)]
+    notes += version_notes
     for note in notes:
         output.note(note.text)
     _note_gangs(objects[resources.POD_GROUP])

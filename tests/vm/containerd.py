@@ -13,6 +13,7 @@ from fakes import netns, runc, waits
 
 PROFILE = "cri-containerd.apparmor.d"
 SERVICE = "containerd.service"
+FOLDERS = ("usr", "lib", "lib64")
 
 
 def command(*words: str) -> str:
@@ -75,10 +76,10 @@ def started() -> Iterator[Containerd]:
         _until_ready()
         with tempfile.TemporaryDirectory(prefix="drk-ctr-", dir="/tmp") as folder:
             root = pathlib.Path(folder, "root")
-            root.mkdir()
+            for name in FOLDERS:
+                (root / name).mkdir(parents=True)
             # Only flags make ctr load the profile; a container with a configuration of its own must find it there.
-            mounts = [f"--mount=type=bind,src=/{name},dst=/{name},options=rbind:ro" for name in ("usr", "lib64")]
-            (root / "lib64").mkdir()
+            mounts = [f"--mount=type=bind,src=/{name},dst=/{name},options=rbind:ro" for name in FOLDERS]
             command("ctr", "run", "--rm", f"--apparmor-default-profile={PROFILE}", *mounts, "--rootfs", str(root), "first", "/usr/bin/true")
             yield Containerd(pathlib.Path(folder))
     finally:

@@ -23,7 +23,7 @@ MAGIC = 0x6A736677736872
 FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
 END = "dm-log-writes-end"
 RECORD_BYTES = 512 << 20
-MOUNTED = {"ext4": ("ext4", 64 << 20, ("-q", "-F")), "xfs": ("xfs", 320 << 20, ("-q", "-f", "-l", "size=16m"))}
+MOUNTED = {"ext4": ("ext4", 64 << 20, ("-q", "-F")), "xfs": ("xfs", 320 << 20, ("-q", "-f"))}
 """By file system: its type, the size of a disk for it in bytes (xfs takes no smaller one), and the arguments of mkfs."""
 
 
@@ -140,6 +140,7 @@ def recording(memory: pathlib.Path, kind: str) -> Iterator[tuple[Recorder, list[
         file.touch()
         os.truncate(file, length)
     command(f"mkfs.{kind}", *options, base)
+    command("fallocate", "--dig-holes", base)
     command("cp", "--sparse=always", base, written)
     name, records = f"drakit-{memory.name}", list[Record]()
     with looped(written) as disk, looped(log) as device:

@@ -11,6 +11,7 @@ from fakes import netns, nic_attach
 from vm import containerd, virtual_functions
 
 SANDBOX = "5a4d"
+PING = ("CAP_NET_RAW",)
 SHARE, PARTNER = "10.99.0.2", "10.99.0.9"
 
 
@@ -46,7 +47,7 @@ def test_a_confined_container_has_its_share_and_keeps_it_when_containerd_restart
         driver, space = stack.enter_context(world.driver()), stack.enter_context(netns.namespace())
         refs = [driver.prepare(whole), driver.prepare(share)]
         edits = [edit for ref in refs for edit in world.edits(ref)]
-        with runtime.running(space, sandbox=SANDBOX, edits=edits) as first:
+        with runtime.running(space, sandbox=SANDBOX, edits=edits, rights=PING) as first:
             label = pathlib.Path(f"/proc/{runtime.process(first)}/attr/current").read_text().strip()
             assert label == f"{containerd.PROFILE} (enforce)"
             process, state = runtime.process(first), (space.state(), virtual_functions.shaping())
@@ -55,7 +56,7 @@ def test_a_confined_container_has_its_share_and_keeps_it_when_containerd_restart
             runtime.restart()
             assert (runtime.process(first), (space.state(), virtual_functions.shaping())) == (process, state)
             assert "1 received" in runtime.execute(first, "ping", "-c", "1", "-W", "5", PARTNER)
-            with runtime.running(space, sandbox=SANDBOX, edits=edits) as second:
+            with runtime.running(space, sandbox=SANDBOX, edits=edits, rights=PING) as second:
                 assert "1 received" in runtime.execute(second, "ping", "-c", "1", "-W", "5", PARTNER)
                 assert (space.state(), virtual_functions.shaping()) == state
         for ref in refs:

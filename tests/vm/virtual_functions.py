@@ -134,7 +134,9 @@ def shaping() -> set[str]:
     said = [subprocess.run(["tc", kind, "show"], check=True, capture_output=True, text=True).stdout for kind in ("qdisc", "filter")]
     links = [link["ifname"] for link in ip("link", "show")]
     classes = [subprocess.run(["tc", "class", "show", "dev", name], check=True, capture_output=True, text=True).stdout for name in links]
-    return {*links, *(line for text in (*said, *classes) for line in text.splitlines())}
+    lines = {line for text in (*said, *classes) for line in text.splitlines()}
+    # A fair queue lists a class for each flow that has sent something.
+    return {*links, *(line for line in lines if not line.startswith("class fq_codel"))}
 
 
 def settled(read: Any, wanted: object) -> Any:

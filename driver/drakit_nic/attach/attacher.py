@@ -8,12 +8,13 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 import contextlib
 import dataclasses
 import errno
+import time
 from collections.abc import Callable
 
 import drakit
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases, ip_pools
+from drakit_nic.addresses import address_leases, dhcp, dhcp_renewal, ip_pools
 from drakit_nic.attach import announcer, attachment_records, sandboxes, server
 from drakit_nic.netlink import link_requests
 
@@ -32,13 +33,14 @@ def log_keys(grant: Grant | None, sandbox: server.Request | attachment_records.A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call for an interface, with the sandbox's namespace open. The caller owns ``descriptor``."""
+    """One call for an interface, with the sandbox's namespace open. The caller owns ``descriptor``. ``terms`` are those of a new DHCP lease."""
 
     request: server.Request
     grant: Grant
     share: port.Share
     sandbox: sandboxes.Sandbox
     descriptor: int
+    terms: address_leases.Terms | None
 
 
 class Attacher:
@@ -53,7 +55,9 @@ class Attacher:
         node: str,
         index: address_leases.AddressIndex | None = None,
         announcing: announcer.Announcer | None = None,
+        dhcp_client: dhcp.Client | None = None,
     ) -> None:
+        self._dhcp = dhcp_client or dhcp.Udhcpc(context.data_dir, kernel.run_inside)
         self._machine, self._kernel, self._context = machine, kernel, context
         self._node, self._announcer = node, announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, index=index)
@@ -70,11 +74,28 @@ class Attacher:
                 "the pod uses the host's network (hostNetwork), which cannot get a share of a NIC", server.Reason.HOST_NETWORK
             )
         grant = just_read or self._prepared_share(request)[0]
+        terms = self._dhcp_terms(request, grant, descriptor, is_waited_for)
         with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant))), is_waited_for):
             grant, share = self._current_grant(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
-                call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
+                call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor, terms=terms)
                 self._attach(call, is_waited_for)
+
+    def _dhcp_terms(
+        self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]
+    ) -> address_leases.Terms | None:
+        """Return a new DHCP lease, None without DHCP or where the sandbox has one. It is requested before any lock, because it takes seconds."""
+        share = shares.from_record(grant.record)
+        if not config.of(grant).dhcp or share is None:
+            return None
+        with self._kernel.opened(descriptor) as sandbox:
+            cookie = sandbox.cookie
+        if self._leases.existing(grant, cookie) is not None:
+            return None
+        pod = request.pod or attachment_records.sandbox_name(request.sandbox, cookie)
+        identifier, began = dhcp.identifier_of(self._node, share.id, pod), time.time()
+        offer = self._dhcp.request(share.interface, identifier, is_waited_for)
+        return address_leases.Terms(address=offer.address, identifier=identifier, seconds=offer.seconds, until=int(began + offer.seconds))
 
     def attachments(self, grant: Grant) -> tuple[attachment_records.Attachment, ...]:
         """Return every recorded attachment of a grant."""
@@ -100,6 +121,10 @@ class Attacher:
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
+
+    def renewer(self) -> dhcp_renewal.Renewer:
+        """Return a renewer of this node's DHCP leases."""
+        return dhcp_renewal.Renewer(self._context, self._dhcp, self._leases)
 
     def end(self, grant: Grant) -> None:
         """Release the grant's addresses, because it is about to be unprepared."""
@@ -222,7 +247,9 @@ class Attacher:
     def _addresses(self, call: Call, attachment: attachment_records.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses. Leases are read only for a configuration that requests addresses."""
         nic_config = config.of(call.grant)
-        return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment)) if address_leases.locks_for(nic_config) else ()
+        if not address_leases.locks_for(nic_config):
+            return ()
+        return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment), call.terms)
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
         """Return whether the sandbox of a lease exists: it is a member of its share, and its interface is in its namespace.

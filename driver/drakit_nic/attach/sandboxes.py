@@ -14,6 +14,7 @@ import os
 import pathlib
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic.attach import announcer, attachment_records
@@ -21,6 +22,7 @@ from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtn
 from drakit_nic.passthrough import kernel_pods, locator, refusals
 from drakit_nic.shaping import tc_messages
 
+Answer = TypeVar("Answer")
 _KINDS = tuple(kind.value for kind in port.ChildKind)
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
 
@@ -104,6 +106,10 @@ class KernelSandboxes(kernel_pods.KernelPods):
             rtnetlink.Socket.open(self._namespace, self._after_effect) as host,
         ):
             yield Sandbox(host, inside, descriptor)
+
+    def run_inside(self, work: Callable[[], Answer]) -> Answer:
+        """Return the result of work in the NIC's namespace."""
+        return work() if self._namespace is None else namespaces.run_in(self._namespace, work)
 
     def children(self, nsid: int, nic: int, kind: port.ChildKind = port.ChildKind.MACVLAN) -> tuple[link_requests.Link, ...]:
         """Return the children of a NIC of this kind in the namespace of this number, none where the namespace is gone."""

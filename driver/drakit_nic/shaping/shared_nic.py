@@ -61,7 +61,17 @@ class Nic:
             for _, step in self._owner_steps(uplink, self.bpf_maps.read_members()):
                 step()
             self.follow_host_addresses()
-        self._put_classes(htb.share_classes(uplink, share, self.bpf_maps.members_of(share.minor)))
+        members = self.bpf_maps.members_of(share.minor)
+        if not members:
+            self._delete_lost_members(share.minor)
+        self._put_classes(htb.share_classes(uplink, share, members))
+
+    def _delete_lost_members(self, minor: int) -> None:
+        """Delete the classes below a share without members, which a crash in ``admit`` leaves. A class above others cannot get a queue."""
+        for ifindex in self._sides.values():
+            present = tc_messages.class_at(self.context.sock, ifindex, minor)
+            if present is not None and not present.spec.quantum:
+                self._delete_children(ifindex, minor)
 
     def remove(self, minor: int) -> None:
         """Remove a share, and after the last one all parts of the NIC."""
@@ -282,10 +292,13 @@ class Nic:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            for child, child_class in tc_messages.classes(self.context.sock, ifindex).items():
-                if child_class.spec.parent == minor:
-                    tc_messages.delete_class(self.context.sock, ifindex, child)
+            self._delete_children(ifindex, minor)
             tc_messages.delete_class(self.context.sock, ifindex, minor)
+
+    def _delete_children(self, ifindex: int, minor: int) -> None:
+        for child, child_class in tc_messages.classes(self.context.sock, ifindex).items():
+            if child_class.spec.parent == minor:
+                tc_messages.delete_class(self.context.sock, ifindex, child)
 
     def _set_owners(self, member: htb.ShareMember) -> None:
         """Direct the frames that a member sends to its class."""

@@ -90,8 +90,9 @@ def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form
     found = survey.survey(world, gates, only=node)
     if form is options.Format.TABLE:
         report.put(found)
+        worlds.print_doubts(world)
     else:
-        output.document(report.document(found), form)
+        output.document({**report.document(found), **worlds.document_of_notes(world)}, form)
     if not report.is_any(found):
         raise typer.Exit(NOTHING_IS_FREE)
 

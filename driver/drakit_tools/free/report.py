@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.cli import fits, output
 from drakit.core import packing
 from drakit.core.packing import Kind
-from drakit.telemetry import plurals
+from drakit.telemetry import escaping, plurals
 from drakit_tools.free.survey import Board, Free, Node, Shares
 
 _SHOWN = 3
-_GROUPS_MAX = 20
-"""Nodes in different states that the table shows."""
+_ANSWERS_MAX = 20
+"""Different answers for nodes that a table shows."""
 _UNLIMITED = "any number"
 _SEVERAL_NODES = "(several nodes)"
 _Group = tuple[str, str]
@@ -64,27 +64,32 @@ def _type(group: _Group, kind: Kind, by_node: Mapping[str, Sequence[Board]]) -> 
 
 
 def put(free: Free) -> None:
-    """Print the tables."""
+    """Print two tables for each model: what fits of each type, and what fits together on each node."""
     out = output.console()
-    rows, is_fleet = types(free), len(free.nodes) > 1
-    if rows:
-        columns = ["DRIVER", "MODEL", "TYPE", "FITS", "NODES", "ON ONE NODE", "SHARES", "CAPACITY FREE"]
+    groups: dict[_Group, list[Type]] = {}
+    for row in types(free):
+        groups.setdefault((row.driver, row.model), []).append(row)
+    is_fleet = len(free.nodes) > 1
+    for number, (group, rows) in enumerate(groups.items()):
+        if number:
+            out.print()
+        output.heading(out, escaping.escaped(f"{group[0]}: {group[1]}"))
+        columns = ["TYPE", "FITS", "NODES", "ON ONE NODE", "SHARES", "CAPACITY FREE"]
         output.put(out, output.table("", columns, [_row(row, is_fleet=is_fleet) for row in rows]))
-        output.put(out, output.table("\nWhat fits together", ["NODE", "DRIVER", "MODEL", "FITS TOGETHER"], _together(free)))
-    else:
+        out.print()
+        output.put(out, output.table("", ["NODE", "FITS TOGETHER"], _together(free, group)))
+    if not groups:
         output.say(out, "There is no device.")
     if lines := list(_notes(free)):
         out.print()
     for line in lines:
-        output.say(out, line, hang=2)
+        output.say(out, escaping.escaped(line), hang=2)
 
 
 def _row(row: Type, *, is_fleet: bool) -> tuple[object, ...]:
     count = str(row.fits) if row.exact else f"at least {row.fits}"
     shares = row.shares
     return (
-        row.driver,
-        row.model,
         row.kind,
         f"{count} of {row.of}",
         row.nodes if is_fleet else "",
@@ -94,22 +99,15 @@ def _row(row: Type, *, is_fleet: bool) -> tuple[object, ...]:
     )
 
 
-def _together(free: Free) -> list[tuple[str, ...]]:
-    """Return a row for each model on each node; nodes with equal rows are listed together, up to ``_GROUPS_MAX`` groups."""
-    alike: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+def _together(free: Free, group: _Group) -> list[tuple[str, str]]:
+    """Return what fits together of one model on each node; nodes with equal answers are listed together, up to ``_ANSWERS_MAX`` of them."""
+    alike: dict[str, list[str]] = {}
     for node in free.nodes:
-        if node.boards:
-            alike.setdefault(tuple(_rows_of(node)), []).append(node.name or _SEVERAL_NODES)
-    table = []
-    for rows, listed in list(alike.items())[:_GROUPS_MAX]:
-        table += [(_listed(listed) if not number else "", *row) for number, row in enumerate(rows)]
-    left = [name for listed in list(alike.values())[_GROUPS_MAX:] for name in listed]
-    return [*table, (f"{_listed(left)}: see --node NAME or -o json", "", "", "")] if left else table
-
-
-def _rows_of(node: Node) -> Iterator[tuple[str, ...]]:
-    for (driver, model), fills in sets(node).items():
-        yield driver, model, "; or ".join(map(str, packing.distinct(fills))) or "nothing"
+        if (fills := sets(node).get(group)) is not None:
+            alike.setdefault("; or ".join(map(str, packing.distinct(fills))) or "nothing", []).append(node.name or _SEVERAL_NODES)
+    left = [name for listed in list(alike.values())[_ANSWERS_MAX:] for name in listed]
+    rows = [(_listed(listed), answer) for answer, listed in list(alike.items())[:_ANSWERS_MAX]]
+    return [*rows, (_listed(left), "see --node NAME or -o json")] if left else rows
 
 
 def sets(node: Node) -> Mapping[_Group, tuple[packing.Fill, ...]]:

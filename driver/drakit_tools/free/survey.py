@@ -12,7 +12,7 @@ Claims without an allocation hold nothing yet. Claims in deletion hold their dev
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from drakit.cli import fits
 from drakit.core import errors, packing
@@ -120,7 +120,8 @@ class Free:
 
 def survey(world: whatif.World, gates: FeatureGates, *, only: str | None = None) -> Free:
     """Return what is free on all known nodes, or on the node ``only``. Raises ConfigError for a claim whose status cannot be read."""
-    slices = [taint_rules.tainted(published, world.taint_rules) for published in world.slices]
+    rules = world.taint_rules if gates.on(Gate.DEVICE_TAINT_RULES) else ()
+    slices = [taint_rules.tainted(published, rules) for published in world.slices]
     consumable = gates.on(Gate.CONSUMABLE_CAPACITY)
     allocated = AllocatedState(consumable_capacity=consumable)
     for claim in world.claims:
@@ -132,7 +133,7 @@ def survey(world: whatif.World, gates: FeatureGates, *, only: str | None = None)
     names = {only} if only is not None else None
     found = [reader.node(node) for node in world.known_nodes() if names is None or _name(node) in names]
     return Free(
-        nodes=tuple(_once(found)),
+        nodes=(*_once(found), *_without_node(world, names)),
         pending=_labels(claim for claim in world.claims if not pod_claims.is_allocated(claim) and not pod_claims.is_deleting(claim)),
         deleting=_labels(claim for claim in world.claims if pod_claims.is_allocated(claim) and pod_claims.is_deleting(claim)),
     )
@@ -273,6 +274,14 @@ def _once(nodes: Iterable[Node]) -> Iterator[Node]:
         yield dataclasses.replace(node, boards=own)
     if common:
         yield Node(name=SEVERAL_NODES, boards=tuple(common.values()))
+
+
+def _without_node(world: whatif.World, only: Collection[str] | None) -> Iterator[Node]:
+    """Yield the nodes that slices name and that do not exist, where the nodes are known."""
+    named = {json_types.text(published, "spec", "nodeName") for published in world.slices} - {""} if world.nodes else set()
+    for name in sorted(named - {_name(node) for node in world.nodes}):
+        if only is None or name in only:
+            yield Node(name=name, notes=("there is no node of this name, so its slices do not count",))
 
 
 def _labels(claims: Iterable[Object]) -> tuple[str, ...]:

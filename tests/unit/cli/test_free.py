@@ -10,7 +10,7 @@ import yaml
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
-from fakes import command_line
+from fakes import command_line, stub_api
 
 
 def resource_slice(*devices: object, name: str = "s-0", **spec: object) -> dict[str, object]:
@@ -70,10 +70,9 @@ def test_a_mock_machine_has_what_its_prepared_claims_leave(shell: command_line.C
     ran = shell.on_node("free")
     assert ran.status == 0
     rows = {" ".join(line.split()) for line in ran.out.splitlines()}
-    assert "gpu.drakit.dev NVIDIA A100-SXM4-40GB 1g.5gb+me 1 of 2" in rows
-    assert "gpu.drakit.dev NVIDIA A100-SXM4-40GB 1g.5gb 13 of 14" in rows
-    assert "nic.drakit.dev nic 100G physical shared 2 of 2 1700 bandwidth 170G of 200G" in rows
-    assert "node-1 gpu.drakit.dev NVIDIA A100-SXM4-40GB 1 x gpu, 1 x 3g.20gb, 1 x 2g.10gb, 1 x 1g.5gb; or 13 x 1g.5gb" in rows
+    assert {"== gpu.drakit.dev: NVIDIA A100-SXM4-40GB", "1g.5gb+me 1 of 2", "1g.5gb 13 of 14"} <= rows
+    assert {"== nic.drakit.dev: nic 100G", "physical shared 2 of 2 1700 bandwidth 170G of 200G"} <= rows
+    assert "node-1 1 x gpu, 1 x 3g.20gb, 1 x 2g.10gb, 1 x 1g.5gb; or 13 x 1g.5gb" in rows
 
 
 def test_the_allocators_view_of_a_node_is_what_show_says_of_it(shell: command_line.CommandLine) -> None:
@@ -177,6 +176,18 @@ def test_a_cordoned_node_is_named_and_equal_nodes_are_listed_together(shell: com
     assert "node-4: cordoned: new pods do not come here" in said
 
 
+def test_slices_of_a_node_that_does_not_exist_do_not_count_and_are_named(shell: command_line.CommandLine) -> None:
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-2"}}
+    ran = shell.run("free", write(shell, resource_slice(device("a")), other))
+    assert (ran.status, "node-1: there is no node of this name, so its slices do not count" in ran.out) == (1, True)
+
+
+def test_text_of_devices_reaches_the_terminal_without_control_characters(shell: command_line.CommandLine) -> None:
+    hostile = device("a", attributes={"type": {"string": "card\x1b[31m"}, "productName": {"string": "GPU\x1b[31m\u202e"}})
+    said = shell.run("free", write(shell, resource_slice(hostile))).out
+    assert ("\x1b" in said, "\u202e" in said, "GPU" in said) == (False, False, True)
+
+
 def test_only_the_chosen_node_is_counted(shell: command_line.CommandLine) -> None:
     pool = {"name": "node-2", "generation": 1, "resourceSliceCount": 1}
     other = resource_slice(device("a"), device("b"), name="s-1", nodeName="node-2", pool=pool)
@@ -225,6 +236,25 @@ def test_a_live_cluster_is_read_and_its_claims_in_deletion_still_hold_devices(
     answer = json.loads(ran.out)
     assert (ran.status, fits(answer), answer["deleting"]) == (0, {"card": (1, 2)}, ["demo/held"])
     assert "1 claim in deletion still holds devices: demo/held" in said
+
+
+@pytest.mark.parametrize("version", stub_api.RULES)
+@pytest.mark.parametrize("status, count, certain", [(200, 1, True), (403, 2, False)])
+def test_taint_rules_of_every_version_count_or_their_absence_is_named(
+    shell: command_line.CommandLine, version: str, status: int, count: int, *, certain: bool
+) -> None:
+    rule: Object = {
+        "metadata": {"name": "r"},
+        "spec": {"deviceSelector": {"device": "a"}, "taint": {"key": "example.com/broken", "effect": "NoSchedule"}},
+    }
+    objects = {"resourceslices": [as_object(resource_slice(device("a"), device("b")))], "devicetaintrules": [rule]}
+    statuses = {"devicetaintrules": status} if status != 200 else {}
+    with stub_api.serving(stub_api.StubApi(version=version, objects=objects, statuses=statuses), shell.folder) as kubeconfig:
+        ran = shell.run("free", "--kubeconfig", str(kubeconfig), "-o", "json")
+        said = shell.run("free", "--kubeconfig", str(kubeconfig)).out
+    answer = json.loads(ran.out)
+    assert (fits(answer), answer.get("certain", True)) == ({"card": (count, 2)}, certain)
+    assert ("warning: this answer may be wrong: devicetaintrules cannot be listed (403)" in said) is not certain
 
 
 def as_object(value: dict[str, object]) -> Object:

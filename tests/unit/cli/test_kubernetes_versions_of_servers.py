@@ -87,9 +87,9 @@ def test_a_stored_field_shows_that_its_gate_is_on(shell: command_line.CommandLin
         older = allocate(shell, kubeconfig, "--kubernetes", "1.36", count=2)
     assert ran.status == 1, "devices of other groups are not allocated together"
     assert f"feature gate {GROUPS} is taken to be on, because ResourceSlice s2 has spec.devices[0].consumesCounters" in ran.err
-    assert (off.status, f"is ignored: feature gate {GROUPS} is off" in off.err) == (1, True), "they are not used at all"
+    assert (off.status, f"feature gate {GROUPS} is off, although the server stored it" in off.err) == (1, True), "they are not used at all"
     assert older.status == 0
-    assert "compatibilityGroups is ignored: Kubernetes 1.36 does not have it (1.37 and later have it)" in older.err
+    assert "compatibilityGroups is ignored: Kubernetes 1.36 lacks it; 1.37 and later have it" in older.err
 
 
 RULE: Object = {
@@ -138,8 +138,8 @@ def test_a_kind_that_may_not_be_listed_is_named(shell: command_line.CommandLine,
         server.write_kubeconfig(tmp_path / "kubeconfig", token=server.issue_token("reader"), user="reader")
         ran = allocate(shell, str(tmp_path / "kubeconfig"))
     assert ran.status == 0
-    assert "devicetaintrules cannot be listed (403), so devices that a rule taints count as free of that taint" in ran.err
-    assert "pods cannot be listed (403), so extended resources" in ran.err
+    assert "devicetaintrules may not be listed (403) and are not considered" in ran.err
+    assert "pods may not be listed (403) and are not considered" in ran.err
 
 
 def test_lint_of_several_versions_says_which_refuses_what(shell: command_line.CommandLine) -> None:

@@ -66,14 +66,12 @@ def test_taint_rules_are_read_at_the_version_that_the_server_serves(shell: comma
     ran = allocate(shell, StubApi(version=version, objects=OBJECTS))
     assert (ran.status, ran.device, ran.answer.get("certain", True)) == (0, "d1", True)
     off = {"1.34": ["DRADeviceTaints"], "1.35": ["DRADeviceTaintRules", "DRADeviceTaints"], "1.36": ["DRADeviceTaintRules"]}
-    assert ran.notes == [
-        f"feature gate {gate} is taken to be on, because the server has DeviceTaintRule r" for gate in off.get(version, ())
-    ]
+    assert ran.notes == [f"feature gate {gate} is taken to be on, because there is DeviceTaintRule r" for gate in off.get(version, ())]
 
 
 def test_rules_are_ignored_with_a_note_while_their_gate_is_off(shell: command_line.CommandLine) -> None:
     ran = allocate(shell, StubApi(version="1.36", objects=OBJECTS), "--gate", "DRADeviceTaintRules=false", "-o", "json")
-    assert (ran.device, ran.notes) == ("d0", ["DeviceTaintRules are ignored: feature gate DRADeviceTaintRules is off"])
+    assert (ran.device, ran.notes) == ("d0", ["DeviceTaintRule r: feature gate DRADeviceTaintRules is off, although the server stored it"])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -86,10 +84,10 @@ def test_taint_rules_that_may_not_be_listed_make_the_answer_uncertain(
     assert (ran.status, ran.device, ran.answer["certain"]) == (0, "d0", False)
     consequence = "devices that a rule taints count as free of that taint"
     fix = "allow this user to list devicetaintrules.resource.k8s.io"
-    assert ran.notes == [f"devicetaintrules cannot be listed (403), so {consequence}: {fix}"]
+    assert ran.notes == [f"devicetaintrules may not be listed (403) and are not considered, so {consequence}: {fix}"]
     assert ran.notes[0] in " ".join(ran.err.split())
     shown = allocate(shell, api, "--why")
-    assert "warning: this answer may be wrong: devicetaintrules cannot be listed (403)" in shown.out
+    assert "warning: this answer may be wrong: devicetaintrules may not be listed (403)" in shown.out
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -97,7 +95,7 @@ def test_a_server_without_taint_rules_taints_nothing_and_says_so(shell: command_
     for discovery in (200, 403):
         ran = allocate(shell, StubApi(version=version, objects=OBJECTS, serves_rules=False, discovery=discovery))
         assert (ran.status, ran.device, ran.answer["certain"]) == (0, "d0", True)
-        assert ran.notes[0].startswith("devicetaintrules cannot be listed (404), so no rule taints a device")
+        assert ran.notes[0].startswith("devicetaintrules are not served (404) and are not considered, so no rule taints a device")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -117,7 +115,8 @@ def test_a_kind_that_cannot_be_listed_is_named_with_its_consequence(
     api = StubApi(version=version, objects=OBJECTS, statuses={plural: status})
     ran = allocate(shell, api, objects=[own_class, CLAIM])
     assert (ran.status, ran.device, ran.answer["certain"]) == (0, "d1", False)
-    [note] = [note for note in ran.notes if note.startswith(f"{plural} cannot be listed ({status}), so {consequence}")]
+    reason = "may not be listed (403)" if status == 403 else "are not served (404)"
+    [note] = [note for note in ran.notes if note.startswith(f"{plural} {reason} and are not considered, so {consequence}")]
     assert note in " ".join(ran.err.split())
 
 
@@ -127,7 +126,13 @@ def test_a_kind_that_cannot_be_listed_is_named_with_its_consequence(
 def test_without_slices_or_claims_there_is_no_answer(shell: command_line.CommandLine, version: str, status: int, plural: str) -> None:
     ran = allocate(shell, StubApi(version=version, objects=OBJECTS, statuses={plural: status}))
     assert (ran.status, ran.out) == (2, "")
-    assert f"{plural} cannot be listed ({status}), so nothing can be decided" in " ".join(ran.err.split())
+    reason = "may not be listed (403)" if status == 403 else "are not served (404)"
+    assert f"{plural} {reason}, so nothing can be decided" in " ".join(ran.err.split())
+
+
+def test_groups_that_the_server_does_not_serve_leave_no_doubt_without_rights(shell: command_line.CommandLine) -> None:
+    ran = allocate(shell, StubApi(version="1.37", objects=OBJECTS, statuses={"podgroups": 403}))
+    assert (ran.status, ran.device, ran.notes) == (0, "d1", [])
 
 
 @pytest.mark.parametrize("plural", ["resourceslices", "resourceclaims", "nodes", "pods", "devicetaintrules", "deviceclasses"])
@@ -179,8 +184,8 @@ def test_unknown_fields_and_gates_in_use_are_noted_once(shell: command_line.Comm
     ran = allocate(shell, StubApi(version="1.37", objects={**OBJECTS, "resourceslices": [odd]}))
     groups = "spec.devices[1].consumesCounters[0].compatibilityGroups"
     assert ran.notes == [
-        "ResourceSlice s: spec.devices[0].shape is not known to drakit and is ignored",
         f"feature gate DRADeviceCompatibilityGroups is taken to be on, because ResourceSlice s has {groups}",
+        "ResourceSlice s: spec.devices[0].shape is ignored: drakit does not know it",
     ]
     assert ran.answer["certain"] is False
 
@@ -211,5 +216,5 @@ def test_captures_say_what_could_not_be_read(shell: command_line.CommandLine, co
         ran = Ran(shell.run(*command, "--capture", str(kubeconfig), "-o", "json"))
         shown = shell.run(*command, "--capture", str(kubeconfig))
     assert ran.answer["certain"] is False, ran.err
-    assert ran.notes[0].startswith("devicetaintrules cannot be listed (403)")
-    assert "this answer may be wrong: devicetaintrules cannot be listed (403)" in " ".join(shown.out.split())
+    assert ran.notes[0].startswith("devicetaintrules may not be listed (403)")
+    assert "this answer may be wrong: devicetaintrules may not be listed (403)" in " ".join(shown.out.split())

@@ -129,6 +129,7 @@ def test_discovery_names_every_resource(raw: httpx.Client) -> None:
         "apps",
         "authentication.k8s.io",
         "authorization.k8s.io",
+        "batch",
         "coordination.k8s.io",
         "rbac.authorization.k8s.io",
         "resource.k8s.io",

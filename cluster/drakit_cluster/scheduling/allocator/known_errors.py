@@ -37,8 +37,8 @@ _FIXES: Mapping[KnownError, str] = {
     KnownError.DISTINCT_LAST: "write one request for each device instead of a count",
     KnownError.LISTS_NOT_RESTORED: "select the wanted element with a CEL selector",
     KnownError.SHARES_WITHOUT_CAPACITY: "let the driver publish a capacity on the shared device, so that each share has consumedCapacity",
-    KnownError.RULE_WITHOUT_SELECTOR: "give the rule a deviceSelector, or delete it",
     KnownError.FORMER_SHARES: "release the shares before the driver stops sharing the device",
+    KnownError.RULE_WITHOUT_SELECTOR: "give the rule a deviceSelector, or delete it",
     KnownError.ALL_STOPS: "wait until the pool is complete, or write a count instead of allocationMode: All",
 }
 

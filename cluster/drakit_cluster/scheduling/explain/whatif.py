@@ -123,8 +123,8 @@ class Scheduler:
         ``compared`` differs.
         """
         classes = {_name(device_class): device_class for device_class in world.classes}
-        unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
         rules = sorted(world.taint_rules, key=_name) if gates.on(Gate.DEVICE_TAINT_RULES) else []
+        unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
         slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors

@@ -59,18 +59,21 @@ def slices(
     slice_sets = [
         slices_of(family, offered, shape) for family, offered in offers for shape in (resource_slice.Form if form is None else [form])
     ]
-    left_out = sorted(frozenset().union(*(feature_gates.used_by(offered) for _, offered in offers)) & slice_pages.OFF_BY_DEFAULT)
-    output.note(f"fields of feature gates that are off by default are left out: {', '.join(left_out)}" if left_out else "")
     if style is options.Format.TABLE:
         _table(slice_sets)
         return
     wanted = form or resource_slice.Form.FLAT
     output.documents((entry for slice_set in slice_sets if slice_set.form is wanted for entry in slice_set.objects), style)
-    for slice_set in () if terminal.QUIET.get() else slice_sets:
+    if terminal.QUIET.get():
+        return
+    for slice_set in slice_sets:
         typer.echo(
             f"# {slice_set.driver} {slice_set.form.value}: {plurals.counted(len(slice_set.objects), 'slice')}, {slice_set.bytes} bytes",
             err=True,
         )
+    left_out = frozenset[str]().union(*(feature_gates.used_by(offered) for _, offered in offers)) & slice_pages.OFF_BY_DEFAULT
+    if left_out:
+        typer.echo(f"# left out, because these feature gates are off by default: {', '.join(sorted(left_out))}", err=True)
 
 
 def inventories(families: Sequence[composition.NodeFamily]) -> list[tuple[composition.NodeFamily, inventory.Inventory]]:

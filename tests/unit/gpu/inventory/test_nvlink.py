@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import pytest
+
 from drakit_gpu import port
 from drakit_gpu.inventory import attributes
 
@@ -57,3 +59,11 @@ def test_the_fabrics_own_name_of_a_clique_is_used_where_it_spans_nodes() -> None
 
 def test_a_gpu_in_the_middle_of_registering_is_in_no_clique_yet() -> None:
     assert links_of([gpu(0, fabric=port.Fabric(state="in-progress"))]) == [{"fabricState": "in-progress"}]
+
+
+@pytest.mark.parametrize("peers, is_listed", [(16, True), (17, False)])
+def test_a_list_of_peers_stays_below_the_limit_of_values_of_a_device(peers: int, *, is_listed: bool) -> None:
+    first, *others = [gpu(minor, switched=True) for minor in range(peers + 1)]
+    links = attributes.links(first, others, None)
+    assert links.get("nvlinkPeerMinors") == (tuple(range(1, peers + 1)) if is_listed else None)
+    assert str(links["nvlinkPeers"]).startswith("1,2,3")

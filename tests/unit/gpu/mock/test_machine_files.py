@@ -72,6 +72,11 @@ def test_optional_fields_may_be_left_out() -> None:
     assert board.gpu.pcie_root is None
 
 
+def test_a_board_may_be_near_several_numa_nodes() -> None:
+    (board,) = read(GOOD.replace("migMode: true", "migMode: true, numaNode: 2, nearNumaNodes: [3]")).boards.values()
+    assert board.gpu.numa_nodes == (2, 3)
+
+
 @pytest.mark.parametrize(
     "old,new,message",
     [

@@ -163,6 +163,12 @@ def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones()
     assert (first["ifName"], first["dra.net/ifName"], first["speed"], first["shaping"]) == ("eth0", "eth0", 100 * GIGA, "none")
 
 
+def test_a_nic_near_several_numa_nodes_names_its_own_for_selectors_of_dranet() -> None:
+    (offered,) = survey(nic(1, "eth0", pci=pci(numa_nodes=(2, 3)))).nics
+    attributes = offered.to_device().attributes
+    assert (attributes["resource.kubernetes.io/numaNode"], attributes["dra.net/numaNode"]) == ((2, 3), 2)
+
+
 amounts = strategies.integers(min_value=1, max_value=10**13)
 
 
