@@ -2,8 +2,8 @@
 
 These names are the public API for driver authors, which drakit's own GPU and NIC drivers use too. The contract is in ``drakit.core.driver``.
 Besides, ``drakit.machines`` and ``drakit.tables`` have mock machines and the reader of their files, ``drakit.wire`` JSON by schema,
-``drakit.settings`` types of settings, ``drakit.mountinfo`` the reader of mounts, ``drakit.vfio`` passes PCI functions to virtual machines, and
-``drakit.testing`` is the test kit. All other modules are internal.
+``drakit.settings`` types of settings, ``drakit.mountinfo`` the reader of mounts, ``drakit.numa`` that of NUMA nodes, ``drakit.vfio`` passes PCI
+functions to virtual machines, and ``drakit.testing`` is the test kit. All other modules are internal.
 """
 
 import types as _types
@@ -78,6 +78,7 @@ from drakit.core.errors import (
 )
 from drakit.core.inventory import ClusterPool, ConsumptionMixin, CounterSetMixin, DeviceMixin, Inventory, Mixins
 from drakit.core.names import ClaimUid, ShareId, is_label, is_subdomain, is_uid
+from drakit.core.node_resources import NodeResource
 from drakit.core.ports import Intents, PodPhase, PodRequest, PodState, PodStore, no_intents
 from drakit.core.quantity import ONE, ZERO, Amount, Format, Quantity
 from drakit.core.records import EMPTY as EMPTY_RECORD
@@ -223,6 +224,7 @@ __all__ = [
     "NetDevice",
     "NetworkStatus",
     "NoConfig",
+    "NodeResource",
     "NodeSelector",
     "NotOffered",
     "OneNode",

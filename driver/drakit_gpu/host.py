@@ -7,6 +7,7 @@ boot id may come from elsewhere, because a folder that stands in for the kernel 
 import contextlib
 import pathlib
 
+from drakit import numa
 from drakit_gpu import nvml_errors, port
 
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -22,6 +23,7 @@ class Host:
         self._proc = root / "proc"
         self._boot_id = boot_id or self._proc / "sys/kernel/random/boot_id"
         self._pci = root / "sys/bus/pci/devices"
+        self._system = root / "sys/devices/system"
         self._bound = root / "sys/bus/pci/drivers/nvidia"
         self._module = root / "sys/module/nvidia"
 
@@ -56,12 +58,9 @@ class Host:
             return next((part for part in parts if part.startswith("pci") and ":" in part), None)
         return None
 
-    def numa_node(self, pci_bus_id: str) -> int | None:
-        """Return the NUMA node of a PCI device; None if sysfs has none."""
-        with contextlib.suppress(OSError, ValueError):
-            node = int((self._pci / pci_bus_id / "numa_node").read_text("ascii"))
-            return node if node >= 0 else None
-        return None
+    def numa_nodes(self, pci_bus_id: str) -> tuple[int, ...]:
+        """Return the NUMA node of a PCI device, and those as near; none if sysfs has none."""
+        return numa.of_device(self._pci / pci_bus_id, self._system)
 
     def has_device(self, pci_bus_id: str) -> bool:
         """Return whether sysfs has a PCI device at that address. A device that has fallen off the bus stays listed until it is removed."""

@@ -73,9 +73,10 @@ class Gpu:
     """One GPU as NVML and sysfs describe it.
 
     ``minor`` is N of /dev/nvidiaN. ``architecture`` and ``brand`` are NVML's enums as words, ``memory`` is in bytes, ``pci_bus_id`` as sysfs
-    writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``). ``is_vgpu`` is set in a virtual machine that was
-    given a vGPU, whose partitions are its hypervisor's. ``module_id`` is the number of its socket on the baseboard, ``ecc`` whether error
-    correction is on, ``addressing_mode`` ``HMM``, ``ATS`` or ``None`` in NVIDIA's words. A value that the GPU does not report is None.
+    writes it (``0000:07:00.0``), ``pcie_root`` the root complex above it (``pci0000:00``), ``numa_nodes`` its NUMA node and those as near.
+    ``is_vgpu`` is set in a virtual machine that was given a vGPU, whose partitions are its hypervisor's. ``module_id`` is the number of its socket
+    on the baseboard, ``ecc`` whether error correction is on, ``addressing_mode`` ``HMM``, ``ATS`` or ``None`` in NVIDIA's words. A value that the GPU
+    does not report is None.
     """
 
     uuid: GpuUuid
@@ -87,7 +88,7 @@ class Gpu:
     architecture: str | None = None
     compute_capability: tuple[int, int] | None = None
     pcie_root: str | None = None
-    numa_node: int | None = None
+    numa_nodes: tuple[int, ...] = ()
     is_vgpu: bool = False
     serial: str | None = None
     module_id: int | None = None

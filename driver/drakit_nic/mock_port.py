@@ -158,7 +158,7 @@ class MockPort(MockHostInterfaces):
         return interface.pci is None or any(each.name == interface.name for each in self._interfaces)
 
     def shaping(self) -> port.Shaping:
-        return port.Shaping(classifier=port.Classifier.NONE)
+        return port.Shaping(classifier=port.Classifier.NONE, ipvlan=True)
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if self.interface(uplink.interface) is None:
@@ -175,7 +175,7 @@ class MockPort(MockHostInterfaces):
     def share(self, ifindex: int, minor: int) -> port.Share | None:
         return next((share for share in self.shares() if (share.ifindex, share.minor) == (ifindex, minor)), None)
 
-    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def admit(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:  # noqa: ARG002
         def admitted(held: _State) -> _State:
             if share.id not in {other.id for other in held.shares}:
                 raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
@@ -278,6 +278,12 @@ def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))
 
 
+def _numa_nodes(row: tables.Table) -> tuple[int, ...]:
+    """Return the NUMA node of a row, and those as near: ``numaNode: 2``, ``nearNumaNodes: [3]``."""
+    node = row.optional("numaNode", row.integer)
+    return () if node is None else (node, *(row.optional("nearNumaNodes", row.integers) or ()))
+
+
 def _interface(index: int, row: tables.Table) -> port.Interface:
     speed = row.optional("speedMbps", lambda field: row.integer(field, least=1))
     carrier = row.optional("carrier", row.flag)
@@ -294,7 +300,7 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
         pci=port.PciFunction(
             bus_id=row.text("pciBusID").lower(),
             root=row.optional("pcieRoot", row.text) or "",
-            numa_node=row.optional("numaNode", row.integer),
+            numa_nodes=_numa_nodes(row),
             physical_function=row.optional("physicalFunction", row.text) or "",
             function_number=row.optional("functionNumber", row.integer),
             virtual_functions=row.optional("virtualFunctions", row.integer) or 0,

@@ -24,6 +24,7 @@ _WITHOUT: Mapping[str, str] = {
     "DeviceClass": "only the classes of the files are known",
     "Node": "the nodes are those that slices name, and their labels, taints and cordons are not known",
     "DeviceTaintRule": "devices that a rule taints count as free of that taint",
+    "PodGroup": "pods that use claims of a PodGroup do not find it",
     "Pod": "extended resources that running pods use count as free, their anti-affinity is not followed, and pending pods are not decided",
 }
 """By kind that an answer can do without: what the answer then assumes. Without another kind there is no answer."""
@@ -45,7 +46,15 @@ def read(kubeconfig: pathlib.Path | None) -> Reading:
     api = client.connect(kubeconfig)
     try:
         reader = _Reader(api)
-        kinds = (resources.SLICE, resources.CLASS, resources.CLAIM, resources.NODE, resources.TAINT_RULE, resources.POD)
+        kinds = (
+            resources.SLICE,
+            resources.CLASS,
+            resources.CLAIM,
+            resources.NODE,
+            resources.TAINT_RULE,
+            resources.POD,
+            resources.POD_GROUP,
+        )
         return Reading(objects={kind: reader.readable(kind) for kind in kinds}, notes=reader.notes)
     finally:
         api.close()
@@ -53,8 +62,10 @@ def read(kubeconfig: pathlib.Path | None) -> Reading:
 
 class _Reader:
     def __init__(self, api: transport.Transport) -> None:
+        from drakit_cluster.objects import resources
+
         self._api = api
-        self._served = _discovered(api)
+        self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
 
     def readable(self, kind: "Resource") -> "list[Object]":
@@ -88,8 +99,8 @@ class _Reader:
         from drakit_cluster.objects import resources
 
         versions = [served for served in resources.SERVED if (served.group, served.kind) == (kind.group, kind.kind)]
-        if self._served is not None and kind.group == resources.RESOURCE_GROUP:
-            versions = [served for served in versions if (served.version, served.plural) in self._served]
+        if (found := self._served.get(kind.group)) is not None:
+            versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
                 return self._api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
@@ -99,13 +110,17 @@ class _Reader:
         raise errors.ApiError("the server does not serve them", status=_NOT_FOUND)
 
     def _missing(self, kind: "Resource", error: errors.ApiError) -> None:
+        from drakit_cluster.objects import resources
+
         is_forbidden = error.status == _FORBIDDEN
         reason = f"{kind.plural} {'may not be listed' if is_forbidden else 'are not served'} ({error.status}) and are not considered"
         fix = f"allow this user to list {kind.qualified}" if is_forbidden else f"check that the server serves {kind.qualified}"
         if kind.kind not in _WITHOUT:
             reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
-        is_unused = error.status == _NOT_FOUND and kind.kind == "DeviceTaintRule"
+        if error.status == _NOT_FOUND and kind is resources.POD_GROUP:
+            return  # Most servers have none, and a pod that names one is said to.
+        is_unused = error.status == _NOT_FOUND and kind is resources.TAINT_RULE
         consequence = _UNUSED if is_unused else f"{_consequence(kind)}: {fix}"
         self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
 
@@ -119,11 +134,9 @@ def _consequence(kind: "Resource") -> str:
     return _WITHOUT.get(kind.kind, "what they say is not considered")
 
 
-def _discovered(api: transport.Transport) -> frozenset[tuple[str, str]] | None:
-    """Return API version and plural of each kind of resource.k8s.io that the server serves; None if it does not tell."""
-    from drakit_cluster.objects import resources
-
-    base = f"/apis/{resources.RESOURCE_GROUP}"
+def _discovered(api: transport.Transport, group: str) -> frozenset[tuple[str, str]] | None:
+    """Return API version and plural of each kind of a group that the server serves; None if it does not tell."""
+    base = f"/apis/{group}"
     try:
         versions = _fields(api.request("GET", base, timeout=LIST_SECONDS), "versions", "version")
         lists = {version: api.request("GET", f"{base}/{version}", timeout=LIST_SECONDS) for version in versions}
@@ -175,7 +188,7 @@ def as_version(
     used: set[Gate] = set()
     read = {**objects}
     for resource in objects:
-        if resource.group == resources.RESOURCE_GROUP:
+        if resource.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP):
             judged = [_judge(resource, entry, gates, explicit) for entry in objects[resource]]
             read[resource] = [entry.object for entry in judged]
             used.update(gate for entry in judged for gate in entry.used)

@@ -35,7 +35,17 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
     output.note(sources.skip_notice([document for document in documents if document.resource is None]))
-    return whatif.World.of(intake.objects)
+    world = whatif.World.of(intake.objects)
+    _note_gangs(world.groups)
+    return world
+
+
+def _note_gangs(groups: "Sequence[Object]") -> None:
+    from drakit_cluster.objects import json_types, naming
+
+    for group in groups:
+        if json_types.at(group, "spec", "schedulingPolicy", "gang") is not None:
+            output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
 
 
 def with_live(
@@ -61,6 +71,7 @@ def with_live(
         resources.NODE: world.nodes,
         resources.TAINT_RULE: world.taint_rules,
         resources.POD: world.pods,
+        resources.POD_GROUP: world.groups,
     }
     merged: dict[Resource, list[Object]] = {}
     for kind, files in own.items():
@@ -77,6 +88,7 @@ def with_live(
     notes += version_notes
     for note in notes:
         output.note(note.text)
+    _note_gangs(objects[resources.POD_GROUP])
     return dataclasses.replace(whatif.World.of(lambda kind: merged.get(kind, ())), templates=world.templates, notes=notes), chosen
 
 

@@ -205,7 +205,10 @@ class MetricsProvider(Protocol):
     """A driver with metrics of its own."""
 
     def metrics(self) -> Sequence[Metric]:
-        """Return the driver's metrics. Called at every scrape, from any thread. After an error the scrape has none of them."""
+        """Return the driver's metrics. Called at every scrape, from any thread. After an error the scrape has none of them.
+
+        ``show`` and ``slices`` call it too, on a driver that is not started, and show none after an error.
+        """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Capacities, and the request policies that limit how much of one a share may take (KEP-5075, resource.k8s.io/v1 requestPolicy).
 
 A policy either lists valid values or gives a range with a minimum, an optional maximum and an optional step. A request between two valid
-amounts is rounded up to the next. A request above the largest cannot be met. Steps are whole numbers, as in the API server.
+amounts is rounded up to the next. A request above the largest cannot be met. Amounts of a policy are whole numbers of thousandths (feature gate
+DRAFractionalCapacityRange, on in Kubernetes 1.37). Older servers count in whole units, each amount rounded up; ``in_whole_units`` is for them.
 
 A capacity, a policy and a range are created before their device, so they check nothing on construction. The device checks them, and its error names
 the device. Until then an amount that is not a quantity stays as the author wrote it.
@@ -16,6 +17,9 @@ from typing import TYPE_CHECKING
 from drakit.core import errors, names, quantity
 
 VALID_VALUES_MAX = 10
+_UNIT = 10**9
+_THOUSANDTH = 10**6
+_THOUSANDTHS_MAX = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,16 +45,25 @@ class ValidRange:
 
     def is_on_step(self, amount: quantity.Quantity) -> bool:
         """Return whether ``amount`` is ``min`` plus a whole number of steps."""
-        return self.step is None or (amount.value - self.min.value) % self.step.value == 0
+        return self.step is None or (amount.nanos - self.min.nanos) % self.step.nanos == 0
 
     def round_up(self, amount: quantity.Quantity) -> quantity.Quantity | None:
         """Return the smallest valid amount that is at least ``amount``; None if it is above ``max``."""
         if amount <= self.min:
             return self.min
         if self.step is not None and not self.is_on_step(amount):
-            steps = -(-(amount.value - self.min.value) // self.step.value)
-            amount = quantity.Quantity((self.min.value + steps * self.step.value) * 10**9, amount.format)
+            steps = -(-(amount.nanos - self.min.nanos) // self.step.nanos)
+            amount = quantity.Quantity(self.min.nanos + steps * self.step.nanos, amount.format)
         return None if self.max is not None and amount > self.max else amount
+
+    def is_exact_in_units(self, ends: Sequence[quantity.Quantity]) -> bool:
+        """Return whether a server that counts in whole units accepts the range, and consumes only amounts that the range allows."""
+        if self.step is None:
+            return True
+        step = self.step.value
+        rounded = quantity.Quantity(self.min.value * _UNIT)
+        is_accepted = all((end.value - self.min.value) % step == 0 for end in ends)
+        return is_accepted and self.is_on_step(rounded) and step * _UNIT % self.step.nanos == 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +94,27 @@ class RequestPolicy:
         if self.valid_values:
             return next((value for value in self.valid_values if value >= amount), None)
         return self.valid_range.round_up(amount) if self.valid_range else amount
+
+    @property
+    def is_fractional(self) -> bool:
+        """Whether an amount is not a whole number, so that servers before Kubernetes 1.37 count it differently."""
+        span = self.valid_range
+        amounts = [self.default, *self.valid_values, *((span.min, span.max, span.step) if span else ())]
+        return any(amount is not None and amount.nanos % _UNIT for amount in amounts)
+
+    def in_whole_units(self) -> "RequestPolicy":
+        """Return a policy that a server that counts in whole units accepts, and by which it consumes only amounts that this policy allows.
+
+        It is this policy, if it is one. A request is then rounded up to whole units, except the default. Otherwise each share takes the default.
+        """
+        span, default = self.valid_range, self.default
+        if default is None:
+            return self
+        units = {value.value for value in self.valid_values}
+        ends = [default] if span is None or span.max is None else [default, span.max]
+        if len(units) == len(self.valid_values) and (span is None or span.is_exact_in_units(ends)):
+            return self
+        return RequestPolicy(default=default, valid_values=(default,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,6 +184,7 @@ def _check_policy(policy: RequestPolicy) -> None:
         _check_amount(value, "requestPolicy.validValues")
     if policy.valid_range is not None:
         _check_range(policy.valid_range)
+        _check_thousandths(policy)
     if policy.valid_values and policy.valid_range is not None:
         raise errors.InventoryError("give validValues or validRange, not both", field="requestPolicy")
     if (policy.valid_values or policy.valid_range) and policy.default is None:
@@ -159,10 +194,8 @@ def _check_policy(policy: RequestPolicy) -> None:
             f"{len(policy.valid_values)} values are over the limit of {VALID_VALUES_MAX}", field="requestPolicy.validValues"
         )
     for low, high in itertools.pairwise(policy.valid_values):
-        if low.value >= high.value:
-            raise errors.InventoryError(
-                f"{high} after {low}; must ascend, each by at least one whole unit", field="requestPolicy.validValues"
-            )
+        if low >= high:
+            raise errors.InventoryError(f"{high} after {low}; must ascend", field="requestPolicy.validValues")
     if policy.default is not None and (valid := policy.round_up(policy.default)) != policy.default:
         fix = "every valid amount is below it" if valid is None else f"the next valid amount is {valid}"
         raise errors.InventoryError(f"{policy.default} is not a valid amount; {fix}", field="requestPolicy.default")
@@ -174,12 +207,24 @@ def _check_range(span: ValidRange) -> None:
     _check_amount(span.step, "requestPolicy.validRange.step")
     if span.max is not None and span.max < span.min:
         raise errors.InventoryError(f"{span.max} is below min {span.min}", field="requestPolicy.validRange.max")
-    if span.step is not None and span.step.value <= 0:
-        raise errors.InventoryError(f"{span.step} must be at least 1", field="requestPolicy.validRange.step")
+    if span.step is not None and span.step <= quantity.ZERO:
+        raise errors.InventoryError(f"{span.step} must be above zero", field="requestPolicy.validRange.step")
     if span.max is not None and not span.is_on_step(span.max):
         raise errors.InventoryError(
             f"{span.max} is not min {span.min} plus a multiple of step {span.step}", field="requestPolicy.validRange.max"
         )
+
+
+def _check_thousandths(policy: RequestPolicy) -> None:
+    """Raise InventoryError if a range with fractions has an amount that the API server cannot count in thousandths."""
+    span = policy.valid_range
+    if span is None or not policy.is_fractional:
+        return
+    for name, amount in (("default", policy.default), *((f"validRange.{name}", getattr(span, name)) for name in ("min", "max", "step"))):
+        if amount is not None and (amount.nanos % _THOUSANDTH or amount.nanos // _THOUSANDTH > _THOUSANDTHS_MAX):
+            raise errors.InventoryError(
+                f"{amount} is not a whole number of thousandths that 64 bits hold, such as 250m", field=f"requestPolicy.{name}"
+            )
 
 
 def _parse_amounts(part: object, *fields: str) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from drakit.core import capacity as capacities
 from drakit.core import errors, names, quantity
+from drakit.core import node_resources as resources
 from drakit.core.slices import node_selection
 
 TEXT_MAX_BYTES = 64
@@ -24,6 +25,7 @@ ATTRIBUTE_VALUES_MAX = 48
 TAINTS_MAX = 16
 COUNTERS_MAX = 32
 CONSUMPTIONS_MAX = 2
+GROUPS_MAX = 2
 INCLUDES_MAX = 8
 CONDITIONS_MAX = 4
 _INT64 = range(-(2**63), 2**63)
@@ -141,20 +143,35 @@ class CounterSet:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterConsumption:
-    """The amounts that one device takes from one counter set while it is allocated."""
+    """The amounts that one device takes from one counter set while it is allocated.
+
+    ``compatibility_groups``: devices of one counter set are allocated together only if they all have a group in common, or none of them has any
+    (KEP-5963, feature gate DRADeviceCompatibilityGroups, alpha and off by default in Kubernetes 1.37). At most two names.
+    """
 
     counter_set: str
     counters: Mapping[str, quantity.Quantity] = dataclasses.field(default_factory=dict)
     includes: tuple[str, ...] = ()
+    compatibility_groups: tuple[str, ...] = ()
 
     if TYPE_CHECKING:
 
-        def __init__(self, *, counter_set: str, counters: Mapping[str, quantity.Amount] = ..., includes: tuple[str, ...] = ()) -> None: ...
+        def __init__(
+            self,
+            *,
+            counter_set: str,
+            counters: Mapping[str, quantity.Amount] = ...,
+            includes: tuple[str, ...] = (),
+            compatibility_groups: tuple[str, ...] = (),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         names.check_label(self.counter_set, "consumesCounters.counterSet")
         object.__setattr__(self, "counters", freeze_counters(self.counters, f"consumesCounters[{self.counter_set}].counters"))
         check_includes(self.includes, f"consumesCounters[{self.counter_set}].includes")
+        groups, field = self.compatibility_groups, f"consumesCounters[{self.counter_set}].compatibilityGroups"
+        if len(groups) > GROUPS_MAX or len(set(groups)) != len(groups) or not all(groups):
+            raise errors.InventoryError(f"give at most {GROUPS_MAX} different names, none of them empty", field=field)
 
 
 class TaintEffect(enum.Enum):
@@ -190,6 +207,7 @@ class Device:
     - ``binds_to_node``: keep the claim on the node for which it was allocated. Devices of a node's own pools do so anyway.
     - ``includes``: device mixins (author's form only).
     - ``reach``: the nodes that can use the device, if its pool leaves that to each device; None on a pool of one node.
+    - ``node_resources``: what the device takes of its node's own resources, by their names, such as ``cpu``.
     - ``pool``: put the device in the pool NODE/``pool`` instead of NODE, the node's own. It is a DNS label. Device names are unique across all pools
       of a node.
 
@@ -208,6 +226,7 @@ class Device:
     binding_failure_conditions: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     reach: node_selection.DeviceNodes | None = None
+    node_resources: Mapping[str, resources.NodeResource] = dataclasses.field(default_factory=dict)
     pool: str | None = None
 
     if TYPE_CHECKING:
@@ -226,6 +245,7 @@ class Device:
             binding_failure_conditions: tuple[str, ...] = (),
             includes: tuple[str, ...] = (),
             reach: node_selection.DeviceNodes | None = None,
+            node_resources: Mapping[str, resources.NodeResource] = ...,
             pool: str | None = None,
         ) -> None: ...
 
@@ -237,6 +257,9 @@ class Device:
         object.__setattr__(self, "attributes", freeze_attributes(self.attributes, f"{field}.attributes"))
         object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"{field}.capacity"))
         check_includes(self.includes, f"{field}.includes")
+        capacities_known = None if self.includes else self.capacity
+        taken = resources.freeze(self.node_resources, capacities_known, f"{field}.nodeAllocatableResources")
+        object.__setattr__(self, "node_resources", taken)
         self._check_limits(field)
         self._check_policies(field)
 

@@ -111,11 +111,19 @@ def merge_mixins(own: Mapping[str, MixinValue], included: Iterable[Mapping[str, 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inventory:
-    """The devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins."""
+    """The devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins.
+
+    - ``partition_type``: the attribute whose text is the type of each device that consumes counters, such as ``profile`` (KEP-5677, feature gate
+      DRAPartitionableDevicesType, alpha and off by default in Kubernetes 1.37). Devices of one type consume the same counters of the same sets.
+    - ``skip_node_operations``: the devices of a ``ClusterPool`` need nothing on a node, so that the kubelet calls no driver for them (KEP-5945,
+      feature gate DRAOptionalNodeOperations, alpha and off by default in Kubernetes 1.37). Without the gate it calls ``prepare``.
+    """
 
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[device.CounterSet, ...] = ()
     mixins: Mixins = dataclasses.field(default_factory=Mixins)
+    partition_type: str = ""
+    skip_node_operations: bool = False
     _flattened: "Inventory | None" = dataclasses.field(init=False, repr=False, compare=False)
     """The flat form, made once; None if this one is flat."""
 
@@ -133,6 +141,8 @@ class Inventory:
                 raise errors.InventoryError("has no counter", field=f"sharedCounters[{name}]")
         for offered_device in flat.devices:
             _check_consumption(offered_device, sets)
+        if self.partition_type:
+            _check_partition_types(flat.devices, names.check_qualified(self.partition_type, "partitionTypeAttribute"))
 
     @classmethod
     def of(cls, devices: Iterable[device.Device]) -> Self:
@@ -150,7 +160,9 @@ class Inventory:
 
     def _flatten(self) -> "Inventory":
         held = {mixin.name: mixin.counters for mixin in self.mixins.counter_set}
-        return Inventory(
+        return dataclasses.replace(
+            self,
+            mixins=Mixins(),
             devices=flat_devices(self.devices, self.mixins),
             counter_sets=tuple(_flat_set(counter_set, held) for counter_set in self.counter_sets),
         )
@@ -193,7 +205,7 @@ def _flat_consumption(
     if not part.includes:
         return part
     included = [_named(drawn, name, f"{field}[{part.counter_set}].includes") for name in part.includes]
-    return device.CounterConsumption(counter_set=part.counter_set, counters=merge_mixins(part.counters, included))
+    return dataclasses.replace(part, includes=(), counters=merge_mixins(part.counters, included))
 
 
 def _flat_set(counter_set: device.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> device.CounterSet:
@@ -252,12 +264,12 @@ def by_pool(offered: Inventory, node_pool: str) -> Mapping[str, Inventory]:
         return {node_pool: offered}
     sets = _set_pools(offered.devices)
     return {
-        names.check_pool(names.pool_of_node(node_pool, pool)): Inventory(
+        names.check_pool(names.pool_of_node(node_pool, pool)): dataclasses.replace(
+            offered,
             devices=tuple(
                 dataclasses.replace(offered_device, pool=None) for offered_device in offered.devices if offered_device.pool == pool
             ),
             counter_sets=tuple(counter_set for counter_set in offered.counter_sets if sets.get(counter_set.name) == pool),
-            mixins=offered.mixins,
         )
         for pool in dict.fromkeys(offered_device.pool for offered_device in offered.devices)
     }
@@ -273,6 +285,35 @@ def _check_consumption(offered_device: device.Device, sets: Mapping[str, Mapping
         for name in part.counters:
             if name not in sets[part.counter_set]:
                 raise errors.InventoryError("the set has no such counter", field=f"{field}.counters[{name}]")
+
+
+def _check_partition_types(offered: Iterable[device.Device], attribute: str) -> None:
+    """Check that each device that consumes counters has a type, and that devices of one type consume the same."""
+    first: dict[str, device.Device] = {}
+    for offered_device in offered:
+        if not offered_device.consumes:
+            continue
+        field = f"devices[{offered_device.name}]"
+        # The driver's domain may be written or left out.
+        kind = offered_device.attributes.get(attribute, offered_device.attributes.get(attribute.rpartition("/")[2]))
+        if not isinstance(kind, str):
+            raise errors.InventoryError("must be a text, because partition_type names it", field=f"{field}.attributes[{attribute}]")
+        other = first.setdefault(kind, offered_device)
+        if _draws(other) != _draws(offered_device):
+            raise errors.InventoryError(
+                f"differ from those of device {other.name}, which has the same partition type {kind!r}; devices of one type consume the same",
+                field=f"{field}.consumesCounters",
+            )
+
+
+def _draws(offered_device: device.Device) -> Mapping[str, Mapping[str, quantity.Quantity]]:
+    return {part.counter_set: part.counters for part in offered_device.consumes}
+
+
+def with_partition_domain(offered: Inventory, driver: str) -> Inventory:
+    """Return the inventory with its partition type's domain, which the API requires and authors of an own attribute leave out."""
+    name = offered.partition_type
+    return offered if not name or "/" in name else dataclasses.replace(offered, partition_type=f"{driver}/{name}")
 
 
 def with_taints(offered: Inventory, put: Mapping[str, Sequence[device.Taint]]) -> Inventory:
@@ -314,6 +355,10 @@ class ClusterPool:
 def check_node_selection(offered: Inventory, place: node_selection.PoolNodes | None) -> None:
     """Check that devices state their nodes if and only if the pool is ``PerDevice``. ``place`` is None for the pools of one node."""
     chooses = isinstance(place, node_selection.PerDevice)
+    if offered.skip_node_operations and place is None:
+        raise errors.InventoryError(
+            "may be given only in a ClusterPool; a node's driver prepares its own devices", field="skipNodeOperations"
+        )
     for offered_device in offered.devices:
         if place is not None and offered_device.pool is not None:
             raise errors.InventoryError(

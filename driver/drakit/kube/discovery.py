@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from drakit.core import backoff, ports, records
+from drakit.core.slices import feature_gates
 from drakit.kube import api_objects, slice_codec, transport
 from drakit.telemetry import logs
 
@@ -26,7 +27,12 @@ _FIELDS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "DRAConsumableCapacity": (("devices", "[]", "allowMultipleAllocations"), ("devices", "[]", "capacity", "{}", "requestPolicy")),
     "DRADeviceTaints": (("devices", "[]", "taints"),),
     "DRAListTypeAttributes": (("devices", "[]", "attributes", "{}", "strings"),),
+    feature_gates.GROUPS: (("devices", "[]", "consumesCounters", "[]", "compatibilityGroups"),),
+    feature_gates.PARTITION_TYPE: (("partitionTypeAttribute",),),
+    feature_gates.NODE_OPERATIONS: (("skipNodeOperations",),),
+    feature_gates.NODE_RESOURCES: (("devices", "[]", "nodeAllocatableResources"),),
 }
+_FIELD_OF_1_36 = ("devices", "[]", "nodeAllocatableResourceMappings")
 _INNER = {"[]": "items", "{}": "additionalProperties"}
 _DEPTH = 32
 
@@ -93,7 +99,10 @@ def missing_gates(document: Node) -> frozenset[str]:
     )
     if spec is None:
         return frozenset()
-    return frozenset(gate for gate, fields in _FIELDS.items() if not all(_has(spec, steps, schemas) for steps in fields))
+    lacks = frozenset(gate for gate, fields in _FIELDS.items() if not all(_has(spec, steps, schemas) for steps in fields))
+    if feature_gates.NODE_RESOURCES in lacks and _has(spec, _FIELD_OF_1_36, schemas):
+        return lacks - {feature_gates.NODE_RESOURCES} | {feature_gates.NODE_RESOURCES_FIELD}
+    return lacks
 
 
 def _is_slice(schema: Node) -> bool:

@@ -101,6 +101,7 @@ class Resolver:
                 for held in others:
                     _check_device(grant, held, under[grant.device.name], self.program)
             _check_counters(own, others, offered, self.program)
+            _check_groups(own, others, offered, self.program)
 
     def plan(self, ref: claims.ClaimRef, grants: Grants, recall: Callable[[Grant], records.Record] | None = None) -> Grants:
         """Return a claim's grants with their intents. Raises the errors of the author's ``plan``.
@@ -125,9 +126,17 @@ class Resolver:
         return planned
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for its current claim."""
-        begun = self._journal.intents_of(self._pool, device.name)
-        return [*begun, *(grant.intent for grant in self._local.planned if grant.device.name == device.name)]
+        """Return the intents under a device's locks: those in the journal, then those that this thread has planned for its current claim."""
+        begun = self._journal.intents_of(self._pool, self._devices_under(device))
+        return [*begun, *(grant.intent for grant in self._local.planned if _share_a_lock(grant.device, device))]
+
+    def _devices_under(self, device: devices.Device) -> Collection[str]:
+        """Return the names of the devices under a device's locks, with those that claims hold and discovery no longer has."""
+        sets = frozenset(part.counter_set for part in device.consumes)
+        offered = {device.name}.union(*(self._offered.consumers.get(name, ()) for name in sets), self._offered.displaced_under(device))
+        gone = [name for name in self._journal.device_names(self._pool) if self._offered.seen(name) is None]
+        held = self._journal.holdings(self._pool, gone) if gone else ()
+        return offered.union(holding.device.name for holding in held if _share_a_lock(holding.device, device))
 
     def _grant(
         self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool, published: Mapping[str, devices.Device]
@@ -172,6 +181,10 @@ class Resolver:
             return dataclasses.replace(device, pool=suffix)
         reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim again"
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
+
+
+def _share_a_lock(first: devices.Device, second: devices.Device) -> bool:
+    return not set(first.lock_names).isdisjoint(second.lock_names)
 
 
 def _check_share(result: claims.AllocationResult, device: devices.Device, field: str) -> None:
@@ -229,6 +242,33 @@ def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: i
         if limit is not None and amount > limit.nanos and amount > before[name, counter]:
             holders = sorted({_holder(held, program) for held in others if counters_consumed([held.device])[name, counter]})
             raise errors.DeviceBusyError(f"counter {counter} of {name} is used up by {', '.join(holders) or 'the claim itself'}")
+
+
+def _check_groups(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
+    """Raise DeviceBusyError unless all devices in use of a counter set have a compatibility group in common, or none has any (KEP-5963)."""
+    in_use = {held.device.name: held.device for held in others} | {grant.device.name: grant.device for grant in own}
+    if all(_groups_in_common(in_use.values()).values()):
+        return
+    # A held device counts with its present groups, which are in its slice, and not with those of its allocation.
+    current = offered.by_name()
+    common = _groups_in_common(current.get(name, device) for name, device in in_use.items())
+    for grant in own:
+        name = next((part.counter_set for part in grant.device.consumes if not common.get(part.counter_set, True)), None)
+        if name is not None:
+            rivals = sorted({_holder(held, program) for held in others if name in held.device.lock_names})
+            raise errors.DeviceBusyError(
+                f"{grant.device.name} has no compatibility group of {name} in common with what is held by {', '.join(rivals) or 'the claim itself'}"
+            )
+
+
+def _groups_in_common(in_use: Iterable[devices.Device]) -> Mapping[str, frozenset[str]]:
+    """Return the compatibility groups that all devices of a counter set have, by its name. The empty name is the group of those without any."""
+    common: dict[str, frozenset[str]] = {}
+    for device in in_use:
+        for part in device.consumes:
+            groups = frozenset(part.compatibility_groups or ("",))
+            common[part.counter_set] = common.get(part.counter_set, groups) & groups
+    return common
 
 
 def counters_consumed(in_use: Iterable[devices.Device]) -> Counter[tuple[str, str]]:

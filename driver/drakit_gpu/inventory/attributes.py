@@ -5,7 +5,7 @@ device's name. Others are values that NVIDIA's driver does not publish. A value 
 ``architecture`` are always published, with NVIDIA's word ``Unknown`` where the GPU does not report them: in CEL, a selector on an attribute that
 one device lacks is an error, and it fails the allocation even where every other device would match.
 
-With one capacity per engine and those of a shared form, a device stays below the API's limit of 32 attributes and capacities: whole 20, MIG 21.
+With one capacity per engine and those of a shared form, a device stays below the API's limit of 32 attributes and capacities: whole 21, MIG 21.
 
 NVLink: two GPUs are peers when a link joins them, or when both have links to switches, because the switches of a machine are one fabric. A clique is
 a set of GPUs that are joined directly or through other GPUs. Its name is that of the multi-node fabric, or without one the UUID of its first GPU.
@@ -14,6 +14,7 @@ a set of GPUs that are joined directly or through other GPUs. Its name is that o
 from collections.abc import Mapping, Sequence
 
 import drakit
+from drakit import numa
 from drakit_gpu import port
 from drakit_gpu.mig import partitioning
 
@@ -34,6 +35,8 @@ UNKNOWN = "Unknown"
 
 _STANDARD = "resource.kubernetes.io"
 PCI_BUS_ID = f"{_STANDARD}/pciBusID"
+
+_PEERS_MAX = 16
 
 Attributes = Mapping[str, drakit.AttributeValue]
 
@@ -65,7 +68,6 @@ def product(gpu: port.Gpu) -> Attributes:
 
 def board(gpu: port.Gpu) -> Attributes:
     """Return identity and location of a GPU; the location has the names that Kubernetes defines for all drivers (KEP-4381)."""
-    numa = gpu.numa_node if gpu.numa_node is not None and gpu.numa_node >= 0 else None
     return _reported(
         {
             "serial": None if gpu.serial is None else drakit.truncate_text(gpu.serial),
@@ -73,7 +75,7 @@ def board(gpu: port.Gpu) -> Attributes:
             "eccEnabled": gpu.ecc,
             PCI_BUS_ID: gpu.pci_bus_id,
             f"{_STANDARD}/pcieRoot": gpu.pcie_root,
-            f"{_STANDARD}/numaNode": numa,
+            **numa.attribute(gpu.numa_nodes),
         }
     )
 
@@ -81,11 +83,19 @@ def board(gpu: port.Gpu) -> Attributes:
 def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attributes:
     """Return the NVLink attributes of a whole GPU; partitions have none.
 
-    ``nvlinkPeers`` is a text of minor numbers, because list attributes are behind a feature gate.
+    ``nvlinkPeers`` is a text of minor numbers, for servers that do not store ``nvlinkPeerMinors``, because list attributes are behind a feature gate.
     """
     joined = ",".join(str(peer.minor) for peer in peers)
     state = None if gpu.fabric is None else gpu.fabric.state
-    return _reported({"nvlinkPeers": drakit.truncate_text(joined) or None, "nvlinkClique": clique, "fabricState": state})
+    return _reported(
+        {
+            "nvlinkPeers": drakit.truncate_text(joined) or None,
+            # A longer list would exceed the API's 48 values of a device.
+            "nvlinkPeerMinors": tuple(peer.minor for peer in peers) if 0 < len(peers) <= _PEERS_MAX else None,
+            "nvlinkClique": clique,
+            "fabricState": state,
+        }
+    )
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:

@@ -80,6 +80,7 @@ _CONFIGURATION_FAULTS: Mapping[int, str] = {
 }
 _MIB_PER_GIB = 1024
 _PARTS = 8
+_NODE_WORDS, _WORD_BITS = 16, 64  # the kernel has at most 1024 NUMA nodes
 _LONG_DOMAIN = "0000"
 
 
@@ -141,7 +142,7 @@ def gpu(handle: pynvml.c_nvmlDevice_t, system: host.Host) -> port.Gpu:
         architecture=_word(ARCHITECTURES, lambda: pynvml.nvmlDeviceGetArchitecture(handle)),
         compute_capability=session.optional(lambda: pynvml.nvmlDeviceGetCudaComputeCapability(handle)),
         pcie_root=system.pcie_root(address),
-        numa_node=system.numa_node(address),
+        numa_nodes=system.numa_nodes(address) or _memory_affinity(handle),
         is_vgpu=virtualization == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
         # Consumer boards have no serial number and report zeros.
         serial=serial if serial and serial.strip("0") else None,
@@ -152,6 +153,12 @@ def gpu(handle: pynvml.c_nvmlDevice_t, system: host.Host) -> port.Gpu:
         nvlinks=_nvlinks(handle),
         fabric=fabric(handle),
     )
+
+
+def _memory_affinity(handle: pynvml.c_nvmlDevice_t) -> tuple[int, ...]:
+    """Return the NUMA nodes with the memory nearest to a GPU, as NVML reports them where sysfs does not, such as in a virtual machine."""
+    words = session.detail(lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, _NODE_WORDS, pynvml.NVML_AFFINITY_SCOPE_NODE))
+    return tuple(_WORD_BITS * index + bit for index, word in enumerate(words or ()) for bit in range(_WORD_BITS) if word >> bit & 1)
 
 
 def _word(words: Mapping[int, str], read: Callable[[], int]) -> str | None:

@@ -12,6 +12,7 @@ drivers compare them for equality, and two unknown values are not equal.
 from collections.abc import Mapping
 
 import drakit
+from drakit import numa
 from drakit_nic import port
 
 BANDWIDTH = "bandwidth"
@@ -28,9 +29,12 @@ _NO_FUNCTION = port.PciFunction(bus_id="")
 
 
 def of(
-    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False
+    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False, child: str = ""
 ) -> Mapping[str, drakit.AttributeValue]:
-    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
+    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve.
+
+    ``child`` is the kind of the interfaces of its shares, empty in another form.
+    """
     pci = interface.pci or _NO_FUNCTION
     rdma_device = pci.rdma_device if form == WHOLE else ""  # A share never gets it.
     common: Mapping[str, drakit.AttributeValue] = {
@@ -50,12 +54,13 @@ def of(
         "vendor": pci.vendor,
         FORM: form,
         "minRate": min_rate,
+        "child": child,
     }
     dranet: Mapping[str, drakit.AttributeValue] = {
         **common,
         "encapsulation": interface.encapsulation,
         "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
-        "numaNode": NO_NUMA_NODE if pci.numa_node is None else pci.numa_node,
+        "numaNode": next(iter(pci.numa_nodes), NO_NUMA_NODE),
         "pciAddress": pci.bus_id,
         "sriov": pci.virtual_functions > 0,
         "sriovVfs": pci.virtual_functions,
@@ -63,11 +68,12 @@ def of(
         "rdma": bool(rdma_device),
         "rdmaDevice": drakit.truncate_text(rdma_device),
     }
-    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root, "numaNode": pci.numa_node}
+    standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root}
     return {
         **own,
         **{f"{DRANET}/{name}": value for name, value in dranet.items()},
-        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value is not None and value != ""},
+        **{f"{STANDARD}/{name}": value for name, value in standard.items() if value},
+        **numa.attribute(pci.numa_nodes),
     }
 
 

@@ -17,6 +17,7 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 
+from drakit import numa
 from drakit_nic import port
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
@@ -37,12 +38,11 @@ _ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 def pci_function(bus_id: str, devices: pathlib.Path = DEVICES) -> port.PciFunction:
     """Return the PCI function at ``dddd:bb:dd.f``, without its RDMA device. Facts that sysfs does not have stay unknown."""
     folder = devices / bus_id
-    node = _read_number(folder / "numa_node")
     parent = folder / "physfn"
     return port.PciFunction(
         bus_id=bus_id,
         root=next((part for part in folder.resolve().parts if _ROOT.fullmatch(part)), ""),
-        numa_node=None if node is None or node < 0 else node,
+        numa_nodes=numa.of_device(folder),
         physical_function=parent.resolve().name if parent.exists() else "",
         virtual_functions=_read_number(folder / "sriov_totalvfs") or 0,
         function_number=_function_number(parent, bus_id),

@@ -110,7 +110,7 @@ def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: 
             counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
             mixins=_mixins(pages),
         )
-        return model.pool(base, offered, held, {})
+        return model.pool(base, offered, held, {}, is_complete=len(slices) == slices[0].spec.pool.count)
     except api_objects.UNREADABLE as error:
         return model.Pool(driver=base.driver, name=base.name, generation=base.generation, slices=base.slices, note=f"incomplete: {error}")
 

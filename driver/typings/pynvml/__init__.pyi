@@ -2,6 +2,7 @@
 # ruff: noqa: N801, N802, N803, N815, N816
 
 import ctypes
+from collections.abc import Sequence
 
 class NVMLError(Exception):
     value: int
@@ -92,6 +93,7 @@ nvmlLib: object
 _nvmlGetFunctionPointer_cache: dict[str, object]
 
 NVML_INIT_FLAG_NO_GPUS: int
+NVML_AFFINITY_SCOPE_NODE: int
 NVML_GPU_INSTANCE_PROFILE_COUNT: int
 NVML_COMPUTE_INSTANCE_PROFILE_COUNT: int
 NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED: int
@@ -155,6 +157,7 @@ def nvmlComputeInstanceDestroy(computeInstance: c_nvmlComputeInstance_t) -> int:
 def nvmlDeviceGetComputeRunningProcesses_v3(handle: c_nvmlDevice_t) -> list[c_nvmlProcessInfo_t]: ...
 def nvmlDeviceGetGraphicsRunningProcesses_v3(handle: c_nvmlDevice_t) -> list[c_nvmlProcessInfo_t]: ...
 def nvmlDeviceGetSerial(handle: c_nvmlDevice_t) -> str: ...
+def nvmlDeviceGetMemoryAffinity(handle: c_nvmlDevice_t, nodeSetSize: int, scope: int) -> Sequence[int]: ...
 def nvmlDeviceGetModuleId(handle: c_nvmlDevice_t, moduleId: ctypes.c_uint = ...) -> int: ...
 def nvmlDeviceGetEccMode(handle: c_nvmlDevice_t) -> list[int]: ...
 def nvmlDeviceGetAddressingMode(device: c_nvmlDevice_t) -> int: ...

@@ -58,6 +58,7 @@ FUNCTIONS: Mapping[str, cells.Function] = {
     "nvmlDeviceGetSerial": boards.serial,
     "nvmlDeviceGetModuleId": boards.module_id,
     "nvmlDeviceGetEccMode": boards.ecc,
+    "nvmlDeviceGetMemoryAffinity": boards.memory_affinity,
     "nvmlDeviceGetAddressingMode": boards.addressing,
     "nvmlSystemGetConfComputeState": boards.cc_state,
     "nvmlDeviceGetGpuFabricInfo": boards.fabric,

@@ -23,7 +23,7 @@ def host_root(directory: pathlib.Path, hardware: mock_gpus.MockGpus) -> pathlib.
         (bound / gpu.pci_bus_id).symlink_to(devices / gpu.pci_bus_id)
         folder = directory / f"sys/devices/{gpu.pcie_root}" / gpu.pci_bus_id
         folder.mkdir(parents=True)
-        (folder / "numa_node").write_text(f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+        (folder / "numa_node").write_text(f"{next(iter(gpu.numa_nodes), -1)}\n")
         (devices / gpu.pci_bus_id).symlink_to(folder)
     return directory
 

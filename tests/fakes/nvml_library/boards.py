@@ -2,6 +2,7 @@
 
 import ctypes
 import uuid
+from typing import Any, cast
 
 from drakit_gpu import port
 from fakes.nvml_library import cells
@@ -98,6 +99,16 @@ def serial(library: cells.Library, handle: object, buffer: object, _length: obje
     if result is None:
         return cells.NOT_SUPPORTED
     cells.text(buffer, result)
+    return None
+
+
+def memory_affinity(library: cells.Library, handle: object, _words: object, pointer: object, _scope: object) -> int | None:
+    result = library.memory_nodes.get(library.gpu(handle).uuid, ())
+    if not result:
+        return cells.NOT_SUPPORTED
+    words = ctypes.cast(cast("Any", pointer), ctypes.POINTER(ctypes.c_ulonglong))
+    for node in result:
+        words[node // 64] |= 1 << node % 64
     return None
 
 

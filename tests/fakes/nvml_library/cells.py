@@ -20,6 +20,7 @@ class Library:
     """The loaded library; ``calls`` are the symbols called, in order, ``functions`` those there are.
 
     ``event_kinds`` are the events that a GPU knows, where these are not all; None: it cannot be registered for any.
+    ``memory_nodes`` are the NUMA nodes nearest to a GPU; a GPU without any does not report them.
     ``fabric_masks`` are the health masks of the NVLink fabric.
     """
 
@@ -35,6 +36,7 @@ class Library:
         self.event_sets: list[signals.Events] = []
         self.registered: dict[port.GpuUuid, int] = {}
         self.event_kinds: dict[port.GpuUuid, int | None] = {}
+        self.memory_nodes: dict[port.GpuUuid, tuple[int, ...]] = {}
         self.fabric_masks: dict[port.GpuUuid, int] = {}
         self._numbers = itertools.count(0x1000, 16)
         self._meanings: dict[int, object] = {}

@@ -130,6 +130,11 @@ def test_without_slices_or_claims_there_is_no_answer(shell: command_line.Command
     assert f"{plural} {reason}, so nothing can be decided" in " ".join(ran.err.split())
 
 
+def test_groups_that_the_server_does_not_serve_leave_no_doubt_without_rights(shell: command_line.CommandLine) -> None:
+    ran = allocate(shell, StubApi(version="1.37", objects=OBJECTS, statuses={"podgroups": 403}))
+    assert (ran.status, ran.device, ran.notes) == (0, "d1", [])
+
+
 @pytest.mark.parametrize("plural", ["resourceslices", "resourceclaims", "nodes", "pods", "devicetaintrules", "deviceclasses"])
 def test_a_server_error_is_never_taken_for_an_empty_list(shell: command_line.CommandLine, plural: str) -> None:
     ran = allocate(shell, StubApi(version="1.37", objects=OBJECTS, statuses={plural: 500}))

@@ -22,6 +22,7 @@ AUTHORS = (
     "inventory",
     "device",
     "capacity",
+    "node_resources",
     "quantity",
     "claim",
     "claim_status",

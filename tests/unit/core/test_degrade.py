@@ -65,6 +65,14 @@ def test_devices_that_share_counters_with_a_tainted_device_are_withdrawn_with_it
 
 
 def test_every_reduction_is_idempotent() -> None:
-    for reduce in (feature_gates.without_counters, feature_gates.without_sharing, feature_gates.without_taints):
+    for reduce in (
+        feature_gates.without_counters,
+        feature_gates.without_sharing,
+        feature_gates.without_taints,
+        feature_gates.without_groups,
+        feature_gates.without_fractions,
+        feature_gates.without_node_resources,
+        feature_gates.with_node_resource_mappings,
+    ):
         once = reduce(offered())
         assert reduce(once) == once

@@ -135,3 +135,10 @@ def test_a_counter_set_keeps_its_limits() -> None:
         device.CounterSet(name="a", counters={f"c{n}": quantity.ONE for n in range(33)})
     with pytest.raises(errors.InventoryError, match="9 includes"):
         device.CounterConsumption(counter_set="a", includes=tuple(f"m{n}" for n in range(9)))
+
+
+@pytest.mark.parametrize("groups", [("a", "b", "c"), ("a", "a"), ("",)])
+def test_a_consumption_has_at_most_two_different_compatibility_groups(groups: tuple[str, ...]) -> None:
+    with pytest.raises(errors.InventoryError) as caught:
+        device.CounterConsumption(counter_set="chip", counters={"slots": 1}, compatibility_groups=groups)
+    assert caught.value.field == "consumesCounters[chip].compatibilityGroups"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from drakit.core import device, errors, inventory, quantity
+from drakit.core.slices import node_selection
 
 Q = quantity.Quantity.of
 TWO = {"memory": Q("2"), "slice-0": Q(1)}
@@ -111,3 +112,38 @@ def test_devices_are_found_by_name() -> None:
     made = inventory.Inventory.of([device.Device(name="a"), device.Device(name="b")])
     assert list(made.by_name()) == ["a", "b"]
     assert made.is_flat
+
+
+def a_part(name: str, memory: int, **attributes: Any) -> device.Device:
+    return device.Device(name=name, attributes=attributes, consumes=(draws("gpu-0", memory=memory),))
+
+
+def of_type(*parts: device.Device, name: str = "profile") -> inventory.Inventory:
+    sets = (device.CounterSet(name="gpu-0", counters={"memory": Q(8)}),)
+    return inventory.Inventory(devices=parts, counter_sets=sets, partition_type=name)
+
+
+def test_partitions_of_one_type_consume_the_same_and_others_need_no_type() -> None:
+    made = of_type(a_part("a", 2, profile="half"), a_part("b", 2, profile="half"), a_part("c", 4, profile="full"), device.Device(name="d"))
+    assert made.partition_type == "profile"
+    assert of_type(a_part("a", 2, profile="half"), name="gpu.example.com/profile").partition_type == "gpu.example.com/profile"
+
+
+@pytest.mark.parametrize(
+    "parts, reason",
+    [
+        ((a_part("a", 2, profile="half"), a_part("b", 3, profile="half")), "devices of one type consume the same"),
+        ((a_part("a", 2),), "must be a text"),
+        ((a_part("a", 2, profile=1),), "must be a text"),
+    ],
+)
+def test_a_partition_type_that_the_server_could_not_count_is_refused(parts: tuple[device.Device, ...], reason: str) -> None:
+    with pytest.raises(errors.InventoryError, match=reason):
+        of_type(*parts)
+
+
+def test_only_a_pool_of_the_cluster_can_skip_the_node() -> None:
+    licences = inventory.Inventory(devices=(device.Device(name="a"),), skip_node_operations=True)
+    inventory.ClusterPool(name="licences", reach=node_selection.AllNodes(), inventory=licences)
+    with pytest.raises(errors.InventoryError, match="only in a ClusterPool"):
+        inventory.check_node_selection(licences, None)

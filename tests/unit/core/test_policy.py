@@ -69,10 +69,30 @@ def test_a_share_takes_its_request_rounded_up_to_a_valid_amount(
     assert got == (None if consumed is None else Q(consumed))
 
 
-def test_a_step_counts_in_whole_units() -> None:
+def test_a_step_counts_in_thousandths() -> None:
     span = capacities.ValidRange(min=Q("1"), max=Q("9"), step=Q("4"))
     assert span.round_up(Q("1500m")) == Q("5")
     assert span.round_up(Q("5")) == Q("5")
+    tenths = capacities.ValidRange(min=Q("100m"), max=Q("1"), step=Q("100m"))
+    assert [tenths.round_up(Q(text)) for text in ("50m", "250m", "1", "1050m")] == [Q("100m"), Q("300m"), Q("1"), None]
+
+
+@pytest.mark.parametrize(
+    "policy, older",
+    [
+        (a_range("2", "1", "9", "1"), None),
+        (a_range("100m", "100m", "1", "100m"), None),
+        (a_range("250m", "100m", "800m"), None),
+        (a_range("150m", "50m", "2", "100m"), a_list("150m", "150m")),
+        (a_range("300m", "0", step="300m"), a_list("300m", "300m")),
+        (a_list("1500m", "500m", "1500m", "3"), None),
+        (a_list("500m", "250m", "500m"), a_list("500m", "500m")),
+    ],
+)
+def test_a_server_that_counts_in_whole_units_gets_a_policy_it_cannot_misread(
+    policy: capacities.RequestPolicy, older: capacities.RequestPolicy | None
+) -> None:
+    assert policy.in_whole_units() == (older or policy)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +117,10 @@ def test_an_impossible_range_is_refused(kwargs: dict[str, Any], field: str) -> N
         ({"valid_range": capacities.ValidRange(min=Q(1))}, "requestPolicy.default"),
         ({"default": Q(1), "valid_values": tuple(map(Q, range(11)))}, "requestPolicy.validValues"),
         ({"default": Q(2), "valid_values": (Q(2), Q(1))}, "requestPolicy.validValues"),
-        ({"default": Q(1), "valid_values": (Q("500m"), Q(1))}, "requestPolicy.validValues"),
+        ({"default": Q(1), "valid_values": (Q("1"), Q(1))}, "requestPolicy.validValues"),
+        ({"default": Q("100500u"), "valid_range": capacities.ValidRange(min=Q(0))}, "requestPolicy.default"),
+        ({"default": Q(1), "valid_range": capacities.ValidRange(min=Q(0), step=Q("500u"))}, "requestPolicy.validRange.step"),
+        ({"default": Q("250m"), "valid_range": capacities.ValidRange(min=Q(0), step=Q("100m"))}, "requestPolicy.default"),
         ({"default": Q(3), "valid_values": (Q(1), Q(5))}, "requestPolicy.default"),
         ({"default": Q(1), "valid_range": capacities.ValidRange(min=Q(2))}, "requestPolicy.default"),
         ({"default": Q(4), "valid_range": capacities.ValidRange(min=Q(1), step=Q(2))}, "requestPolicy.default"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drakit.core import capacity, device, inventory, quantity
+from drakit.core import capacity, device, inventory, node_resources, quantity
 from drakit.core.slices import node_selection, reconcile, resource_slice
 from drakit.core.slices.resource_slice import Page
 
@@ -164,7 +164,10 @@ RICH = device.Device(
     name="a",
     attributes={"model": "x", "list": ("p", "q"), "version": device.Version("1.2.3")},
     capacity={"bandwidth": capacity.Capacity(value=quantity.Quantity.of("10G"), policy=capacity.RequestPolicy(default=quantity.ONE))},
-    consumes=(device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE}, includes=("drawn",)),),
+    consumes=(
+        device.CounterConsumption(counter_set="set", counters={"units": quantity.ONE}, includes=("drawn",), compatibility_groups=("g",)),
+    ),
+    node_resources={"memory": node_resources.NodeResource(per_pod="1Gi")},
     allow_multiple_allocations=True,
     taints=(taint(NOON),),
     binds_to_node=True,
@@ -175,6 +178,8 @@ RICH = device.Device(
 SENT = Page(
     devices=(RICH,),
     counter_sets=(device.CounterSet(name="set", counters={"units": quantity.ONE}, includes=("held",)),),
+    partition_type="example.com/model",
+    skip_node_operations=True,
     mixins=inventory.Mixins(
         device=(inventory.DeviceMixin(name="shared", attributes={"y": 1}),),
         counter_set=(inventory.CounterSetMixin(name="held", counters={"more": quantity.ONE}),),
@@ -201,8 +206,15 @@ NO_LIST = {name: value for name, value in RICH.attributes.items() if name != "li
         (without(allow_multiple_allocations=False, capacity=NO_POLICY), ("DRAConsumableCapacity",)),
         (without(binds_to_node=False, binding_conditions=(), binding_failure_conditions=()), ("DRADeviceBindingConditions",)),
         (without(attributes=NO_LIST), ("DRAListTypeAttributes",)),
-        (dataclasses.replace(without(consumes=()), counter_sets=()), ("DRAPartitionableDevices",)),
-        (dataclasses.replace(without(consumes=(), taints=()), counter_sets=()), ("DRADeviceTaints", "DRAPartitionableDevices")),
+        (dataclasses.replace(without(consumes=()), counter_sets=()), ("DRAPartitionableDevices", "DRADeviceCompatibilityGroups")),
+        (
+            dataclasses.replace(without(consumes=(), taints=()), counter_sets=()),
+            ("DRADeviceTaints", "DRAPartitionableDevices", "DRADeviceCompatibilityGroups"),
+        ),
+        (dataclasses.replace(SENT, partition_type=""), ("DRAPartitionableDevicesType",)),
+        (dataclasses.replace(SENT, skip_node_operations=False), ("DRAOptionalNodeOperations",)),
+        (without(consumes=(dataclasses.replace(RICH.consumes[0], compatibility_groups=()),)), ("DRADeviceCompatibilityGroups",)),
+        (without(node_resources={}), ("DRANodeAllocatableResources",)),
         (dataclasses.replace(SENT, mixins=inventory.Mixins()), ("DRAResourceSliceMixins",)),
         (without(includes=()), ("DRAResourceSliceMixins",)),
         (without(consumes=(dataclasses.replace(RICH.consumes[0], includes=()),)), ("DRAResourceSliceMixins",)),
@@ -229,6 +241,7 @@ OTHERS: dict[str, Any] = {
     "binding_failure_conditions": ("other",),
     "includes": (),
     "reach": node_selection.AllNodes(),
+    "node_resources": {"cpu": node_resources.NodeResource(per_device=1)},
     "pool": "slow",
 }
 

@@ -22,7 +22,7 @@ WITHOUT_MIXINS: transport.Object = {
     "components": {
         "schemas": {
             "slice": {"x-kubernetes-group-version-kind": [GROUP], "properties": {"spec": {"$ref": "#/components/schemas/spec"}}},
-            "spec": {"properties": {"sharedCounters": {}, "devices": {}}},
+            "spec": {"properties": {"sharedCounters": {}, "devices": {}, "partitionTypeAttribute": {}, "skipNodeOperations": {}}},
         }
     }
 }

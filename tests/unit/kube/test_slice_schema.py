@@ -9,6 +9,7 @@ from drakit.core import errors, ports, records
 from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
 from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api.http import discovery as api_discovery
 from drakit_cluster.objects import features, resources
 from fakes import fake_transport, manual_clock, real_clock
 from fakes import slice_samples as samples
@@ -17,22 +18,27 @@ REF = "#/components/schemas/"
 
 
 def document(**spec: Any) -> dict[str, Any]:
-    """A document as a real API server writes it: every part a schema of its own, wrapped in allOf."""
-    device = {"name": {"type": "string"}, "taints": {"type": "array"}, "consumesCounters": {"type": "array"}}
+    """A document as an API server of 1.37 writes it: every part a schema of its own, wrapped in allOf."""
+    device = {"name": {"type": "string"}, "taints": {"type": "array"}, "consumesCounters": _list("Consumption")}
     device |= {"allowMultipleAllocations": {"type": "boolean"}, "attributes": _map("Attribute"), "capacity": _map("Capacity")}
+    device |= {"nodeAllocatableResources": {"type": "object"}}
+    fields = {"devices": _list("Device"), "sharedCounters": {}, "partitionTypeAttribute": {}, "skipNodeOperations": {}, **spec}
     schemas = {
         "io.k8s.api.resource.v1.ResourceSlice": {
             "properties": {"spec": {"allOf": [{"$ref": f"{REF}Spec"}], "default": {}}},
             "x-kubernetes-group-version-kind": [{"group": "resource.k8s.io", "version": "v1", "kind": "ResourceSlice"}],
         },
-        "Spec": {
-            "properties": {"devices": {"type": "array", "items": {"allOf": [{"$ref": f"{REF}Device"}]}}, "sharedCounters": {}, **spec}
-        },
+        "Spec": {"properties": fields},
         "Device": {"properties": device},
+        "Consumption": {"properties": {"counterSet": {}, "counters": {}, "compatibilityGroups": {}}},
         "Attribute": {"properties": {"string": {}, "strings": {}}},
         "Capacity": {"properties": {"value": {}, "requestPolicy": {}}},
     }
     return {"components": {"schemas": schemas}}
+
+
+def _list(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"allOf": [{"$ref": f"{REF}{name}"}]}}
 
 
 def _map(name: str) -> dict[str, Any]:
@@ -53,12 +59,33 @@ def test_a_released_server_lacks_mixins_alone() -> None:
         ("Capacity", "requestPolicy", "DRAConsumableCapacity"),
         ("Device", "taints", "DRADeviceTaints"),
         ("Attribute", "strings", "DRAListTypeAttributes"),
+        ("Consumption", "compatibilityGroups", "DRADeviceCompatibilityGroups"),
+        ("Spec", "partitionTypeAttribute", "DRAPartitionableDevicesType"),
+        ("Spec", "skipNodeOperations", "DRAOptionalNodeOperations"),
+        ("Device", "nodeAllocatableResources", "DRANodeAllocatableResources"),
     ],
 )
 def test_a_field_that_is_not_listed_is_lacking(part: str, field: str, gate: str) -> None:
     older = document(mixins={})
     del older["components"]["schemas"][part]["properties"][field]
-    assert discovery.missing_gates(older) == {gate}
+    without_counters = {"DRADeviceCompatibilityGroups"} if field == "consumesCounters" else set()
+    assert discovery.missing_gates(older) == {gate} | without_counters
+
+
+def test_a_server_of_1_36_has_the_older_form_of_node_resources() -> None:
+    older = document(mixins={})
+    fields = older["components"]["schemas"]["Device"]["properties"]
+    fields["nodeAllocatableResourceMappings"] = fields.pop("nodeAllocatableResources")
+    assert discovery.missing_gates(older) == {"nodeAllocatableResources"}
+
+
+@pytest.mark.parametrize("version", ["1.34", "1.36", "1.37"])
+def test_the_schema_of_each_version_lacks_the_fields_that_came_later(version: str) -> None:
+    group = "/openapi/v3/apis/resource.k8s.io/v1"
+    lacks = discovery.missing_gates(api_discovery.openapi_documents(features.FeatureGates.of({}, version))[group])
+    alpha = {"DRADeviceCompatibilityGroups", "DRAPartitionableDevicesType", "DRAOptionalNodeOperations"}
+    before_1_37 = {"1.34": {"DRANodeAllocatableResources", "DRAListTypeAttributes"}, "1.36": {"nodeAllocatableResources"}}
+    assert lacks == {"DRAResourceSliceMixins"} | (before_1_37[version] | alpha if version != "1.37" else set())
 
 
 def loop() -> dict[str, Any]:

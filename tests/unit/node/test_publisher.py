@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drakit.core import device, errors, inventory, ports
+from drakit.core import capacity, device, errors, inventory, node_resources, ports
 from drakit.core.slices import feature_gates, resource_slice
 from drakit.node.publishing import publisher, slice_pages
 from drakit.telemetry import logs
@@ -315,7 +315,7 @@ def test_a_feature_is_probed_again_when_the_servers_version_changes() -> None:
     store.stored_as = slice_store.keep_all
     made.reconcile()
     assert devices(store) == ["chip-0", "chip-1", "pipe"]
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     made.reconcile()
     assert len(devices(store)) == 7
 
@@ -331,7 +331,7 @@ def test_a_feature_that_an_upgrade_takes_away_is_found_before_anything_else_goes
         return without_counters(page)
 
     store.stored_as = on_page(store_page)
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     made.offer(offered("pipe"))
     made.reconcile()
     assert devices(store) == ["chip-0", "chip-1"]
@@ -375,7 +375,7 @@ def test_facts_about_a_server_stay_known_during_a_refresh_and_when_it_fails() ->
     made.reconcile()
     meanwhile.append(made.stores_sharing)
     assert meanwhile == [None, None, False], "nothing is made up before the first answer"
-    upgrade(store, "v1.37.0")
+    upgrade(store, "v1.38.0")
     meanwhile.clear()
 
     def store_page(page: resource_slice.Page) -> resource_slice.Page:
@@ -405,6 +405,16 @@ def test_a_server_without_mixins_in_its_schema_is_never_sent_any() -> None:
     assert len(devices(store)) == 7
     assert not any(page.mixins or any(item.includes for item in page.devices) for page in pages)
     assert not any(item.includes for page in pages for item in page.counter_sets)
+
+
+@pytest.mark.parametrize("version, together", [("v1.34.3+k3s1", True), ("v1.35.0", False)])
+def test_counters_are_beside_their_devices_on_1_34_which_stores_them_alone_too(version: str, *, together: bool) -> None:
+    store = slice_store.FakeSliceStore()
+    upgrade(store, version, "DRAResourceSliceMixins")
+    start(store, with_mixins()).reconcile()
+    pages = [one.spec.page for one in store.list()]
+    assert any(page.counter_sets for page in pages)
+    assert all(bool(page.devices) for page in pages if page.counter_sets) is together
 
 
 def without_lists(page: resource_slice.Page) -> resource_slice.Page:
@@ -532,3 +542,58 @@ def test_a_slice_kept_as_stored_is_logged_with_the_reason(
         logs.setup(level=logs.Level.WARNING)
     assert said in stream.getvalue()
     assert unsaid not in stream.getvalue()
+
+
+FRACTION = capacity.Capacity(value=3, policy=capacity.RequestPolicy(default="500m", valid_values=("500m", "1")))
+
+
+def test_fractional_policies_are_published_once_an_upgrade_lets_the_server_store_them() -> None:
+    def refuse(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
+        policies = [entry.policy for item in spec.page.devices for entry in item.capacity.values() if entry.policy]
+        if any(policy.in_whole_units() != policy for policy in policies):
+            raise errors.ApiError("spec.devices[0].capacity[x].requestPolicy: Invalid value", status=422)
+        return spec
+
+    store = slice_store.FakeSliceStore(refuse)
+    shared = device.Device(name="a", allow_multiple_allocations=True, capacity={"cores": FRACTION})
+    made = start(store, inventory.Inventory.of([shared]))
+    made.reconcile()
+    assert [policy_of(store), made.reconcile()] == [capacity.RequestPolicy(default="500m", valid_values=("500m",)), 0]
+    store.stored_as = slice_store.keep_all
+    upgrade(store, "v1.38.0")
+    made.reconcile()
+    assert policy_of(store) == FRACTION.policy
+
+
+def policy_of(store: slice_store.FakeSliceStore) -> capacity.RequestPolicy | None:
+    (stored,) = [one for one in store.list() if one.spec.page.devices]
+    return stored.spec.page.devices[0].capacity["cores"].policy
+
+
+@pytest.mark.parametrize(
+    "offered_device, gate, level",
+    [
+        (device.Device(name="a", attributes={"peers": (1, 2)}), "DRAListTypeAttributes", "info"),
+        (
+            device.Device(name="a", node_resources={"cpu": node_resources.NodeResource(per_device=1)}),
+            "DRANodeAllocatableResources",
+            "warning",
+        ),
+    ],
+)
+def test_a_field_that_the_schema_lacks_is_logged_once_and_only_if_the_inventory_has_it(
+    offered_device: device.Device, gate: str, level: str
+) -> None:
+    store = slice_store.FakeSliceStore()
+    upgrade(store, "v1.35.0", "DRAListTypeAttributes", "DRANodeAllocatableResources", "DRADeviceCompatibilityGroups")
+    stream = io.StringIO()
+    logs.setup(stream=stream)
+    made = start(store, inventory.Inventory.of([device.Device(name="b")]))
+    made.reconcile()
+    made.offer(inventory.Inventory.of([offered_device]))
+    made.reconcile()
+    made.offer(inventory.Inventory.of([offered_device, device.Device(name="b")]))
+    made.reconcile()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    dropped = [(line["features"], line["level"]) for line in lines if line["event"] == "API server drops fields"]
+    assert [entry for entry in dropped if entry[0] != ["DRAResourceSliceMixins"]] == [([gate], level)]

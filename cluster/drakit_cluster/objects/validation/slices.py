@@ -106,7 +106,7 @@ def _own_counters(device: Json, spec: Object, path: str) -> Iterator[Failure]:
 
 
 def _partition_type(spec: Object) -> Iterator[Failure]:
-    """Check that every device that consumes counters has the attribute that names its type, as a string (KEP-6072)."""
+    """Check that every device that consumes counters has the attribute that names its type, as a string (KEP-5677)."""
     name, path = json_types.text(spec, "partitionTypeAttribute"), "spec.partitionTypeAttribute"
     if "partitionTypeAttribute" not in spec:
         return
@@ -288,6 +288,7 @@ def create_request(new: Object, _context: Context) -> Iterator[Failure]:
     spec = json_types.mapping(new, "spec")
     yield from names.driver(json_types.text(spec, "driver"), "spec.driver")
     yield from rules.if_set(rules.of_text(names.pool), "poolName")(spec, "spec")
+    yield from rules.if_set(rules.of_text(names.fully_qualified), "defaultPartitionTypeAttribute")(spec, "spec")
     limit = spec.get("limit")
     if isinstance(limit, int) and not 1 <= limit <= MAX_POOLS:
         yield failure.invalid("spec.limit", limit, f"must be from 1 to {MAX_POOLS}")

@@ -10,7 +10,7 @@ import typer
 from drakit import settings as given
 from drakit.cli import composition, not_offered, options, output, terminal, views
 from drakit.core import inventory, names, records
-from drakit.core.slices import reconcile, resource_slice
+from drakit.core.slices import feature_gates, reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit.node.publishing import slice_pages
 from drakit.telemetry import plurals
@@ -43,7 +43,7 @@ def slices(
     ] = None,
     style: options.Output = options.Format.TABLE,
 ) -> None:
-    """Show the ResourceSlices that this node would publish, without publishing them.
+    """Show the ResourceSlices that this node would publish with the default feature gates, without publishing them.
 
     The table compares the two forms. With -o yaml or json the command prints the objects, in the form flat unless --form is given, and writes the
     sizes to standard error. The objects have fixed names, which kubectl apply needs; a driver uses generateName.
@@ -55,21 +55,25 @@ def slices(
       drakit slices --mock dgx-h100 --family gpu --form mixins -o yaml
     """
     output.note(composition.unserved_note(settings, families or ()))
+    offers = inventories(composition.families(settings, only=families or ()))
     slice_sets = [
-        slices_of(family, offered, shape)
-        for family, offered in inventories(composition.families(settings, only=families or ()))
-        for shape in (resource_slice.Form if form is None else [form])
+        slices_of(family, offered, shape) for family, offered in offers for shape in (resource_slice.Form if form is None else [form])
     ]
     if style is options.Format.TABLE:
         _table(slice_sets)
         return
     wanted = form or resource_slice.Form.FLAT
     output.documents((entry for slice_set in slice_sets if slice_set.form is wanted for entry in slice_set.objects), style)
-    for slice_set in () if terminal.QUIET.get() else slice_sets:
+    if terminal.QUIET.get():
+        return
+    for slice_set in slice_sets:
         typer.echo(
             f"# {slice_set.driver} {slice_set.form.value}: {plurals.counted(len(slice_set.objects), 'slice')}, {slice_set.bytes} bytes",
             err=True,
         )
+    left_out = frozenset[str]().union(*(feature_gates.used_by(offered) for _, offered in offers)) & slice_pages.OFF_BY_DEFAULT
+    if left_out:
+        typer.echo(f"# left out, because these feature gates are off by default: {', '.join(sorted(left_out))}", err=True)
 
 
 def inventories(families: Sequence[composition.NodeFamily]) -> list[tuple[composition.NodeFamily, inventory.Inventory]]:
@@ -83,10 +87,10 @@ def inventories(families: Sequence[composition.NodeFamily]) -> list[tuple[compos
 
 
 def slices_of(family: composition.NodeFamily, offered: inventory.Inventory, form: resource_slice.Form) -> SliceSet:
-    """Return the slices that a driver would create on a cluster without slices of this node."""
+    """Return the slices that a driver would create on a cluster with the default feature gates and without slices of this node."""
     driver, node, creates = family.spec.driver_name, family.spec.identity.pool, list[resource_slice.Create]()
     for pool, part in inventory.by_pool(offered, node).items():
-        pages = slice_pages.pages(part, slice_pages.Server(), form)
+        pages = slice_pages.pages(part, slice_pages.DEFAULT_SERVER, form)
         creates += reconcile.plan(pages, (), driver=driver, node=node, pool=pool).creates
     return SliceSet(driver=driver, form=form, objects=tuple(map(_object, creates)))
 

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 
-from drakit.core import capacity, device, errors, records
+from drakit.core import capacity, device, errors, node_resources, records
 from drakit.core.encoding import wire
 
 FIELDS: Mapping[tuple[type[object], str], wire.Field] = {
     (device.Device, "consumes"): wire.Field(name="consumesCounters"),
     (capacity.Capacity, "policy"): wire.Field(name="requestPolicy"),
+    (device.Device, "node_resources"): wire.Field(name="nodeAllocatableResources"),
+    (node_resources.NodeResource, "per_device"): wire.Field(name="mapping.deviceMultiplier"),
+    (node_resources.NodeResource, "capacity"): wire.Field(name="mapping.capacityKey"),
+    (node_resources.NodeResource, "per_unit"): wire.Field(name="mapping.capacityMultiplier"),
+    (node_resources.NodeResource, "per_pod"): wire.Field(name="overhead.perPod"),
+    (node_resources.NodeResource, "per_container"): wire.Field(name="overhead.perContainer"),
 }
 _VERSION = wire.Converter(lambda text: device.Version(wire.TEXT.decode(text)), str)
 _PLAIN = wire.Format(converters={device.Version: _VERSION})

@@ -185,7 +185,8 @@ def _factored(flat: inventories.Inventory) -> inventories.Inventory:
     thin = iter(_thin_consumptions(parts, drawn))
     thin_devices = [dataclasses.replace(device, consumes=tuple(itertools.islice(thin, len(device.consumes)))) for device in flat.devices]
     held_values = [counter_set.counters for counter_set in flat.counter_sets]
-    return inventories.Inventory(
+    return dataclasses.replace(
+        flat,
         devices=tuple(map(_thin_device, thin_devices, shared.own, shared.includes)),
         counter_sets=tuple(
             dataclasses.replace(counter_set, counters=_pick("counters", counter_set.counters, own), includes=includes)

@@ -59,7 +59,8 @@ def paginate(
     else:
         groups = _pack(map(_set_group, range(len(source.counter_sets)), source.counter_sets))
         groups += _pack(map(_device_group, range(len(source.devices)), source.devices))
-    return tuple(_page(source, group) for group in groups) or (resource_slice.Page(),)
+    empty = resource_slice.Page(skip_node_operations=source.skip_node_operations)
+    return tuple(_page(source, group) for group in groups) or (empty,)
 
 
 def _pack(groups: Iterable[_Group]) -> list[_Group]:
@@ -128,8 +129,11 @@ def _too_large(source: inventories.Inventory, group: _Group) -> errors.Inventory
 
 
 def _page(source: inventories.Inventory, group: _Group) -> resource_slice.Page:
+    offered = tuple(source.devices[index] for index in sorted(group.devices))
     return resource_slice.Page(
-        devices=tuple(source.devices[index] for index in sorted(group.devices)),
+        devices=offered,
+        partition_type=source.partition_type if any(device.consumes for device in offered) else "",
+        skip_node_operations=source.skip_node_operations,
         counter_sets=tuple(source.counter_sets[index] for index in group.counter_sets),
         mixins=inventories.Mixins(
             device=_used(source.mixins.device, "device", group),

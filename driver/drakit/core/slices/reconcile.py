@@ -123,6 +123,7 @@ def same(wanted: resource_slice.Page, stored: resource_slice.Page) -> bool:
     """Return whether both pages are semantically equal to the API."""
     return (
         (wanted.counter_sets, len(wanted.devices)) == (stored.counter_sets, len(stored.devices))
+        and (wanted.partition_type, wanted.skip_node_operations) == (stored.partition_type, stored.skip_node_operations)
         and _mixins_shape(wanted) == _mixins_shape(stored)
         and all(_same_device(device, other) for device, other in zip(wanted.devices, stored.devices, strict=True))
     )

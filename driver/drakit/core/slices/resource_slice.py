@@ -42,6 +42,8 @@ class Page:
     devices: tuple[device.Device, ...] = ()
     counter_sets: tuple[device.CounterSet, ...] = ()
     mixins: inventory.Mixins = dataclasses.field(default_factory=inventory.Mixins)
+    partition_type: str = ""
+    skip_node_operations: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,14 +79,16 @@ class Published:
 def published_devices(slices: Iterable[Published], node_pool: str) -> Mapping[str, device.Device]:
     """Return the devices in stored slices of a node's pools by name, flat, without those that lack a mixin, because somebody edited the slice.
 
-    They consume no counters: what is published now may exclude what a device consumed when it was allocated.
+    They consume no counters: what is published now may exclude what a device consumed when it was allocated. They take nothing of the node, because
+    only the scheduler counts that.
     """
     found: dict[str, device.Device] = {}
     for spec in (stored.spec for stored in slices if names.is_pool_of_node(stored.spec.pool.name, node_pool)):
         for published in spec.page.devices:
             with contextlib.suppress(errors.InventoryError):
                 (flat,) = inventory.flat_devices([published], spec.page.mixins)
-                found[flat.name] = dataclasses.replace(flat, pool=names.suffix_of(spec.pool.name, node_pool), consumes=())
+                pool = names.suffix_of(spec.pool.name, node_pool)
+                found[flat.name] = dataclasses.replace(flat, pool=pool, consumes=(), node_resources={})
     return found
 
 

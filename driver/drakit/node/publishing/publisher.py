@@ -38,6 +38,8 @@ LONGEST_SETTLE = 30.0
 WRITES_WINDOW = 60.0
 WRITES_MAX = 16
 ROUNDS_MAX = 5
+_COUNTERS_BESIDE_DEVICES = "v1.34."
+"""The version that stores a slice with counters alone, but refuses devices that consume counters of another slice."""
 _ALTERED = "slice altered by another program: kept as stored"
 _UNREDUCED = "slice fields dropped by the API server: kept as stored"
 
@@ -148,6 +150,8 @@ class Publisher(SlicePublisher):
         self._target = target
         self._form = form
         self._offered: inventory.Inventory | None = None
+        self._used: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self._server = slice_pages.Server()
         self._version = ""
         self._due_probes: frozenset[feature_probe.Probe] = frozenset(feature_probe.Probe)
@@ -162,6 +166,7 @@ class Publisher(SlicePublisher):
 
     def offer(self, offered: inventory.Inventory) -> None:
         """Publish this inventory from now on. Return before it is written."""
+        self._used = feature_gates.used_by(offered)
         self._offered = offered
         self._changed()
 
@@ -170,7 +175,7 @@ class Publisher(SlicePublisher):
         offered = self._offered
         if offered is None:
             return 0
-        self._probe(offered)
+        self._probe()
         writes = 0
         for _ in range(ROUNDS_MAX):
             try:
@@ -183,10 +188,11 @@ class Publisher(SlicePublisher):
                 self._completed = offered
                 self.published.set()
                 return writes
-            self._set_server(self._server.with_answer(dropped=dropped))
+            self._server = self._server.with_answer(dropped=dropped)
+            self._log_dropped(dropped)
         raise errors.ApiError(f"slices changed or were stored differently while they were written, {ROUNDS_MAX} times in a row")
 
-    def _probe(self, offered: inventory.Inventory) -> None:
+    def _probe(self) -> None:
         """Detect the fields that the server stores before publishing anything that depends on them, and again when its version changes.
 
         An earlier result stays valid until the new probe has answered.
@@ -195,7 +201,8 @@ class Publisher(SlicePublisher):
         if described.version != self._version:
             self._version, self._due_probes = described.version, frozenset(feature_probe.Probe)
         self._server = self._server.with_answer(dropped=described.lacks)
-        wanted = feature_probe.needed_probes(offered, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due_probes
+        self._log_dropped(self._used)
+        wanted = feature_probe.needed_probes(self._used, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due_probes
         is_clean = False
         for probe in sorted(wanted, key=lambda probe: probe.value):
             gates = feature_probe.GATES[probe] - described.lacks
@@ -211,23 +218,26 @@ class Publisher(SlicePublisher):
                 _log.warning("probe slice failed: last results kept", question=probe.value, error=str(error))
                 continue
             if probe is feature_probe.Probe.COUNTERS:
+                if described.version.startswith(_COUNTERS_BESIDE_DEVICES):
+                    layout, dropped = resource_slice.Layout.TOGETHER, dropped | {"DRAResourceSliceMixins"}
                 layout = layout or resource_slice.Layout.APART
-            self._set_server(self._server.with_answer(stored=gates - dropped, dropped=dropped, layout=layout))
+            self._server = self._server.with_answer(stored=gates - dropped, dropped=dropped, layout=layout)
+            self._log_dropped(dropped)
             self._due_probes -= {probe}
 
-    def _set_server(self, server: slice_pages.Server) -> None:
-        """Use a new description of the server, and log the fields that it newly drops."""
-        newly_dropped = {gate for gate in slice_pages.GATES if server.drops(gate) and not self._server.drops(gate)}
+    def _log_dropped(self, gates: frozenset[str]) -> None:
+        """Log once those of the gates whose fields the server drops."""
+        dropped = frozenset(gate for gate in gates & slice_pages.GATES if self._server.drops(gate))
+        newly_dropped = dropped - self._logged
+        self._logged = dropped | frozenset(gate for gate in self._logged if self._server.drops(gate))
         if newly_dropped:
-            # No released API has mixins, and without them every device is still published.
-            log = _log.warning if newly_dropped - {"DRAResourceSliceMixins"} else _log.info
+            log = _log.warning if newly_dropped - feature_gates.HARMLESS else _log.info
             log(
                 "API server drops fields",
                 features=sorted(newly_dropped),
                 effect="; ".join(feature_gates.EFFECTS[gate] for gate in sorted(newly_dropped)),
                 fix="enable these feature gates in the API server and the scheduler, then restart the driver",
             )
-        self._server = server
 
     def _reconcile_once(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """List the slices once and write each pool's changes; return the number of writes and the features that the server dropped."""
@@ -315,7 +325,7 @@ class Publisher(SlicePublisher):
                 self._form is FormChoice.AUTO and not self._server.drops("DRAResourceSliceMixins")
             )
             form = resource_slice.Form.MIXINS if writes_mixins else resource_slice.Form.FLAT
-            parts = inventory.by_pool(offered, self._target.pool)
+            parts = inventory.by_pool(inventory.with_partition_domain(offered, self._target.driver), self._target.pool)
             self._paged = (offered, self._server, {name: slice_pages.pages(part, self._server, form) for name, part in parts.items()})
             self._altered = {}
         return self._paged[2]

@@ -7,7 +7,19 @@ from drakit.core import inventory
 from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
 from drakit.node.publishing import feature_probe
 
-GATES = frozenset[str]().union(*feature_probe.GATES.values())
+GATES = frozenset({feature_gates.NODE_RESOURCES_FIELD}).union(*feature_probe.GATES.values())
+_REDUCTIONS = (
+    ("DRADeviceTaints", feature_gates.without_taints),
+    ("DRAListTypeAttributes", feature_gates.without_lists),
+    (feature_gates.NODE_RESOURCES, feature_gates.without_node_resources),
+    (feature_gates.NODE_RESOURCES_FIELD, feature_gates.with_node_resource_mappings),
+    (feature_gates.NODE_OPERATIONS, feature_gates.without_skipped_operations),
+    (feature_gates.PARTITION_TYPE, feature_gates.without_partition_type),
+    (feature_gates.GROUPS, feature_gates.without_groups),
+    (feature_gates.FRACTIONS, feature_gates.without_fractions),
+    ("DRAPartitionableDevices", feature_gates.without_counters),
+    ("DRAConsumableCapacity", feature_gates.without_sharing),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +44,20 @@ class Server:
         return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
 
 
+OFF_BY_DEFAULT = frozenset(
+    {
+        "DRAListTypeAttributes",
+        feature_gates.GROUPS,
+        feature_gates.PARTITION_TYPE,
+        feature_gates.NODE_OPERATIONS,
+        feature_gates.NODE_RESOURCES,
+    }
+)
+"""The gates that are off by default in Kubernetes 1.37."""
+DEFAULT_SERVER = Server(stores=dict.fromkeys(OFF_BY_DEFAULT, False))
+"""An API server of Kubernetes 1.37 with its default gates, which also stores mixins."""
+
+
 def pages(offered: inventory.Inventory, server: Server, form: resource_slice.Form) -> tuple[resource_slice.Page, ...]:
     """Return the pages of the inventory that this server stores correctly; the mixins of a flat inventory are factored out."""
     reduced = reduce_for(server, offered)
@@ -42,10 +68,8 @@ def pages(offered: inventory.Inventory, server: Server, form: resource_slice.For
 
 def reduce_for(server: Server, offered: inventory.Inventory) -> inventory.Inventory:
     """Return the part of an inventory that this server stores correctly."""
-    if server.drops("DRADeviceTaints"):
-        offered = feature_gates.without_taints(offered)
-    if server.drops("DRAListTypeAttributes"):
-        offered = feature_gates.without_lists(offered)
-    if server.drops("DRAPartitionableDevices"):
-        offered = feature_gates.without_counters(offered)
-    return feature_gates.without_sharing(offered) if server.drops("DRAConsumableCapacity") else offered
+    used = feature_gates.used_by(offered)
+    for gate, reduce in _REDUCTIONS:
+        if server.drops(gate) and (gate in used or gate == feature_gates.NODE_RESOURCES_FIELD):
+            offered = reduce(offered)
+    return offered

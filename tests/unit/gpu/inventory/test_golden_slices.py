@@ -13,7 +13,7 @@ import pytest
 
 from drakit import machines
 from drakit.core import inventory
-from drakit.core.slices import paging, resource_slice
+from drakit.core.slices import feature_gates, paging, resource_slice
 from drakit.kube import slice_codec
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.inventory import discovery
@@ -51,7 +51,8 @@ def offers(folder: pathlib.Path, machine: str) -> gpu_driver.GpuDriver:
 
 
 def sent(offered: inventory.Inventory, form: resource_slice.Form) -> str:
-    """All slices of a node, as JSON with one device or counter set a line."""
+    """All slices of a node for a server with the default gates, as JSON with one device or counter set a line."""
+    offered = feature_gates.without_lists(offered)
     pages = paging.paginate(offered.flat() if form is resource_slice.Form.FLAT else offered, form=form, layout=resource_slice.Layout.APART)
     pool = resource_slice.Pool(name="node-a", generation=1, count=len(pages))
     reported = [slice_codec.encode(resource_slice.SliceSpec(driver=gpu_driver.NAME, node="node-a", pool=pool, page=page)) for page in pages]

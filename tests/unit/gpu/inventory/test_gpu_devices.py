@@ -93,7 +93,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
             "cudaComputeCapability": version("{}.{}".format(*gpu.compute_capability)),
             "resource.kubernetes.io/pciBusID": gpu.pci_bus_id,
             "resource.kubernetes.io/pcieRoot": str(gpu.pcie_root),
-            "resource.kubernetes.io/numaNode": int(gpu.numa_node or 0),
+            "resource.kubernetes.io/numaNode": gpu.numa_nodes[0],
             **without_unknown(serial=gpu.serial, gpuModuleID=gpu.module_id, eccEnabled=gpu.ecc, addressingMode=gpu.addressing_mode),
         }
         partitions = partitioning.partitions(
@@ -113,6 +113,7 @@ def directly_flat(hardware: port.GpuPort) -> inventory.Inventory:
         joined = [other for other in hardware.gpus() if other is not gpu and (gpu.nvlinks.switched or other.pci_bus_id in gpu.nvlinks.gpus)]
         linked = without_unknown(
             nvlinkPeers=",".join(str(other.minor) for other in joined) or None,
+            nvlinkPeerMinors=tuple(other.minor for other in joined) or None,
             nvlinkClique=min([gpu, *joined], key=lambda partition: partition.minor).uuid if joined else None,
             fabricState="completed" if gpu.fabric else None,
             migMode="on-demand" if gpu.compute_capability >= (9, 0) else "on",

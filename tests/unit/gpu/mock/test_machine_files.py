@@ -68,8 +68,13 @@ def test_a_machine_may_be_a_file_of_the_user(tmp_path: pathlib.Path) -> None:
 
 def test_optional_fields_may_be_left_out() -> None:
     (board,) = read(GOOD).boards.values()
-    assert board.gpu.numa_node is None
+    assert board.gpu.numa_nodes == ()
     assert board.gpu.pcie_root is None
+
+
+def test_a_board_may_be_near_several_numa_nodes() -> None:
+    (board,) = read(GOOD.replace("migMode: true", "migMode: true, numaNode: 2, nearNumaNodes: [3]")).boards.values()
+    assert board.gpu.numa_nodes == (2, 3)
 
 
 @pytest.mark.parametrize(

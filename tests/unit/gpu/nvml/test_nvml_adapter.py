@@ -292,8 +292,20 @@ def test_a_kernel_driver_without_capabilities_serves_whole_gpus_and_refuses_mig(
         cdi.of_mig("gpu", "gpu-0", gpu, "MIG-1", majors, port.CapabilityMinors(gpu_instance=3, compute_instance=4))
 
 
+@pytest.mark.parametrize("nodes", [(1,), (0, 2, 65)])
+def test_nvml_names_the_numa_nodes_that_sysfs_does_not_know(
+    tmp_path: pathlib.Path, hardware: mock_gpus.MockGpus, nodes: tuple[int, ...]
+) -> None:
+    library, root = nvml_library.NvmlLibrary(hardware), nvml_library.host_root(tmp_path / "root", hardware)
+    first, second = hardware.gpus()[:2]
+    library.memory_nodes = dict.fromkeys((first.uuid, second.uuid), nodes)
+    (root / "sys/bus/pci/devices" / first.pci_bus_id / "numa_node").write_text("-1\n")
+    read = {gpu.uuid: gpu.numa_nodes for gpu in nvml.NvmlGpus(library.load, system=host.Host(root)).gpus()}
+    assert (read[first.uuid], read[second.uuid]) == (nodes, second.numa_nodes)
+
+
 def test_a_machine_without_sysfs_has_no_pcie_root_and_no_numa_node(tmp_path: pathlib.Path) -> None:
-    assert (host.Host(tmp_path).pcie_root("0000:07:00.0"), host.Host(tmp_path).numa_node("0000:07:00.0")) == (None, None)
+    assert (host.Host(tmp_path).pcie_root("0000:07:00.0"), host.Host(tmp_path).numa_nodes("0000:07:00.0")) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_devices_come_in_the_order_of_their_names_whatever_their_indices() -> No
 
 
 def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones() -> None:
-    behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_node=3))
+    behind_pci = nic(1, "eth0", pci=pci(root="pci0000:80", numa_nodes=(3,)))
     bare = nic(2, "veth0", kind="veth")
     surveyed = survey(behind_pci, bare, rules=(nic_options.NicRule(match="veth*", speed=BITS("1G")),))
     first, second = (offered.to_device().attributes for offered in surveyed.nics)
@@ -161,6 +161,12 @@ def test_attributes_are_the_same_set_on_every_device_but_for_the_standard_ones()
     assert (first["resource.kubernetes.io/pcieRoot"], first["resource.kubernetes.io/pciBusID"]) == ("pci0000:80", "0000:8a:00.0")
     assert (first["dra.net/type"], second["dra.net/type"]) == ("device", "veth")
     assert (first["ifName"], first["dra.net/ifName"], first["speed"], first["shaping"]) == ("eth0", "eth0", 100 * GIGA, "none")
+
+
+def test_a_nic_near_several_numa_nodes_names_its_own_for_selectors_of_dranet() -> None:
+    (offered,) = survey(nic(1, "eth0", pci=pci(numa_nodes=(2, 3)))).nics
+    attributes = offered.to_device().attributes
+    assert (attributes["resource.kubernetes.io/numaNode"], attributes["dra.net/numaNode"]) == ((2, 3), 2)
 
 
 amounts = strategies.integers(min_value=1, max_value=10**13)

@@ -26,7 +26,7 @@ def devices(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_a_physical_function_is_described(devices: pathlib.Path) -> None:
     assert hardware.pci_function("0000:8a:00.0", devices) == port.PciFunction(
-        bus_id="0000:8a:00.0", root="pci0000:80", numa_node=1, virtual_functions=8
+        bus_id="0000:8a:00.0", root="pci0000:80", numa_nodes=(1,), virtual_functions=8
     )
 
 
