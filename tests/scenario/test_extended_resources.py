@@ -97,7 +97,7 @@ def test_the_claim_of_extended_resources_is_deleted_with_its_pod(cluster: QuickC
     assert (cluster.plugins[0].uids(PREPARE), cluster.plugins[0].uids(UNPREPARE)) == ([uid], [uid])
 
 
-def test_a_no_execute_taint_evicts_a_pod_that_got_the_device_by_an_extended_resource(cluster: QuickCluster) -> None:
+def test_a_no_execute_taint_evicts_pods_with_extended_resources(cluster: QuickCluster) -> None:
     cluster.run(_pod(_container("main", 1)))
     taint: Object = {"key": "example.com/broken", "effect": "NoExecute"}
     cluster.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}})
