@@ -23,6 +23,10 @@ RUN export CC="$(driver/image/target "${TARGETARCH}" compiler)" \
     && mkdir -p /image/usr/local/bin \
     && driver/attach/build /image/usr/local/bin/drakit-probe probe \
     && driver/attach/build driver/drakit_nic/attach/client
+# udhcpc for NicConfig.dhcp: busybox is the program by whose name it is called.
+RUN arch="$(driver/image/target "${TARGETARCH}" architecture)" && dpkg --add-architecture "$arch" && apt-get update \
+    && cd /tmp && apt-get download "busybox-static:$arch" && dpkg-deb --extract busybox-static_*.deb busybox \
+    && install -m 755 "$(find busybox -path '*bin/busybox' -type f)" /image/usr/local/bin/udhcpc
 RUN pip wheel --no-index --no-deps --no-build-isolation --wheel-dir /wheels . driver/drakit_gpu driver/drakit_nic \
     && pip install --no-index --find-links /wheels $(driver/image/target "${TARGETARCH}" wheels) \
         --no-compile --target /site "drakit[gpu,nic]" \

@@ -30,13 +30,11 @@ from drakit_cluster.kubelet import Timing
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, NODE, SLICE, TAINT_RULE
+from drakit_cluster.objects.resources import CLAIM, CLASS, EVENT, NODE, POD_GROUP, SERVICEACCOUNT, SLICE, TAINT_RULE
 from drakit_cluster.runtime import HookRunner, Mode
 from drakit_cluster.scheduling.scheduler import Scheduler
 
 _DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
-_DRIVER_USER = f"system:serviceaccount:{_DRIVER_NAMESPACE}:{_DRIVER_ACCOUNT}"
-_DRIVER_GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{_DRIVER_NAMESPACE}")
 _POLL_SECONDS = 0.005
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _Result = TypeVar("_Result")
@@ -89,9 +87,12 @@ class LocalCluster:
         self._store = Store(log=StateLog(state) if state else None)
         self.api = Registry(self._store, gates=self.gates)
         # Any driver may run here, so it may write the claim status of every driver name.
-        for resource, rbac_object in roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True):
+        any_driver = roles.driver_objects(_DRIVER_NAMESPACE, _DRIVER_ACCOUNT, writes_status_of=(), follows_claims=True)
+        self._driver_rights = self._components.driver_rights or any_driver
+        for resource, rbac_object in self._driver_rights:
             with contextlib.suppress(errors.AlreadyExistsError):
-                self.api.create(resource, rbac_object)
+                namespace = json_types.text(rbac_object, "metadata", "namespace") if resource.namespaced else ""
+                self.api.create(resource, rbac_object, namespace=namespace)
         self.server = ApiServer(self.api, port=port)
         self._parts = contextlib.ExitStack()
         self._watches: set[Watch] = set()
@@ -200,11 +201,15 @@ class LocalCluster:
             time.sleep(_POLL_SECONDS)
 
     def is_scheduler_current(self) -> bool:
-        """Return whether the scheduler has seen every current node, class, slice, taint rule and claim, and so uses them for a pod created now.
+        """Return whether the scheduler has seen every current object that it decides by, and so uses them for a pod created now.
 
         Like the real scheduler, it watches each kind separately: it can see a pod before an older class.
         """
-        current = ((resource, element) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM) for element in self.api.list(resource).items)
+        current = (
+            (resource, element)
+            for resource in (NODE, CLASS, SLICE, TAINT_RULE, POD_GROUP, CLAIM)
+            for element in self.api.list(resource).items
+        )
         return self._scheduler is not None and all(self._scheduler.loop.has_observed(*observed) for observed in current)
 
     def _connector(self, node: str) -> Callable[[], ApiClient]:
@@ -214,8 +219,13 @@ class LocalCluster:
         return connect
 
     def _write_driver_kubeconfig(self, node: ClusterNode) -> None:
-        token = self.server.issue_token(_DRIVER_USER, _DRIVER_GROUPS, extra={users.NODE_NAME: (node.name,)})
-        self.server.write_kubeconfig(node.folder.kubeconfig, token=token, user=_DRIVER_USER)
+        account = next((made for resource, made in self._driver_rights if resource == SERVICEACCOUNT), None)
+        if account is None:
+            raise ValueError("driver_rights: no ServiceAccount; add the one that the driver's pods use")
+        namespace, name = (json_types.text(account, "metadata", field) for field in ("namespace", "name"))
+        user = users.account_name(namespace, name)
+        token = self.server.issue_token(user, users.account_groups(namespace), extra={users.NODE_NAME: (node.name,)})
+        self.server.write_kubeconfig(node.folder.kubeconfig, token=token, user=user)
 
     def _end_watches(self) -> None:
         for watch in tuple(self._watches):

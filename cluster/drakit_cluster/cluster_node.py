@@ -5,13 +5,15 @@
 
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drakit_cluster.client.client import ApiClient
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet import Kubelet, Place, Timing
 from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import Resource
 from drakit_cluster.runtime import HookRunner, Mode, Runtime
 from drakit_cluster.scheduling.allocator.known_errors import NONE, KnownErrors
 from drakit_cluster.scheduling.scheduler import BINDING_SECONDS
@@ -156,6 +158,7 @@ class Components:
     ``binding_timeout`` is how many seconds the scheduler waits for the binding conditions of devices; ``known_errors`` are the known
     errors of a Kubernetes version that the scheduler repeats. ``state`` is a file in which the API server keeps its objects: a new
     cluster with the same file starts with them, and its nodes start as after a reboot. With None, objects are kept in memory only.
+    ``driver_rights`` are the ServiceAccount, roles and bindings of the drivers; by default a driver has all rights that any driver needs.
     """
 
     scheduler: FeatureGates | None = None
@@ -164,6 +167,7 @@ class Components:
     binding_timeout: float = BINDING_SECONDS
     state: pathlib.Path | None = None
     known_errors: KnownErrors = NONE
+    driver_rights: Sequence[tuple[Resource, Object]] = ()
 
     def __post_init__(self) -> None:
         if self.binding_timeout <= 0:

@@ -28,6 +28,7 @@ _ORDER = (
     resources.SLICE,
     resources.CLAIM_TEMPLATE,
     resources.CLAIM,
+    resources.POD_GROUP,
     resources.POD,
     resources.TAINT_RULE,
 )

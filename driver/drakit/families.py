@@ -179,6 +179,12 @@ class DriverFamily(Family[Any]):
         author = self.build(options, site)
         return functools.partial(advanced.cluster_pools, author)
 
+    def rights(self, options: object) -> Sequence[Right]:  # noqa: ARG002 - the class decides
+        if not issubclass(self.kind_and_name[0], advanced.Binder):
+            return ()
+        why = "to bind devices with binding conditions before their pods are bound"
+        return (Right(group="resource.k8s.io", resource="resourceclaims", verbs=("list", "watch"), why=why),)
+
     def _given(self, options: object) -> tuple[object, ...]:
         return () if self.options is None else (options,)
 

@@ -134,7 +134,7 @@ class NicConfig:
     canonical CIDR form. Class-only: ``ceil``, the rate in bits per second that the share may borrow up to; ``mode`` of the children; ``mac``;
     ``address_pools`` to take addresses from; ``sysctls`` of the interface; ``forwarding`` between it and others; of a virtual function ``vlan``,
     ``spoof_check`` (whether frames with another source address are dropped), ``trust`` (whether it may be promiscuous and change its address), and
-    ``link_state``. Raises ConfigError.
+    ``link_state``. With ``dhcp`` a share's IPv4 address comes from the network's server. Raises ConfigError.
     """
 
     api_version: ClassVar[str] = "nic.drakit.dev/v1"
@@ -156,6 +156,7 @@ class NicConfig:
     address_pools: tuple[ip_pools.AddressPool, ...] = ()
     sysctls: Mapping[str, int] = dataclasses.field(default_factory=dict)
     forwarding: bool = False
+    dhcp: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sysctls", types.MappingProxyType(dict(self.sysctls)))
@@ -184,6 +185,8 @@ class NicConfig:
             seen.add(str(address.ip))
             if address.version == ip_pools.IPV6 and self.mtu is not None and self.mtu < MTU_MIN_IPV6:
                 raise drakit.ConfigError(f"{self.mtu} is too small for IPv6, which needs {MTU_MIN_IPV6}", field="mtu")
+            if address.version != ip_pools.IPV6 and self.dhcp:
+                raise drakit.ConfigError(f"the server gives the IPv4 address, so {address.ip} cannot be chosen; remove one", field="dhcp")
 
     def _check_once(self) -> None:
         installed: set[tuple[str, int, int]] = set()
@@ -257,6 +260,19 @@ def check_no_function(config: NicConfig, device: str) -> None:
             raise drakit.ConfigError(reason, field=f"parameters.{_wire(name)}")
 
 
+def check_ipvlan(config: NicConfig, name: str) -> None:
+    """Raise ConfigError for a configuration that an ipvlan of the NIC of this name cannot have."""
+    reason = f"pods get ipvlans of {name} (child in nic.rules)"
+    if config.mac:
+        raise drakit.ConfigError(f"{reason}, which have its MAC address; remove mac from the DeviceClass", field="parameters.mac")
+    if config.mode is not Mode.PRIVATE:
+        fix = "the kernel has one mode for all ipvlans of a NIC; remove mode from the DeviceClass"
+        raise drakit.ConfigError(f"{reason}, which cannot reach each other: {fix}", field="parameters.mode")
+    if not (config.addresses or config.address_pools or config.dhcp):
+        fix = "set addresses or dhcp in the claim, or addressPools in the DeviceClass"
+        raise drakit.ConfigError(f"{reason}, whose traffic is received by IP address; {fix}", field="parameters.addresses")
+
+
 def check_passed(config: NicConfig, *, is_function: bool) -> None:
     """Raise ConfigError for a field that only the virtual machine to which a NIC is passed can set in the NIC."""
     allowed = {*_FUNCTION_ONLY, "mac", "ceil"} if is_function else set()
@@ -284,20 +300,23 @@ def check(config: NicConfig, *, node: str) -> None:
     for index, route in enumerate(config.routes):
         _check_route(config, route, linked, f"parameters.routes[{index}]")
     for index, neighbour in enumerate(config.neighbours):
-        _check_reached(neighbour.address, linked, f"parameters.neighbours[{index}].address")
+        _check_reached(config, neighbour.address, linked, f"parameters.neighbours[{index}].address")
 
 
 def _check_route(config: NicConfig, route: Route, linked: Sequence[ip_pools.Network], field: str) -> None:
     if route.gateway:
-        _check_reached(route.gateway, linked, f"{field}.gateway")
+        _check_reached(config, route.gateway, linked, f"{field}.gateway")
     if route.source and route.source not in {str(ipaddress.ip_interface(text).ip) for text in config.addresses}:
         raise drakit.ConfigError(f"{route.source} is none of the addresses", field=f"{field}.source")
-    if ipaddress.ip_network(route.destination).version not in {network.version for network in linked}:
+    versions = {network.version for network in linked} | ({ip_pools.IPV4} if config.dhcp else set())
+    if ipaddress.ip_network(route.destination).version not in versions:
         raise drakit.ConfigError("is of an address family of which the interface has no address", field=f"{field}.destination")
 
 
-def _check_reached(text: str, linked: Sequence[ip_pools.Network], field: str) -> None:
+def _check_reached(config: NicConfig, text: str, linked: Sequence[ip_pools.Network], field: str) -> None:
     address = ipaddress.ip_address(text)
+    if config.dhcp and address.version == ip_pools.IPV4:
+        return  # Only the server knows the link's network, so the kernel checks that.
     if not address.is_link_local and not any(address in network for network in linked if network.version == address.version):
         raise drakit.ConfigError(f"{text} is not on the link: no address and no route without a gateway covers it", field=field)
 

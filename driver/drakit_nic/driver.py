@@ -126,8 +126,9 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._claim_conflicts.add(grant.claim, self._wanted(grant, interface))
         if device_names.is_whole(grant.device):
             return self._whole.plan(grant, interface)
-        shares.check_config(grant, interface, self._node)
-        return shares.to_record(self._share(grant, interface))
+        share = self._share(grant, interface)
+        shares.check_config(grant, interface, self._node, share.child)
+        return shares.to_record(share)
 
     def prepare(self, grant: drakit.Grant[config.NicConfig]) -> drakit.Prepared:
         """Install the share and return the container's edits. Admin access installs nothing and gets no bandwidth."""
@@ -299,7 +300,13 @@ class NicDriver(drakit.Driver[config.NicConfig]):
             bandwidth=bandwidth,
             ceil=grant.config.ceil.value if grant.config.ceil else 0,
             minor=self._minor(id_on_node, grant.intent, interface),
+            child=self._child(grant.intent, interface),
         )
+
+    def _child(self, intent: drakit.Record, interface: port.Interface) -> port.ChildKind:
+        """Return the kind of the share's interfaces: that of its plan, which an earlier version did not record, else the setting's."""
+        planned = shares.from_record(intent)
+        return planned.child if planned is not None else port.ChildKind(self._options.rule_for(interface).child)
 
     def _speed_of(self, device: drakit.Device, share: port.Share) -> int:
         """Return the NIC's speed of the last survey, else the published speed of the device."""

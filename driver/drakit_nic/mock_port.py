@@ -158,7 +158,7 @@ class MockPort(MockHostInterfaces):
         return interface.pci is None or any(each.name == interface.name for each in self._interfaces)
 
     def shaping(self) -> port.Shaping:
-        return port.Shaping(classifier=port.Classifier.NONE)
+        return port.Shaping(classifier=port.Classifier.NONE, ipvlan=True)
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
         if self.interface(uplink.interface) is None:
@@ -175,7 +175,7 @@ class MockPort(MockHostInterfaces):
     def share(self, ifindex: int, minor: int) -> port.Share | None:
         return next((share for share in self.shares() if (share.ifindex, share.minor) == (ifindex, minor)), None)
 
-    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def admit(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:  # noqa: ARG002
         def admitted(held: _State) -> _State:
             if share.id not in {other.id for other in held.shares}:
                 raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")

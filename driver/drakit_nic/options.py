@@ -18,6 +18,9 @@ from drakit_nic import port
 SHARES_MAX = 10**4
 """The maximum number of shares of one NIC. Its maps and the node's class numbers then suffice for several sandboxes of each share."""
 
+Child = Literal["macvlan", "ipvlan"]
+"""The kind of the interfaces that pods get on a NIC."""
+
 CarrierLoss = Literal["report", "taint", "evict"]
 """The reaction to the loss of an interface's carrier."""
 
@@ -138,6 +141,9 @@ class NicRule:
 
     max: _Positive | None = None
     """Largest share."""
+
+    child: Child = "macvlan"
+    """Kind of the interfaces that pods get. ipvlan: they have the NIC's MAC address, for networks that refuse others, such as clouds."""
 
     def __post_init__(self) -> None:
         _ = self.policy

@@ -77,6 +77,16 @@ class Interface:
         return self.kind != PHYSICAL
 
 
+class ChildKind(enum.Enum):
+    """The kernel's kind of the interfaces that sandboxes get on a NIC. The kernel allows only one of the two on one NIC.
+
+    A macvlan child has an address of its own. All ipvlan children have the NIC's.
+    """
+
+    MACVLAN = "macvlan"
+    IPVLAN = "ipvlan"
+
+
 class Classifier(enum.Enum):
     """The key that classifies egress frames: the sender's network namespace, the source address, or none."""
 
@@ -90,13 +100,14 @@ class Shaping:
     """The machine's ability to enforce rates. ``missing`` says what is missing where it cannot.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth, ``reads_memory`` where the sender's namespace is read from
-    the kernel's memory, because the kernel has no helper for it.
+    the kernel's memory, because the kernel has no helper for it, ``ipvlan`` where the kernel has ipvlan.
     """
 
     classifier: Classifier
     missing: str = ""
     fair_queues: bool = False
     reads_memory: bool = False
+    ipvlan: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +135,7 @@ class Share:
 
     ``id`` is never reused on the node. ``mac`` is the address of the share's own interface. ``bandwidth`` is its guaranteed rate, and ``ceil`` the
     rate up to which it may borrow unused bandwidth (0: no more than ``bandwidth``). ``minor`` is the number of its HTB class, unique on the node.
+    ``child`` is the kind of its interfaces. The ``mac`` of an ipvlan share only identifies it.
     """
 
     id: str
@@ -133,11 +145,15 @@ class Share:
     bandwidth: int
     ceil: int = 0
     minor: int = 0
+    child: ChildKind = ChildKind.MACVLAN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
-    """One sandbox that uses a share: the cookie of its network namespace (SO_NETNS_COOKIE) and the address of its interface."""
+    """One sandbox that uses a share: the cookie of its network namespace (SO_NETNS_COOKIE) and the address of its interface.
+
+    The address of an ipvlan child is not on the wire. It identifies the member.
+    """
 
     share_id: str
     cookie: int
@@ -235,8 +251,11 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     def share(self, ifindex: int, minor: int) -> Share | None:
         """Return the share of this class of an interface, None if there is none. O(1) in the number of shares. Raises HardwareError."""
 
-    def admit(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Direct the frames of a sandbox to the share, which must be installed. Raises HardwareError."""
+    def admit(self, share: Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
+        """Direct the frames of a sandbox to the share, which must be installed. Raises HardwareError.
+
+        ``hosts`` are the IP addresses of an ipvlan child, by which received frames are recognized. They replace those of an earlier call.
+        """
 
     def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
         """Undo ``admit``. A sandbox or share that does not exist is ignored. Raises HardwareError."""

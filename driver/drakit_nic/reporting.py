@@ -137,9 +137,10 @@ class StatusReporter:
             return None
         leases = address_leases.leases_of(self._context, grant)
         pod_addresses = tuple(dict.fromkeys(text for lease in leases for text in lease.addresses))[:_ADDRESSES_MAX]
-        network = drakit.NetworkStatus(
-            interface=attached[0].name, addresses=pod_addresses, hardware_address=attached[0].mac if len(attached) == 1 else ""
-        )
+        share = shares.from_record(grant.record)
+        is_ipvlan = share is not None and share.child is port.ChildKind.IPVLAN
+        mac = str(grant.device.attributes.get("mac", "")) if is_ipvlan else attached[0].mac if len(attached) == 1 else ""
+        network = drakit.NetworkStatus(interface=attached[0].name, addresses=pod_addresses, hardware_address=mac)
         message = f"{share_traffic.egress.rate} bit/s out, {share_traffic.ingress.rate} bit/s in, read back from the kernel; {len(attached)} in use"
         return _status(grant, (_condition("Attached", message),), values=_rates(share_traffic), network=network)
 

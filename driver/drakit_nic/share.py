@@ -131,7 +131,7 @@ def from_record(record: drakit.Record) -> port.Share | None:
     return _FORMAT.decode_or_none(port.Share, record)
 
 
-def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
+def check_config(grant: Grant, interface: port.Interface, node: str, child: port.ChildKind) -> None:
     """Raise ConfigError where a share of this interface cannot have its grant's configuration."""
     chosen = grant.config
     config.check(chosen, node=node)
@@ -140,6 +140,8 @@ def check_config(grant: Grant, interface: port.Interface, node: str) -> None:
             f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
         )
     config.check_no_function(chosen, f"this is a share of {interface.name}")
+    if child is port.ChildKind.IPVLAN:
+        config.check_ipvlan(chosen, interface.name)
     if chosen.mac == interface.mac:
         raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
 

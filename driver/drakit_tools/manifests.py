@@ -3,7 +3,7 @@
 import os
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,8 +16,6 @@ from drakit.kube import client
 if TYPE_CHECKING:
     from drakit_cluster import manifests
     from drakit_cluster.objects.features import FeatureGates
-    from drakit_cluster.objects.json_types import Object
-    from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 
 STANDARD_INPUT = "-"
@@ -25,9 +23,6 @@ LIST_SECONDS = 30.0
 SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
-_FORBIDDEN = 403
-_ABSENT = (_FORBIDDEN, 404)
-"""The status for a kind that the server does not serve, or that this user may not list."""
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -191,34 +186,3 @@ def skip_notice(skipped: "Sequence[manifests.Document]") -> str:
     named = [f"{document.label} ({document.place()})" for document in skipped[:_NAMED]]
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
     return f"skipped: {', '.join(named)}{more}"
-
-
-def live(
-    kubeconfig: pathlib.Path | None, kinds: "Sequence[Resource]", *, optional: "Sequence[Resource]" = ()
-) -> "Mapping[Resource, list[Object]]":
-    """Return all objects of some kinds of a cluster; raises ApiError or SettingsError. ``optional`` kinds may be missing or forbidden."""
-    api = client.connect(kubeconfig)
-    try:
-        by_kind: dict[Resource, list[Object]] = {}
-        for kind in (*kinds, *optional):
-            items = _items(api, kind, needed=kind in kinds)
-            by_kind[kind] = [entry for entry in items if isinstance(entry, dict)] if isinstance(items, list) else []
-        return by_kind
-    finally:
-        api.close()
-
-
-def _items(api: client.Client, kind: "Resource", *, needed: bool) -> object:
-    """Return the objects of a kind, at the best API version that the server has. A kind that may not be read is noted."""
-    from drakit_cluster.objects import resources
-
-    for served in (one for one in resources.SERVED if (one.group, one.kind) == (kind.group, kind.kind)):
-        try:
-            return api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
-        except errors.ApiError as error:
-            if needed or error.status not in _ABSENT:
-                raise
-            if error.status == _FORBIDDEN:
-                output.note(f"{kind.plural} may not be listed (403) and are not considered; allow this user to list {kind.qualified}")
-                return None
-    return None

@@ -22,7 +22,7 @@ from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 COUNTS = (256, 1000, 4000)
-JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
+JOB: Object = {"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
 
 
 @contextlib.contextmanager

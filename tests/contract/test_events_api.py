@@ -45,9 +45,11 @@ def ref_of(server: apiserver.ApiServer) -> claims.ClaimRef:
     return claims.ClaimRef(uid=names.ClaimUid(json_types.text(stored(server), "metadata", "uid")), namespace="default", name="c1")
 
 
-def reserve(server: apiserver.ApiServer, *pods: str) -> None:
+def reserve(server: apiserver.ApiServer, *pods: str, group: str = "") -> None:
     wanted = samples.allocated(stored(server), samples.result())
-    reserved: json_types.Json = [{"resource": "pods", "name": pod, "uid": f"uid-of-{pod}"} for pod in pods]
+    reserved: list[json_types.Json] = [{"resource": "pods", "name": pod, "uid": f"uid-of-{pod}"} for pod in pods]
+    if group:
+        reserved.append({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": group, "uid": f"uid-of-{group}"})
     json_types.mapping(wanted, "status")["reservedFor"] = reserved
     server.registry.update(resources.CLAIM, wanted, subresource="status")
 
@@ -69,6 +71,15 @@ def test_every_pod_that_has_the_claim_reserved_gets_the_event(server: apiserver.
     reserve(server, "one", "two")
     connect.record(ref_of(server), HOT, 1, NOON)
     assert stored_events(server) == [("Pod", "one", HOT.message, 1), ("Pod", "two", HOT.message, 1)]
+
+
+@pytest.mark.parametrize("pods", [(), ("guest",)])
+def test_a_claim_of_a_group_gets_the_event_for_the_groups_pods(
+    server: apiserver.ApiServer, connect: events.ApiEvents, pods: tuple[str, ...]
+) -> None:
+    reserve(server, *pods, group="g")
+    connect.record(ref_of(server), HOT, 1, NOON)
+    assert stored_events(server) == [*(("Pod", pod, HOT.message, 1) for pod in pods), ("ResourceClaim", "c1", HOT.message, 1)]
 
 
 def test_a_claim_without_reservations_gets_the_event_itself(server: apiserver.ApiServer, connect: events.ApiEvents) -> None:

@@ -219,7 +219,7 @@ def test_held_devices_are_those_of_a_boot_without_admin_access(journal: ports.Jo
     assert journal.held_devices("boot-9") == ()
 
 
-def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_first(journal: ports.Journal) -> None:
+def test_the_intents_of_devices_are_those_of_their_grants_alone_oldest_claim_first(journal: ports.Journal) -> None:
     def planned(request: str, device: str, slot: str, share: int = 0, pool: str = "node-1") -> lifecycle.GrantEntry:
         grant = samples.grant(request, device, share_id=samples.share(share) if share else None)
         return dataclasses.replace(grant, pool=pool, intent={"slot": slot})
@@ -229,10 +229,13 @@ def test_the_intents_of_a_device_are_those_of_its_grants_alone_oldest_claim_firs
     )
     journal.begin(samples.entry(1, planned("a", "nic-0", "third", 1), planned("b", "nic-0", "of another pool", 2, pool="node-2")))
     journal.begin_unprepare(samples.uid(2))
-    assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["first", "second", "third"]
-    assert not journal.intents_of("node-1", "nic-2")
+    assert [intent["slot"] for intent in journal.intents_of("node-1", ["nic-0"])] == ["first", "second", "third"]
+    assert [intent["slot"] for intent in journal.intents_of("node-1", ["nic-1", "nic-0"])] == ["first", "elsewhere", "second", "third"]
+    assert not journal.intents_of("node-1", ["nic-2"])
+    assert (journal.device_names("node-1"), journal.device_names("node-2")) == (["nic-0", "nic-1"], ["nic-0"])
     journal.finish_unprepare(samples.uid(2))
-    assert [intent["slot"] for intent in journal.intents_of("node-1", "nic-0")] == ["third"]
+    assert [intent["slot"] for intent in journal.intents_of("node-1", ["nic-0"])] == ["third"]
+    assert journal.device_names("node-1") == ["nic-0"]
 
 
 def test_a_holding_describes_its_device_and_the_amount_taken(journal: ports.Journal) -> None:

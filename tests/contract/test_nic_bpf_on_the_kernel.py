@@ -73,10 +73,12 @@ def from_memory(memory: maps.Maps) -> bytes:
 
 
 def test_the_kernel_loads_every_program_and_lists_its_maps(memory: maps.Maps) -> None:
+    memory.ensure_hosts()
     written = {
         "from_memory": from_memory(memory),
         "by_address": classifiers.egress(owners=memory.owners, ledger=memory.ledger, by_namespace=False),
-        "ingress": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, group_class=0x00DA0002),
+        "ingress": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, host_class=0x00DA0002),
+        "ingress_of_ipvlan": classifiers.ingress(routes=memory.routes, ledger=memory.ledger, host_class=0x00DA0002, hosts=memory.hosts),
         "everything": classifiers.everything(),
         "guard": classifiers.guard(),
     }

@@ -342,3 +342,12 @@ def test_installing_and_removing_100_shares_leaves_the_kernel_unchanged(own: net
         nics.remove(item.id, item)
     assert own.state() == before
     assert nics.shares() == ()
+
+
+def test_a_class_of_a_sandbox_that_a_crash_left_does_not_stop_the_next_prepare(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+    nics.install(uplink(own), share(own))
+    ifb = next(name for name in own.links() if name.startswith("drb"))
+    for link in ("nic0", ifb):
+        tc(own, "class", "add", "dev", link, "parent", f"da:{share(own).minor:x}", "classid", "da:8000", "htb", "rate", "8kbit")
+    nics.install(uplink(own), share(own))
+    assert nics.check(uplink(own), [share(own)]) == ()

@@ -68,9 +68,13 @@ class MemoryJournal:
         entries = [entry for entry in self.entries() if entry.boot_id == boot_id]
         return tuple((grant.device, grant.pool, entry.claim) for entry in entries for grant in entry.grants if not grant.admin_access)
 
-    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
+    def device_names(self, pool: str) -> Sequence[str]:
         grants = [grant for entry in self.entries() for grant in entry.grants]
-        return tuple(grant.intent for grant in grants if (grant.pool, grant.device.name) == (pool, device))
+        return sorted({grant.device.name for grant in grants if grant.device.node_pool(grant.pool) == pool})
+
+    def intents_of(self, pool: str, devices: Collection[str]) -> Sequence[records.Record]:
+        grants = [grant for entry in self.entries() for grant in entry.grants]
+        return tuple(grant.intent for grant in grants if grant.device.node_pool(grant.pool) == pool and grant.device.name in devices)
 
     def begin(self, entry: lifecycle.Entry) -> None:
         if len({grant.key for grant in entry.grants}) != len(entry.grants):

@@ -51,7 +51,7 @@ class Runc:
     ) -> Iterator[str]:
         """A container that stays, its root with these capabilities beside runc's own (``CAP_NET_ADMIN``); its name. It is killed and deleted."""
         name, bundle = self._bundle(space, ["sleep", "infinity"], sandbox, edits)
-        _permit(bundle / "config.json", rights)
+        permit(bundle / "config.json", rights)
         # A detached container inherits the standard streams, so nobody may wait for their end.
         subprocess.run(
             self.command("run", "--detach", "--bundle", str(bundle), name),
@@ -117,7 +117,8 @@ def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: S
     return config
 
 
-def _permit(file: pathlib.Path, rights: Sequence[str]) -> None:
+def permit(file: pathlib.Path, rights: Sequence[str]) -> None:
+    """Give the root of a bundle's container these capabilities too."""
     config = json.loads(file.read_text())
     config["process"]["capabilities"] = {kind: [*held, *rights] for kind, held in config["process"]["capabilities"].items()}
     file.write_text(json.dumps(config))

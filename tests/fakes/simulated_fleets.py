@@ -13,6 +13,7 @@ from drakit.core.slices import paging, reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.cel import selectors
+from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
@@ -138,7 +139,9 @@ class Reference:
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=lambda: str(next(self._numbers)),
-            for_workloads=False,
+            sharing=Sharing(groups=False, workloads=False),
+            groups={},
+            is_first=lambda pod: True,
             resources={},
             taken=lambda node, resource: 0,
             apart=lambda node: "",

@@ -10,10 +10,12 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.registry import Registry
 from drakit_cluster.api.storage.store import Key, Store
 from drakit_cluster.client import pod_claims
+from drakit_cluster.client.informer import key_of
+from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, POD_GROUP, SLICE
 from drakit_cluster.scheduling import placement, reservation
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.state import AllocatedState
@@ -113,17 +115,23 @@ class SingleThreadedCluster:
                 [one for one in claims if pod_claims.is_allocated(one)], consumable_capacity=self.gates.on(Gate.CONSUMABLE_CAPACITY)
             ),
             new_share_id=lambda: f"00000000-0000-4000-8000-{next(numbers):012}",
-            for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            sharing=Sharing.of(self.gates),
+            groups=self._groups(),
+            is_first=lambda _pod: True,
             resources={},
             taken=lambda _node, _resource: 0,
             apart=lambda _node: "",
         )
 
+    def _groups(self) -> dict[Key, Object]:
+        return {key_of(group): group for group in self.api.list(POD_GROUP).items}
+
     def _write(self, pod: Object, found: Placement) -> None:
+        sharing, groups = Sharing.of(self.gates), self._groups()
         for claim, allocation in found.allocate:
-            reservation.allocate(self.api, claim, allocation, pod, for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS))
+            reservation.allocate(self.api, claim, allocation, sharing.consumer(claim, pod, groups), sharing)
         for claim in found.reserve:
-            reservation.reserve(self.api, claim, pod, for_workloads=self.gates.on(Gate.RESERVED_FOR_WORKLOADS))
+            reservation.reserve(self.api, claim, sharing.consumer(claim, pod, groups), sharing)
         name = json_types.text(pod, "metadata", "name")
         self.api.patch(POD, name, {"spec": {"nodeName": found.node}}, namespace="default", kind=PatchKind.MERGE)
 

@@ -26,7 +26,7 @@ class FakeSliceStore:
         self.stored_as = stored_as
         self.failures: list[errors.ApiError] = []
         self.writes = 0
-        self.described = ports.ApiServer(version="v1.37.0")
+        self.described = ports.ApiServer(version="v1.36.2")
         self._slices: dict[str, resource_slice.Published] = {}
         self._versions = itertools.count(1)
         self._changed = threading.Condition()

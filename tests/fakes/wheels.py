@@ -71,9 +71,9 @@ class CleanEnvironment:
         self.run(folder, *strict_mypy(cache), *names)
 
     def install(self, folder: pathlib.Path) -> None:
-        """Run ``pip install -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
+        """Run ``pip install wheels/*.whl -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
         options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
-        self.run(folder, "-m", "pip", "install", *options, "-e", ".[dev]")
+        self.run(folder, "-m", "pip", "install", *options, *map(str, sorted((folder / "wheels").glob("*.whl"))), "-e", ".[dev]")
 
 
 def strict_mypy(cache: pathlib.Path) -> list[str]:

@@ -76,7 +76,7 @@ def test_the_image_adds_less_than_150_mb_to_its_base(added: tarfile.TarFile) -> 
 def test_the_image_adds_programs_and_packages_and_nothing_else(added: tarfile.TarFile) -> None:
     """No caches, no lists of a package manager, no compiler, no sources of the build."""
     files = [member.name.removeprefix("./") for member in added.getmembers() if not member.isdir()]
-    assert [name for name in files if not re.match(r"usr/local/lib/python3[.]\d+/|usr/local/bin/drakit(-probe)?$", name)] == []
+    assert [name for name in files if not re.match(r"usr/local/lib/python3[.]\d+/|usr/local/bin/(drakit(-probe)?|udhcpc)$", name)] == []
     assert [name for name in files if "/site-packages/pip/" in name or "/hatchling/" in name] == []
 
 
@@ -141,3 +141,8 @@ def test_the_hook_client_and_the_probe_are_programs_of_the_images_architecture()
     client = in_image("-c", packages, entrypoint="python").stdout.strip()
     assert in_image("--check", entrypoint=client).returncode == 0
     assert "usage: drakit-probe SOCKET PATH" in in_image(entrypoint="drakit-probe").stderr
+
+
+def test_the_dhcp_client_runs() -> None:
+    ran = in_image("--help", entrypoint="udhcpc")
+    assert "Usage: udhcpc" in ran.stderr + ran.stdout

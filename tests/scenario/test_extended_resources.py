@@ -12,7 +12,7 @@ import pytest
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, TAINT_RULE
 from drakit_cluster.scheduling.explain import whatif
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import DRIVER, PREPARE, UNPREPARE
@@ -95,6 +95,13 @@ def test_the_claim_of_extended_resources_is_deleted_with_its_pod(cluster: QuickC
     cluster.gone(POD, "p")
     cluster.until(lambda: not cluster.api.list(CLAIM).items, "the end of the claim")
     assert (cluster.plugins[0].uids(PREPARE), cluster.plugins[0].uids(UNPREPARE)) == ([uid], [uid])
+
+
+def test_a_no_execute_taint_evicts_pods_with_extended_resources(cluster: QuickCluster) -> None:
+    cluster.run(_pod(_container("main", 1)))
+    taint: Object = {"key": "example.com/broken", "effect": "NoExecute"}
+    cluster.create(TAINT_RULE, {"metadata": {"name": "r"}, "spec": {"deviceSelector": {"device": "gpu-0"}, "taint": taint}})
+    cluster.gone(POD, "p")
 
 
 def test_every_container_gets_its_own_devices_alone(cluster: QuickCluster) -> None:

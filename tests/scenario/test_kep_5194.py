@@ -36,7 +36,8 @@ GATE = "DRAReservedForWorkloads"
 OFF = FeatureGates.of({GATE: False})
 MANY = 260
 THOUSANDS = 2000
-JOB: Object = {"apiGroup": "batch", "resource": "jobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
+JOB: Object = {"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": "train", "uid": "0d4f0b1e-7b1c-4d52-8c6a-0a3f1f1c9d11"}
+"""A workload of a kind that this cluster does not have, so that only its owner ends its reservation."""
 
 
 @contextlib.contextmanager
@@ -216,7 +217,7 @@ def test_in_a_mixed_list_ended_pods_are_removed_and_workloads_stay(cluster: Quic
 def test_a_full_list_does_not_stop_pods_of_a_listed_workload(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, _claim())
     cluster.run(objects.pod("p", claim="c"))
-    others: list[Json] = [{"apiGroup": "batch", "resource": "jobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    others: list[Json] = [{"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
     _set_reserved(cluster, JOB, *others)
     cluster.run(objects.pod("q", claim="c"))
     assert len(_reserved(cluster)) == 256

@@ -29,9 +29,10 @@ def world() -> Iterator[nic_attach.World]:
         yield made
 
 
-def rule(world: nic_attach.World, **figures: str) -> None:
+def rule(world: nic_attach.World, speed: str, ceil: str | None = None) -> None:
     """The admin writes other figures for ``nic0``."""
-    changed = nic_options.NicRule(match="nic0", **{key: nic_attach.BITS(figure) for key, figure in figures.items()})
+    limit = nic_attach.BITS(ceil) if ceil is not None else None
+    changed = nic_options.NicRule(match="nic0", speed=nic_attach.BITS(speed), ceil=limit)
     world.options = dataclasses.replace(world.options, rules=(changed,))
 
 

@@ -1,7 +1,9 @@
-"""A claimed NIC is pulled out of the machine and plugged in again."""
+"""A claimed NIC is pulled out of the machine and plugged in again, while the driver runs or is dead."""
 
 import dataclasses
+import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -167,7 +169,39 @@ def works_again(world: nic_attach.World, parent: virtual_functions.Parent, wante
     with world.driver() as driver, nic_attach.pod() as pod:
         assert wanted.results[0].device in offered(driver)
         ref = driver.prepare(another(wanted))
-        assert world.call(ref, pod) == nic_attach.Said(0, "")
+        virtual_functions.attach(world, ref, pod)
         driver.unprepare(ref)
     assert left(world) == NOTHING
     assert virtual_functions.settled(parent.functions, before) == before
+
+
+def die_with(world: nic_attach.World, wanted: claims.Claim, pull: Pull) -> None:
+    """A process of the driver that prepares a claim, loses the NIC and is killed."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with world.driver() as driver:
+                driver.prepare(wanted)
+                pull()
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status), "the driver did not come so far"
+
+
+@pytest.mark.parametrize("kind", ["share", "whole physical function", "virtual function"])
+@pytest.mark.parametrize("nic", ["gone", "back"])
+def test_a_driver_that_was_killed_after_the_unplug_ends_the_claim(
+    kind: str, nic: str, world: nic_attach.World, parent: virtual_functions.Parent
+) -> None:
+    wanted, pull = form(kind, world, parent)
+    die_with(world, wanted, pull)
+    if nic == "back":
+        plug_in(parent)
+    with world.driver() as driver:
+        driver.unprepare(wanted.ref)
+    assert left(world) == NOTHING
+    if nic == "gone":
+        plug_in(parent)
+    works_again(world, parent, wanted)

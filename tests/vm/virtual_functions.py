@@ -118,6 +118,27 @@ def of_device(wanted: claims.Claim, device: str) -> claims.Claim:
     return dataclasses.replace(wanted, results=tuple(dataclasses.replace(result, device=device) for result in wanted.results))
 
 
+def attach(world: nic_attach.World, ref: claims.ClaimRef, pod: nic_attach.Pod, container: str = "c1") -> None:
+    """Start a container that lists the claim, and again where the driver does not answer in time, as it may in an emulated machine."""
+
+    def is_attached() -> bool:
+        said = world.call(ref, pod, container)
+        assert said.code == 0 or "did not answer in time" in said.stderr, said
+        return said.code == 0
+
+    until(is_attached, "the driver answers no call in time")
+
+
+def shaping() -> set[str]:
+    """The queues, classes and filters of the machine, without counters."""
+    said = [subprocess.run(["tc", kind, "show"], check=True, capture_output=True, text=True).stdout for kind in ("qdisc", "filter")]
+    links = [link["ifname"] for link in ip("link", "show")]
+    classes = [subprocess.run(["tc", "class", "show", "dev", name], check=True, capture_output=True, text=True).stdout for name in links]
+    lines = {line for text in (*said, *classes) for line in text.splitlines()}
+    # A fair queue lists a class for each flow that has sent something.
+    return {*links, *(line for line in lines if not line.startswith("class fq_codel"))}
+
+
 def settled(read: Any, wanted: object) -> Any:
     """Return what is read once it is as wanted, or after a while whatever it is."""
     deadline = time.monotonic() + SETTLING_SECONDS

@@ -48,11 +48,13 @@ _SCHEDULER = [
     _rule("", "events", "create update patch"),
     _rule(_DRA, "resourceclaims deviceclasses resourceslices devicetaintrules", _READ),
     _rule(_DRA, "resourceclaims resourceclaims/status resourceclaims/binding", "update patch"),
+    _rule(resources.SCHEDULING_GROUP, "podgroups", _READ),
 ]
 _VIEW = [
     _rule("", "configmaps pods events namespaces serviceaccounts", _READ),
     _rule("apps", "daemonsets deployments", _READ),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _READ),
+    _rule(resources.SCHEDULING_GROUP, "podgroups podgroups/status", _READ),
 ]
 _EDIT = [
     *_VIEW,
@@ -62,6 +64,7 @@ _EDIT = [
     _rule("", "serviceaccounts/token", "create"),
     _rule("apps", "daemonsets deployments deployments/scale", _CHANGE),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _CHANGE),
+    _rule(resources.SCHEDULING_GROUP, "podgroups", _CHANGE),
 ]
 _DELEGATOR = [
     _rule("authentication.k8s.io", "tokenreviews", "create"),

@@ -1,11 +1,11 @@
-"""Rules of the kinds that govern access and admission. Source: the validation of each group in Kubernetes 1.36."""
+"""Rules of the kinds that govern access and admission, and what this cluster does not do. Source: the validation of each group in Kubernetes 1.36."""
 
 import base64
 import binascii
 import urllib.parse
 from collections.abc import Callable, Iterator
 
-from drakit_cluster.admission import expressions
+from drakit_cluster.admission import expressions, workloads
 from drakit_cluster.api.reviewing import Change
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
@@ -25,6 +25,24 @@ def failures(change: Change) -> list[Failure]:
     if check is None or change.new is None or change.subresource:
         return []
     return list(check(change.new, change.before.view if change.before else None))
+
+
+_UNBUILT = (
+    *("gang", "schedulingConstraints", "disruptionMode", "parentCompositePodGroupName"),
+    *("priorityClassName", "priority", "preemptionPolicy"),
+)
+
+
+def unbuilt(change: Change) -> Iterator[Failure]:
+    """Yield the failures of a new PodGroup's valid fields that this cluster would ignore."""
+    if change.resource is not resources.POD_GROUP or change.before is not None or change.new is None:
+        return
+    spec = json_types.mapping(change.new, "spec")
+    for name in _UNBUILT:
+        path = f"schedulingPolicy.{name}" if name == "gang" else name
+        if json_types.at(spec, *path.split(".")) is not None:
+            detail = "the local cluster schedules the pods of a group one by one: use schedulingPolicy: {basic: {}}, without this field"
+            yield failure.forbidden(f"spec.{path}", detail)
 
 
 def _require(*fields: str) -> Rule:
@@ -184,29 +202,16 @@ def _binding(binding: Object, old: Object | None, *roles: str) -> Iterator[Failu
             yield failure.required(f"{path}.namespace")
 
 
-def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
-    """Check that the selector matches the template's labels and does not change."""
-    selector = json_types.mapping(obj, "spec", "selector")
-    labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
-    match_labels = json_types.mapping(selector, "matchLabels")
-    if not match_labels and not json_types.items(selector, "matchExpressions"):
-        yield failure.invalid("spec.selector", selector, "empty selector is invalid")
-    elif any(labels.get(key) != value for key, value in match_labels.items()):
-        yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
-    if old is not None and selector != json_types.mapping(old, "spec", "selector"):
-        yield failure.invalid("spec.selector", selector, "field is immutable")
-    if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
-        restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
-        yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
-
-
 _CHECKS: dict[Resource, Callable[[Object, Object | None], Iterator[Failure]]] = {
     resources.ROLE: _role,
     resources.CLUSTER_ROLE: _cluster_role,
     resources.ROLE_BINDING: _role_binding,
     resources.CLUSTER_ROLE_BINDING: _cluster_binding,
-    resources.DAEMON_SET: _workload,
-    resources.DEPLOYMENT: _workload,
+    resources.DAEMON_SET: workloads.daemon_set,
+    resources.DEPLOYMENT: workloads.deployment,
+    resources.REPLICA_SET: workloads.replica_set,
+    resources.STATEFUL_SET: workloads.stateful_set,
+    resources.JOB: workloads.job,
     resources.ADMISSION_POLICY: _policy,
     resources.ADMISSION_BINDING: _policy_binding,
     resources.WEBHOOKS: _webhooks,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from drakit_cluster.access import nodes, users
 from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.users import Attributes, User
-from drakit_cluster.admission import claim_status, policies, webhooks
+from drakit_cluster.admission import claim_status, kinds, policies, webhooks
 from drakit_cluster.admission.matching import Subject
 from drakit_cluster.api.reviewing import Change, Operation, Review
 from drakit_cluster.api.storage.store import Key, Store
@@ -41,10 +41,11 @@ class RequestReview(Review):
         return replace(self, seen_as=lambda change: _part(change, subresource, kind, part))
 
     def failures(self, change: Change) -> list[Failure]:
-        """Return the parts of a claim's status that the user may not change."""
-        if not self.gates.on(Gate.CLAIM_STATUS_RIGHTS):
-            return []
-        return list(claim_status.failures(change, self.user, self.verb, self.authorizer))
+        """Return the parts of a claim's status that the user may not change, and the fields that this cluster would ignore."""
+        failures = list(kinds.unbuilt(change))
+        if self.gates.on(Gate.CLAIM_STATUS_RIGHTS):
+            failures += claim_status.failures(change, self.user, self.verb, self.authorizer)
+        return failures
 
     def waits(self, change: Change) -> bool:
         """Return whether a webhook must be called."""

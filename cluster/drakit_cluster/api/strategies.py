@@ -19,6 +19,11 @@ def prepare_create(resource: Resource, obj: Object, now: str) -> None:
         json_types.mapping(obj, "metadata").pop(field, None)
     if resource.has_status and resource is not resources.NODE:
         obj.pop("status", None)
+    if resource is resources.POD_GROUP:
+        metadata = json_types.child(obj, "metadata")
+        metadata["finalizers"] = json_types.from_strings(
+            dict.fromkeys([*json_types.strings(metadata, "finalizers"), resources.GROUP_FINALIZER])
+        )
     if resource in _INITIAL_STATUS:
         obj["status"] = {"phase": _INITIAL_STATUS[resource]}
     fill_defaults(resource, obj, now)
@@ -85,6 +90,12 @@ _DEFAULTS: dict[Resource, dict[str, Json]] = {
     resources.SECRET: {"type": "Opaque"},
     resources.DAEMON_SET: _WORKLOAD | {"spec.updateStrategy+.type": "RollingUpdate"},
     resources.DEPLOYMENT: _WORKLOAD | {"spec.replicas": 1, "spec.progressDeadlineSeconds": 600, "spec.strategy+.type": "RollingUpdate"},
+    resources.REPLICA_SET: _within("spec.template.spec", _POD_SPEC) | {"spec.replicas": 1},
+    resources.STATEFUL_SET: _WORKLOAD
+    | {"spec.replicas": 1, "spec.podManagementPolicy": "OrderedReady", "spec.updateStrategy+.type": "RollingUpdate"},
+    resources.JOB: {f"spec.template.spec.{name}": value for name, value in _POD_SPEC.items() if name != "restartPolicy"}
+    | {"spec.backoffLimit": 6, "spec.completionMode": "NonIndexed", "spec.suspend": False},
+    resources.SERVICE: {"spec+.type": "ClusterIP"},
     resources.SLICE: {"spec.devices[].taints[].timeAdded": _NOW},
     resources.TAINT_RULE: {"spec.taint.timeAdded": _NOW},
     resources.POOL_STATUS_REQUEST: {"spec+.limit": 100},
@@ -141,6 +152,14 @@ def _fill_strategy(field: str, unavailable: Json, surge: Json) -> Callable[[Obje
     return fill
 
 
+def _fill_job(obj: Object) -> None:
+    """Without completions and parallelism a Job runs one pod; with one of them, parallelism is 1."""
+    spec = json_types.child(obj, "spec")
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+
+
 def _fill_claim(*steps: str) -> Callable[[Object], None]:
     def fill(obj: Object) -> None:
         for request_path in _REQUESTS:
@@ -169,6 +188,7 @@ _FURTHER: dict[Resource, Callable[[Object], None]] = {
     resources.SECRET: _fill_secret,
     resources.DAEMON_SET: _fill_strategy("updateStrategy", 1, 0),
     resources.DEPLOYMENT: _fill_strategy("strategy", "25%", "25%"),
+    resources.JOB: _fill_job,
     resources.CLAIM: _fill_claim("spec"),
     resources.CLAIM_TEMPLATE: _fill_claim("spec", "spec"),
     resources.POD: _fill_pod,

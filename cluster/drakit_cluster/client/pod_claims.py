@@ -34,7 +34,7 @@ class Reference:
 
 
 def references(pod: Object) -> list[Reference]:
-    """Return the pod's claims in the order of its spec, then the one for extended resources."""
+    """Return the claims of a pod or PodGroup in the order of its spec, then the pod's for extended resources."""
     statuses = {
         json_types.text(claim_status, "name"): claim_status for claim_status in json_types.objects(pod, "status", "resourceClaimStatuses")
     }
@@ -70,10 +70,10 @@ def owned_by(resource: Resource, owner: Object) -> Object:
     return head | {"controller": True, "blockOwnerDeletion": True}
 
 
-def generated_for(claim: Object, pod: Object) -> bool:
-    """Return whether ``claim`` was generated from a template for ``pod``."""
+def is_owned_by(claim: Object, resource: Resource, generator: Object) -> bool:
+    """Return whether ``generator`` is the controller of ``claim``."""
     reference = owner(claim)
-    return json_types.text(reference, "kind") == "Pod" and json_types.text(reference, "uid") == uid_of(pod)
+    return json_types.text(reference, "kind") == resource.kind and json_types.text(reference, "uid") == uid_of(generator)
 
 
 def reservations(claim: Object) -> list[Object]:
@@ -81,24 +81,9 @@ def reservations(claim: Object) -> list[Object]:
     return json_types.objects(claim, "status", "reservedFor")
 
 
-def is_reserved_for(claim: Object, pod: Object) -> bool:
-    """Return whether ``pod`` may use ``claim``."""
-    return any(json_types.text(holder, "uid") == uid_of(pod) and _is_pod(holder) for holder in reservations(claim))
-
-
 def serves_any_pod(claim: Object) -> bool:
     """Return whether the claim is allocated for a workload, so that every pod that refers to it may use it (KEP-5194)."""
     return allocation(claim).get("reservedForAnyPod") is True
-
-
-def may_use(claim: Object, pod: Object) -> bool:
-    """Return whether ``pod``, which refers to ``claim``, may use it."""
-    return serves_any_pod(claim) or is_reserved_for(claim, pod)
-
-
-def reservation(pod: Object) -> Object:
-    """Return the entry of status.reservedFor for ``pod``."""
-    return {"resource": "pods", "name": key_of(pod).name, "uid": uid_of(pod)}
 
 
 def workload_of(claim: Object) -> Object:

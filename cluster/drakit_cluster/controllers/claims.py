@@ -6,9 +6,11 @@
   has unprepared, so devices in use are never allocated again. Pods that were deleted by force are the exception.
 - A claim for a workload is released when the workload's owner removes its reservation. The reservation of a deleted workload of a
   known kind ends with the last pod on a node. Workloads are not watched.
+- A PodGroup's claims are created once, from the group's own templates and with the group as owner. A pod whose entry is the same as one of the
+  group's gets the group's claim. The group's reservation ends with the group, which stays until its last pod has ended.
 - A pod with a node gets a reservation only in an allocated claim, because only the scheduler allocates.
 
-Source: Kubernetes' resource claim controller (KEP-4381), KEP-5194.
+Source: Kubernetes' resource claim controller (KEP-4381), its PodGroup protection controller, KEP-5194, KEP-5729.
 """
 
 from drakit_cluster.api.patching import PatchKind
@@ -18,19 +20,20 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import discard, find, find_named, key_of, uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS, Reference
 from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.sharing import Sharing, group_of, is_of_group, reserving_groups
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import ALL, CLAIM, CLAIM_TEMPLATE, POD, Resource
+from drakit_cluster.objects.resources import ALL, CLAIM, CLAIM_TEMPLATE, GROUP_FINALIZER, POD, POD_GROUP, Resource
 from drakit_cluster.scheduling import reservation
 
 
 class ClaimReleaser:
     """The controller that releases claims of pods that have finished or were deleted."""
 
-    def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
+    def __init__(self, api: Api, recorder: Recorder, sharing: Sharing) -> None:
         self._api = api
         self._recorder = recorder
-        self._for_workloads = for_workloads
+        self._sharing = sharing
         self.waiting: set[Key] = set()
         """Claims that a workload reserves. The workload is polled, because workloads are not watched."""
 
@@ -40,7 +43,9 @@ class ClaimReleaser:
         if (claim := find(self._api, CLAIM, key)) is None:
             return
         ended = [pod for pod in pod_claims.reserving_pods(claim) if self._has_ended(pod, key.namespace)]
-        ended += self._deleted_workloads(claim, key)
+        groups = reserving_groups(claim) if self._sharing.groups else []
+        ended += [group for group in groups if find_named(self._api, POD_GROUP, group, key.namespace) is None]
+        ended += self._deleted_workloads(claim, key, groups)
         if ended:
             claim = self._release(claim, {json_types.text(entry, "uid") for entry in ended})
         elif not pod_claims.reservations(claim) and self._is_abandoned(claim):
@@ -61,13 +66,14 @@ class ClaimReleaser:
         if pod_claims.is_deleting(claim):
             finalizers = json_types.strings(claim, "metadata", "finalizers")
             return pod_claims.is_allocated(claim) or reservation.FINALIZER in finalizers
-        return self._for_workloads and pod_claims.serves_any_pod(claim)
+        return self._sharing.serves_any_pod(claim)
 
-    def _deleted_workloads(self, claim: Object, key: Key) -> list[Object]:
-        """Return the deleted workloads that reserve the claim, or none while a pod on a node refers to it."""
-        if not self._for_workloads:
+    def _deleted_workloads(self, claim: Object, key: Key, groups: list[Object]) -> list[Object]:
+        """Return the deleted workloads that reserve the claim, or none while a pod on a node refers to it. ``groups`` are no workloads."""
+        if not self._sharing.workloads:
             return []
-        workloads = [workload for workload in pod_claims.reserving_workloads(claim) if _kind_of(workload) is not None]
+        named = [workload for workload in pod_claims.reserving_workloads(claim) if workload not in groups]
+        workloads = [workload for workload in named if _kind_of(workload) is not None]
         if workloads:
             self.waiting.add(key)
         deleted = [workload for workload in workloads if not self._exists(workload, key.namespace)]
@@ -105,10 +111,10 @@ def _kind_of(entry: Object) -> Resource | None:
 class ClaimReserver:
     """Reserves allocated claims for pods on nodes."""
 
-    def __init__(self, api: Api, recorder: Recorder, *, for_workloads: bool) -> None:
+    def __init__(self, api: Api, recorder: Recorder, sharing: Sharing) -> None:
         self._api = api
         self._recorder = recorder
-        self._for_workloads = for_workloads
+        self._sharing = sharing
 
     def check(self, key: Key) -> None:
         """Add missing reservations for the pod under ``key``. Raises ApiError if a write must be retried."""
@@ -125,15 +131,18 @@ class ClaimReserver:
             return
         if not pod_claims.is_allocated(claim) or pod_claims.is_deleting(claim):
             return
-        if reference.owned and not pod_claims.generated_for(claim, pod):
+        if reference.owned and not self._sharing.is_generated_for(claim, pod):
             return
-        if not reservation.is_missing(claim, pod, for_workloads=self._for_workloads):
+        if not self._sharing.is_missing(claim, pod):
             return
         if len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
             message = f"claim {key.namespace}/{key.name} is in use by {MAX_RESERVATIONS} consumers, the most there can be"
             self._recorder.warning(POD, pod, "FailedReservation", message)
             return
-        reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads)
+        group = self._sharing.group_key(pod)
+        stored = find(self._api, POD_GROUP, group) if group is not None else None
+        consumer = self._sharing.consumer(claim, pod, {group: stored} if group is not None and stored is not None else {})
+        reservation.reserve(self._api, claim, consumer, self._sharing)
 
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
@@ -142,71 +151,106 @@ _MAX_BASE = 57
 
 
 class ClaimGenerator:
-    """Creates the claims that pods request by templates."""
+    """Creates the claims that the objects of one kind, pods or PodGroups, request by templates."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
+    def __init__(self, api: Api, recorder: Recorder, resource: Resource, sharing: Sharing) -> None:
         self._api = api
         self._recorder = recorder
+        self._resource = resource
+        self._sharing = sharing
         self._waiting: dict[Key, set[Key]] = {}
 
     def waiting_for(self, template: Key) -> set[Key]:
-        """Remove and return the pods whose claims wait for a template."""
+        """Remove and return the objects whose claims wait for a template."""
         return self._waiting.pop(template, set())
 
-    def remove(self, pod: Key) -> None:
-        """Remove a pod from the pods that wait for a template."""
-        for pods in self._waiting.values():
-            pods.discard(pod)
+    def remove(self, owner: Key) -> None:
+        """Remove an object from those that wait for a template."""
+        for owners in self._waiting.values():
+            owners.discard(owner)
 
     def check(self, key: Key) -> None:
-        """Create missing claims for the pod under ``key``. Raises ApiError if a write must be retried."""
-        if (pod := find(self._api, POD, key)) is None:
+        """Create missing claims for the object under ``key``. Raises ApiError if a write must be retried."""
+        if (owner := find(self._api, self._resource, key)) is None:
             return
-        if pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
+        if pod_claims.is_deleting(owner) or pod_claims.is_terminal(owner):
             return
-        missing = [reference for reference in pod_claims.references(pod) if reference.claim == "" and reference.template]
-        generated = {reference.name: claim for reference in missing if (claim := self._generate(pod, reference))}
+        group: Object | None = None
+        if (group_key := self._sharing.group_key(owner)) is not None:
+            group = find(self._api, POD_GROUP, group_key)
+            if group is None:
+                return  # Only the PodGroup says which of the claims are its own.
+        missing = [reference for reference in pod_claims.references(owner) if reference.claim == "" and reference.template]
+        generated = {reference.name: claim for reference in missing if (claim := self._claim_of(owner, group, reference))}
         if generated:
-            self._record(pod, generated)
+            self._record(owner, generated)
 
-    def _generate(self, pod: Object, reference: pod_claims.Reference) -> str:
-        """Return the name of the entry's claim, created now or earlier; empty if the template is missing."""
-        namespace = json_types.text(pod, "metadata", "namespace")
-        for claim in self._api.list(CLAIM, namespace=namespace).items:
-            if pod_claims.generated_for(claim, pod) and json_types.text(claim, "metadata", "annotations", POD_CLAIM_NAME) == reference.name:
-                return json_types.text(claim, "metadata", "name")
+    def _claim_of(self, owner: Object, group: Object | None, reference: Reference) -> str:
+        """Return the name of the entry's claim, created now or earlier; empty if the PodGroup's does not exist or the template is missing."""
+        if group is not None and is_of_group(reference, group):
+            return self._existing(POD_GROUP, group, reference)
+        return self._existing(self._resource, owner, reference) or self._generate(owner, reference)
+
+    def _existing(self, resource: Resource, owner: Object, reference: Reference) -> str:
+        claims = self._api.list(CLAIM, namespace=key_of(owner).namespace).items
+        mine = [claim for claim in claims if pod_claims.is_owned_by(claim, resource, owner)]
+        entry = ("metadata", "annotations", POD_CLAIM_NAME)
+        return next((key_of(claim).name for claim in mine if json_types.text(claim, *entry) == reference.name), "")
+
+    def _generate(self, owner: Object, reference: Reference) -> str:
+        """Create the entry's claim and return its name; empty if the template is missing."""
+        namespace = key_of(owner).namespace
         template = find(self._api, CLAIM_TEMPLATE, Key(namespace, reference.template))
         if template is None:
-            self._waiting.setdefault(Key(namespace, reference.template), set()).add(key_of(pod))
+            self._waiting.setdefault(Key(namespace, reference.template), set()).add(key_of(owner))
             message = f"ResourceClaimTemplate {namespace}/{reference.template} of claim {reference.name} not found"
-            self._recorder.warning(POD, pod, "FailedResourceClaimCreation", message)
+            self._recorder.warning(self._resource, owner, "FailedResourceClaimCreation", message)
             return ""
-        created = self._api.create(CLAIM, _claim(pod, reference.name, template), namespace=namespace)
-        return json_types.text(created, "metadata", "name")
+        created = self._api.create(CLAIM, self._claim(owner, reference.name, template), namespace=namespace)
+        return key_of(created).name
 
-    def _record(self, pod: Object, generated: dict[str, str]) -> None:
+    def _record(self, owner: Object, generated: dict[str, str]) -> None:
         statuses: list[Object] = [{"name": entry, "resourceClaimName": claim} for entry, claim in generated.items()]
-        existing = json_types.objects(pod, "status", "resourceClaimStatuses")
+        existing = json_types.objects(owner, "status", "resourceClaimStatuses")
         patch: Object = {
-            "metadata": {"uid": uid_of(pod)},
+            "metadata": {"uid": uid_of(owner)},
             "status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])},
         }
-        key = key_of(pod)
-        self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        key = key_of(owner)
+        self._api.patch(self._resource, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+
+    def _claim(self, owner: Object, entry: str, template: Object) -> Object:
+        template_metadata = json_types.mapping(template, "spec", "metadata")
+        annotations = json_types.mapping(template_metadata, "annotations") | {POD_CLAIM_NAME: entry}
+        metadata: Object = {
+            "generateName": generate_name(key_of(owner).name, entry),
+            "annotations": annotations,
+            "ownerReferences": [pod_claims.owned_by(self._resource, owner)],
+        }
+        if labels := json_types.mapping(template_metadata, "labels"):
+            metadata["labels"] = json_types.copy(labels)
+        return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
 
 
-def _claim(pod: Object, entry: str, template: Object) -> Object:
-    name = json_types.text(pod, "metadata", "name")
-    template_metadata = json_types.mapping(template, "spec", "metadata")
-    annotations = json_types.mapping(template_metadata, "annotations") | {POD_CLAIM_NAME: entry}
-    metadata: Object = {
-        "generateName": generate_name(name, entry),
-        "annotations": annotations,
-        "ownerReferences": [pod_claims.owned_by(POD, pod)],
-    }
-    if labels := json_types.mapping(template_metadata, "labels"):
-        metadata["labels"] = json_types.copy(labels)
-    return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
+class GroupProtector:
+    """Ends deleted PodGroups when their last pod has ended."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    def check(self, key: Key) -> None:
+        """Remove the finalizer of the PodGroup under ``key`` if nothing needs it. Raises ApiError if the write must be retried."""
+        group = find(self._api, POD_GROUP, key)
+        if group is None or not pod_claims.is_deleting(group) or any(not pod_claims.is_terminal(pod) for pod in pods_of(self._api, key)):
+            return
+        finalizers = [finalizer for finalizer in json_types.strings(group, "metadata", "finalizers") if finalizer != GROUP_FINALIZER]
+        json_types.child(group, "metadata")["finalizers"] = json_types.from_strings(finalizers)
+        self._api.update(POD_GROUP, group)
+
+
+def pods_of(api: Api, group: Key) -> list[Object]:
+    """Return the pods that name a PodGroup."""
+    return [pod for pod in api.list(POD, namespace=group.namespace).items if group_of(pod) == group]
 
 
 def generate_name(pod: str, entry: str) -> str:

@@ -1,4 +1,6 @@
-"""One loop that watches pods, workloads, claims and their templates, nodes, slices and DeviceTaintRules, and passes each change to its controllers.
+"""One loop that watches pods, PodGroups, workloads, claims and their templates, nodes, slices, rules and requests for pool status.
+
+It passes each change to its controllers.
 
 Every controller works from the current state: an extra call is harmless, and a failed step is retried.
 """
@@ -13,20 +15,35 @@ from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.client.informer import Change, Loop, Selection, earliest, key_of
 from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservations
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver
+from drakit_cluster.client.sharing import Sharing, group_of
+from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver, GroupProtector, pods_of
 from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
-from drakit_cluster.controllers.workloads import WorkloadMaker
+from drakit_cluster.controllers.pool_status import PoolStatusWriter
+from drakit_cluster.controllers.workloads import Workloads
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, DAEMON_SET, DEPLOYMENT, NODE, POD, SLICE, TAINT_RULE, Resource
+from drakit_cluster.objects.resources import (
+    CLAIM,
+    CLAIM_TEMPLATE,
+    DAEMON_SET,
+    NODE,
+    POD,
+    POD_GROUP,
+    POOL_STATUS_REQUEST,
+    SLICE,
+    TAINT_RULE,
+    Resource,
+)
 
 _log = logs.get_logger(__name__)
 
 _RETRY_SECONDS = (0.02, 1.0)
 _RECHECK_SECONDS = 1.0
 """The polling interval of workloads that reserve claims."""
-Work = tuple[Callable[[Key], None], Key]
+Action = Callable[[Key], float | None]
+"""A step for one object; it returns the seconds after which it wants to be repeated, None for never."""
+Work = tuple[Action, Key]
 
 
 class Controllers:
@@ -34,31 +51,37 @@ class Controllers:
 
     def __init__(self, api: Api, recorder: Recorder, *, gates: FeatureGates | None = None) -> None:
         gates = gates or FeatureGates()
-        for_workloads = gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._api = api
+        self._sharing = Sharing.of(gates)
         self._evicts = gates.on(Gate.DEVICE_TAINTS)
         self._follows_rules = gates.on(Gate.DEVICE_TAINT_RULES)
-        self._generator = ClaimGenerator(api, recorder)
-        self._releaser = ClaimReleaser(api, recorder, for_workloads=for_workloads)
-        self._reserver = ClaimReserver(api, recorder, for_workloads=for_workloads)
+        self._generators = {resource: ClaimGenerator(api, recorder, resource, self._sharing) for resource in (POD, POD_GROUP)}
+        self._releaser = ClaimReleaser(api, recorder, self._sharing)
+        self._reserver = ClaimReserver(api, recorder, self._sharing)
+        self._protector = GroupProtector(api)
         self._garbage = GarbageCollector(api, recorder)
         self._pods = PodIndex()
-        self._evictor = TaintEvictor(api, recorder, self._pods)
-        self._workloads = WorkloadMaker(api, recorder)
+        self._evictor = TaintEvictor(api, recorder, self._pods, self._sharing)
+        self._workloads = Workloads(api, recorder)
+        self._pools = PoolStatusWriter(api, gates)
         self._daemon_sets: set[Key] = set()
         self._claims_of: dict[Key, set[Key]] = {}
         self._work: dict[Work, None] = {}
+        self._due: dict[Work, float] = {}
         self._backoff = Backoff(*_RETRY_SECONDS)
         self._recheck_at = 0.0
         self._observers: dict[Resource, Callable[[Change], None]] = {
             POD: self._observe_pod,
+            POD_GROUP: self._observe_group,
             CLAIM: self._observe_claim,
             CLAIM_TEMPLATE: self._observe_template,
-            SLICE: self._observe_owned,
+            SLICE: self._observe_slice,
             TAINT_RULE: self._observe_owned,
             NODE: self._observe_node,
-            DAEMON_SET: self._observe_workload,
-            DEPLOYMENT: self._observe_workload,
+            **dict.fromkeys(self._workloads.kinds, self._observe_workload),
         }
+        if gates.serves(POOL_STATUS_REQUEST):
+            self._observers[POOL_STATUS_REQUEST] = self._observe_pools
         selections = [Selection(resource=resource) for resource in self._observers]
         self._loop = Loop(api, "controllers", selections, self._observe, self._act)
 
@@ -70,7 +93,7 @@ class Controllers:
         """Stop after the current object."""
         self._loop.stop()
 
-    def _add(self, action: Callable[[Key], None], key: Key) -> None:
+    def _add(self, action: Action, key: Key) -> None:
         self._work[action, key] = None
 
     def _observe(self, change: Change) -> None:
@@ -88,13 +111,32 @@ class Controllers:
             self._observe_owned(change)
         if (check := self._workloads.check_of_owner(change.object)) is not None:
             self._add(*check)
+        if (group := group_of(change.object)) is not None:
+            self._add(self._protector.check, group)
         if change.deleted:
-            self._generator.remove(pod)
+            self._generators[POD].remove(pod)
             self._observe_owner(change)
         else:
-            self._add(self._generator.check, pod)
+            self._add(self._generators[POD].check, pod)
             if json_types.text(change.object, "spec", "nodeName"):
                 self._add(self._reserver.check, pod)
+
+    def _observe_group(self, change: Change) -> None:
+        group = key_of(change.object)
+        self._add(self._protector.check, group)
+        for claim in self._claims_of.get(group, set()):
+            self._add(self._releaser.check, claim)
+        if change.deleted:
+            self._generators[POD_GROUP].remove(group)
+            self._observe_owner(change)
+        elif self._sharing.groups:
+            self._add(self._generators[POD_GROUP].check, group)
+            self._add(self._generate_for_members, group)
+
+    def _generate_for_members(self, group: Key) -> None:
+        """Give the pods of a PodGroup the claims that wait for the group's."""
+        for pod in pods_of(self._api, group):
+            self._generators[POD].check(key_of(pod))
 
     def _observe_claim(self, change: Change) -> None:
         claim = key_of(change.object)
@@ -121,26 +163,37 @@ class Controllers:
                 self._add(self._reserver.check, key_of(pod))
 
     def _observe_template(self, change: Change) -> None:
-        for pod in self._generator.waiting_for(key_of(change.object)):
-            self._add(self._generator.check, pod)
+        for generator in self._generators.values():
+            for owner in generator.waiting_for(key_of(change.object)):
+                self._add(generator.check, owner)
 
     def _observe_owned(self, change: Change) -> None:
         self._garbage.observe(change)
         if not change.deleted:
             self._add(self._garbage.check_of(change.resource), key_of(change.object))
 
+    def _observe_slice(self, change: Change) -> None:
+        self._observe_owned(change)
+        self._observe_pools(change)
+
+    def _observe_pools(self, change: Change) -> None:
+        for key in self._pools.observe(change):
+            self._add(self._pools.check, key)
+
     def _observe_node(self, change: Change) -> None:
         for key in self._daemon_sets:
-            self._add(self._workloads.check_daemon_set, key)
+            self._add(self._workloads.check_of(DAEMON_SET), key)
         self._observe_owner(change)
 
     def _observe_workload(self, change: Change) -> None:
         key = key_of(change.object)
         if change.resource is DAEMON_SET:
             (self._daemon_sets.discard if change.deleted else self._daemon_sets.add)(key)
-            self._add(self._workloads.check_daemon_set, key)
-        else:
-            self._add(self._workloads.check_deployment, key)
+        self._add(self._workloads.check_of(change.resource), key)
+        if json_types.items(change.object, "metadata", "ownerReferences"):
+            self._observe_owned(change)
+        if (check := self._workloads.check_of_owner(change.object)) is not None:
+            self._add(*check)
         self._observe_owner(change)
 
     def _observe_owner(self, change: Change) -> None:
@@ -149,24 +202,29 @@ class Controllers:
                 self._add(self._garbage.check_of(resource), key)
 
     def _act(self) -> float | None:
+        now = time.monotonic()
+        self._work |= dict.fromkeys(work for work, due in self._due.items() if due <= now)
+        self._due = {work: due for work, due in self._due.items() if due > now}
         work, self._work = self._work, {}
         for action, key in work:
             try:
-                action(key)
+                if (seconds := action(key)) is not None:
+                    self._due[action, key] = time.monotonic() + seconds
             except errors.ApiError as error:
                 _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
-        eviction, failed = None, False
+        due, failed = None, False
         try:
-            eviction = self._evictor.act() if self._evicts else None
+            due = earliest(self._evictor.act() if self._evicts else None, self._pools.act())
         except errors.ApiError as error:
-            _log.debug("eviction failed", error=str(error))
+            _log.debug("eviction or clean-up failed", error=str(error))
             failed = True
-        recheck = self._recheck_workload_claims()
+        repeated = max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
+        due = earliest(due, repeated, self._recheck_workload_claims())
         if failed or self._work:
-            return earliest(eviction, recheck, self._backoff.next())
+            return earliest(due, self._backoff.next())
         self._backoff.reset()
-        return earliest(eviction, recheck)
+        return due
 
     def _recheck_workload_claims(self) -> float | None:
         """Schedule periodic checks of claims that workloads reserve; return the seconds until the next call."""

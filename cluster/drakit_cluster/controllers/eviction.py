@@ -1,7 +1,8 @@
 """Eviction: pods whose claims have a device with a NoExecute taint are deleted when their tolerations end.
 
 Taints are those that the driver publishes in slices of the pool's highest generation, and those of DeviceTaintRules, which also apply to
-devices that are no longer published. A pod is evicted if the claim is reserved for it, or for a workload that lets any pod use it.
+devices that are no longer published. A pod is evicted if the claim is reserved for it or its
+PodGroup, or for a workload that lets any pod use it.
 
 A taint counts from its timeAdded. Tolerations are those of the allocation's results: the shortest tolerationSeconds of those that match
 decides; a toleration without it tolerates forever. Admin access makes no difference.
@@ -9,7 +10,7 @@ decides; a toleration without it tolerates forever. Admin access makes no differ
 The condition EvictionInProgress of a DeviceTaintRule reports the progress of its eviction. It is updated for the effect NoExecute. For the
 effect None it is a forecast, made once for each generation of the rule's spec.
 
-Source: KEP-5055, KEP-5194, Kubernetes' device taint eviction controller.
+Source: KEP-5055, KEP-5194, KEP-5729, Kubernetes' device taint eviction controller.
 """
 
 import datetime
@@ -23,6 +24,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import errors, json_types, naming, taints
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Object
@@ -192,8 +194,11 @@ _PoolKey = tuple[str, str]
 class TaintEvictor:
     """Evicts pods. The caller updates ``pods`` and passes slices, rules and claims to :meth:`observe`."""
 
-    def __init__(self, api: Api, recorder: Recorder, pods: PodIndex, now: Callable[[], datetime.datetime] = naming.present) -> None:
+    def __init__(
+        self, api: Api, recorder: Recorder, pods: PodIndex, sharing: Sharing, now: Callable[[], datetime.datetime] = naming.present
+    ) -> None:
         self._api = api
+        self._sharing = sharing
         self._recorder = recorder
         self._pods = pods
         self._now = now
@@ -286,7 +291,7 @@ class TaintEvictor:
         return [
             pod
             for pod in self._pods.users(key)
-            if json_types.text(pod, "spec", "nodeName") and uid_of(pod) not in self._evicted and pod_claims.may_use(claim, pod)
+            if json_types.text(pod, "spec", "nodeName") and uid_of(pod) not in self._evicted and self._sharing.may_use(claim, pod)
         ]
 
     def _evict_users(self, key: Key) -> None:

@@ -16,7 +16,7 @@ from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import ALL, Resource
 
 Dependent = tuple[Resource, Key]
-_KINDS = {(resource.api_version, resource.kind): resource for resource in ALL}
+_KINDS = {(resource.group, resource.kind): resource for resource in ALL}
 
 
 class GarbageCollector:
@@ -59,7 +59,8 @@ class GarbageCollector:
             self._recorder.normal(resource, obj, "OwnerGone", f"deleted with its owner {names}")
 
     def _exists(self, owner: Object, namespace: str) -> bool:
-        resource = _KINDS.get((json_types.text(owner, "apiVersion"), json_types.text(owner, "kind")))
+        group = json_types.text(owner, "apiVersion").rpartition("/")[0]
+        resource = _KINDS.get((group, json_types.text(owner, "kind")))
         return resource is None or find_named(self._api, resource, owner, namespace) is not None
 
 

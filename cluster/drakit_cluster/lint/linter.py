@@ -98,7 +98,8 @@ def _across_objects(
     yield from supply_findings
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published, gates)
-    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers))
+    groups = _accepted(intake, resources.POD_GROUP)
+    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers, groups))
     demand_findings = list(_demand_findings(intake, published, claims, gates))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):

@@ -53,11 +53,15 @@ def _incomplete(pool: PublishedPool) -> Iterator[Finding]:
     wrong_counts: dict[int, Document] = {}
     for published_slice in pool.slices:
         wrong_counts.setdefault(json_types.number(published_slice.object, "spec", "pool", "resourceSliceCount"), published_slice.document)
-    slice_count = len(pool.slices)
+    slice_count, declared = len(pool.slices), sorted(wrong_counts)
     wrong_counts.pop(slice_count, None)
     for count, document in wrong_counts.items():
-        actual = f"these files have {plurals.counted(slice_count, 'slice')} of pool {pool.id}"
-        text = f"is {count}, but {actual}: no device of an incomplete pool is allocated"
+        if len(declared) > 1:
+            others = ", ".join(str(other) for other in declared if other != count)
+            text = f"is {count}, but other slices of pool {pool.id} say {others}: no device of such a pool is allocated"
+        else:
+            actual = f"these files have {plurals.counted(slice_count, 'slice')} of pool {pool.id}"
+            text = f"is {count}, but {actual}: no device of an incomplete pool is allocated"
         yield findings.warning(document, "spec.pool.resourceSliceCount", text, f"write {slice_count}, or add the missing slices")
 
 

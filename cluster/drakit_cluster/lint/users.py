@@ -1,4 +1,4 @@
-"""Mistakes in pods and in the pods of workloads: missing claims and templates, and wrong references in containers.
+"""Mistakes in pods, PodGroups and the pods of workloads: missing claims, templates and PodGroups, and wrong references in containers.
 
 The pod template of a workload is checked against the fields of a pod. The server itself checks the fields of pods.
 """
@@ -6,6 +6,8 @@ The pod template of a workload is checked against the fields of a pod. The serve
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from drakit_cluster.api.storage.store import Key
+from drakit_cluster.client.informer import key_of
 from drakit_cluster.lint import findings, refusals
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.lint.host_network import NetworkDevices
@@ -33,7 +35,7 @@ def is_user(document: Document) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownClaims:
-    """Claims and templates by kind, namespace and name, each with the names of its requests; and the names of all classes.
+    """Claims and templates by kind, namespace and name, each with the names of its requests; the names of all classes; and the PodGroups.
 
     ``network_requests`` are those of the requests that only the network devices satisfy.
     """
@@ -42,9 +44,12 @@ class KnownClaims:
     network_requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
     network_devices: NetworkDevices = field(default_factory=NetworkDevices)
     classes: frozenset[str] = frozenset()
+    groups: Mapping[Key, Object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, claims: Iterable[Accepted], classes: Sequence[Object], network_drivers: frozenset[str]) -> "KnownClaims":
+    def of(
+        cls, claims: Iterable[Accepted], classes: Sequence[Object], network_drivers: frozenset[str], groups: Iterable[Accepted] = ()
+    ) -> "KnownClaims":
         names = frozenset(json_types.text(device_class, "metadata", "name") for device_class in classes)
         specs = dict(map(_claim_spec, claims))
         network = NetworkDevices.of(network_drivers, classes)
@@ -53,6 +58,7 @@ class KnownClaims:
             network_requests={key: network.requested_by(spec) for key, spec in specs.items()},
             network_devices=network,
             classes=names,
+            groups={key_of(group.object): group.object for group in groups},
         )
 
     def names(self, kind: str, namespace: str) -> set[str]:
@@ -60,6 +66,28 @@ class KnownClaims:
 
     def namespaces(self, kind: str, name: str) -> list[str]:
         return sorted(place for known_kind, place, other in self.requests if (known_kind, other) == (kind, name))
+
+    def missing(self, document: Document, entry: Object, path: str) -> Iterator[Finding]:
+        """Yield the claim or template that an entry of spec.resourceClaims names and no file has."""
+        namespace = _namespace(document)
+        for field_name, kind in _SOURCES:
+            name = json_types.text(entry, field_name)
+            if name and self.requests and name not in self.names(kind, namespace):
+                text = f"{kind} {namespace}/{name} is not in these files"
+                yield findings.warning(document, f"{path}.{field_name}", text, self._elsewhere(kind, namespace, name))
+
+    def _elsewhere(self, kind: str, namespace: str, name: str) -> str:
+        """Return the fix for a name that belongs to the other kind or to another namespace."""
+        for field_name, other in _SOURCES:
+            if other != kind and name in self.names(other, namespace):
+                return f"it is a {other}: write {field_name}"
+        if namespaces := self.namespaces(kind, name):
+            return f"it is in namespace {namespaces[0]}: move both to one namespace"
+        return findings.suggestion(name, self.names(kind, namespace))
+
+
+def _namespace(document: Document) -> str:
+    return json_types.text(document.body, "metadata", "namespace") or DEFAULT_NAMESPACE
 
 
 def _claim_spec(accepted: Accepted) -> tuple[tuple[str, str, str], Object]:
@@ -75,8 +103,11 @@ def _request_names(spec: Object) -> frozenset[str]:
 
 
 def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[Finding]:
-    """Yield mistakes in the references of all pods. Names are checked only if the files contain claims or templates."""
+    """Yield mistakes in the references of all pods and PodGroups. Names are checked only if the files contain claims or templates."""
     for document in documents:
+        if document.resource is resources.POD_GROUP:
+            for place, entry in enumerate(json_types.objects(document.body, "spec", "resourceClaims")):
+                yield from known_claims.missing(document, entry, f"spec.resourceClaims[{place}]")
         if is_user(document):
             yield from _Pod(document, known_claims).check()
 
@@ -89,7 +120,7 @@ class _Pod:
         self._known_claims = known_claims
         self._path = _POD_SPECS[json_types.text(document.body, "kind")]
         self._spec = json_types.mapping(document.body, *self._path.split("."))
-        self._namespace = json_types.text(document.body, "metadata", "namespace") or DEFAULT_NAMESPACE
+        self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
         self._uses: dict[tuple[str, str], str] = {}
@@ -103,6 +134,7 @@ class _Pod:
                     yield from self._use(use, f"{self._path}.{kind}[{place}].resources.claims[{number}]")
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
+        yield from self._group()
         if self._spec.get("hostNetwork") is True:
             yield from self._host_network()
         for resource in sorted(extended.requested({"spec": self._spec})):
@@ -142,24 +174,29 @@ class _Pod:
             yield Problem(document=self._document, field=failure.field, text=failure.message)
 
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
-        for field_name, kind in _SOURCES:
-            name = json_types.text(entry, field_name)
-            if name and self._known_claims.requests and name not in self._known_claims.names(kind, self._namespace):
-                text = f"{kind} {self._namespace}/{name} is not in these files"
-                yield findings.warning(self._document, f"{path}.{field_name}", text, self._elsewhere(kind, name))
+        yield from self._known_claims.missing(self._document, entry, path)
         name = json_types.text(entry, "name")
         if name and name not in self._used:
             text = f"no container uses {name}: its devices are allocated, but no container gets them"
             yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
 
-    def _elsewhere(self, kind: str, name: str) -> str:
-        """Return the fix for a name that belongs to the other kind or to another namespace."""
-        for field_name, other in _SOURCES:
-            if other != kind and name in self._known_claims.names(other, self._namespace):
-                return f"it is a {other}: write {field_name}"
-        if namespaces := self._known_claims.namespaces(kind, name):
-            return f"it is in namespace {namespaces[0]}: move both to one namespace"
-        return findings.suggestion(name, self._known_claims.names(kind, self._namespace))
+    def _group(self) -> Iterator[Finding]:
+        """Yield a PodGroup that no file has, if any file has one, and the entries that differ from the group's entry of their name."""
+        name, groups = json_types.text(self._spec, "schedulingGroup", "podGroupName"), self._known_claims.groups
+        if not name or not groups:
+            return
+        if (group := groups.get(Key(self._namespace, name))) is None:
+            path, names = f"{self._path}.schedulingGroup.podGroupName", [key.name for key in groups if key.namespace == self._namespace]
+            text = f"PodGroup {self._namespace}/{name} is not in these files"
+            yield findings.warning(self._document, path, text, findings.suggestion(name, names))
+            return
+        shared = {json_types.text(entry, "name"): entry for entry in json_types.objects(group, "spec", "resourceClaims")}
+        for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
+            wanted = shared.get(json_types.text(entry, "name"))
+            if wanted is not None and any(entry.get(field_name) != wanted.get(field_name) for field_name, _ in _SOURCES):
+                text = f"is not the same as the entry of this name of PodGroup {name}: the pod does not use the group's claim"
+                fix = ", ".join(f"{field_name}: {wanted[field_name]}" for field_name, _ in _SOURCES if field_name in wanted)
+                yield findings.warning(self._document, f"{self._path}.resourceClaims[{place}]", text, f"write {fix}")
 
     def _use(self, use: Object, path: str) -> Iterator[Finding]:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")

@@ -127,7 +127,7 @@ class FeatureGates:
 
         Alpha and beta versions that a real server has off by default are served while their gate is on.
         """
-        if resource.group != resources.RESOURCE_GROUP:
+        if resource.kind not in versions.SERVED:
             return True
         span = versions.SERVED[resource.kind].get(resource.version, "")
         gate = _SERVED_WITH.get(resource.kind)
@@ -135,7 +135,7 @@ class FeatureGates:
 
 
 def not_served(resource: Resource, gates: FeatureGates) -> str:
-    """Return why a server of this version does not serve a kind of resource.k8s.io at its API version, and what it serves."""
+    """Return why a server of this version does not serve a kind at its API version, and what it serves."""
     span = versions.SERVED.get(resource.kind, {}).get(resource.version, "")
     if (gate := missing_gate(resource, gates)) is not None:
         return f"{resource.kind} of {resource.api_version} is off by default in Kubernetes {gates.version}: it needs feature gate {gate}"
@@ -202,7 +202,9 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.SLICE: _SLICE,
     resources.CLAIM: {gate: f"{_CLAIM_SPEC.get(gate, '')} {_CLAIM_STATUS.get(gate, '')}" for gate in (_CLAIM_SPEC | _CLAIM_STATUS)},
     resources.CLAIM_TEMPLATE: {gate: " ".join(f"spec.{path}" for path in paths.split()) for gate, paths in _CLAIM_SPEC.items()},
+    resources.POD_GROUP: {Gate.WORKLOAD_CLAIMS: "spec.resourceClaims status.resourceClaimStatuses"},
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
+    resources.POOL_STATUS_REQUEST: {Gate.PARTITION_TYPE: "spec.defaultPartitionTypeAttribute"},
     resources.POD: {
         Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
         Gate.RESOURCE_HEALTH: " ".join(_HEALTH),

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 RESOURCE_GROUP = "resource.k8s.io"
+SCHEDULING_GROUP = "scheduling.k8s.io"
+GROUP_FINALIZER = f"{SCHEDULING_GROUP}/podgroup-protection"
+"""Keeps a deleted PodGroup until its last pod has ended."""
 RBAC_GROUP = "rbac.authorization.k8s.io"
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 REFUSED_VERSIONS = {
@@ -119,8 +122,14 @@ CLASS = _cluster("DeviceClass deviceclasses", _DRA, counts_generations=True)
 SLICE = _cluster("ResourceSlice resourceslices", _DRA, selectable="spec.driver spec.nodeName", counts_generations=True)
 TAINT_RULE = _cluster("DeviceTaintRule devicetaintrules", _DRA, has_status=True, counts_generations=True)
 POOL_STATUS_REQUEST = _cluster("ResourcePoolStatusRequest resourcepoolstatusrequests", f"{RESOURCE_GROUP}/v1alpha3", has_status=True)
+POD_GROUP = _kind("PodGroup podgroups", f"{SCHEDULING_GROUP}/v1beta1", has_status=True, counts_generations=True)
 DAEMON_SET = _kind("DaemonSet daemonsets ds", "apps/v1", **_WORKLOAD)
 DEPLOYMENT = _kind("Deployment deployments deploy", "apps/v1", has_scale=True, **_WORKLOAD)
+REPLICA_SET = _kind("ReplicaSet replicasets rs", "apps/v1", has_scale=True, **_WORKLOAD)
+STATEFUL_SET = _kind("StatefulSet statefulsets sts", "apps/v1", has_scale=True, **_WORKLOAD)
+JOB = _kind("Job jobs", "batch/v1", selectable="status.successful", **_WORKLOAD)
+SERVICE = _kind("Service services svc", has_status=True, categories=("all",))
+"""An object that nothing serves: no addresses, no endpoints."""
 LEASE = _kind("Lease leases", "coordination.k8s.io/v1")
 ROLE = _kind("Role roles", _RBAC)
 ROLE_BINDING = _kind("RoleBinding rolebindings", _RBAC)
@@ -146,13 +155,14 @@ SELF_RULES_REVIEW = _cluster("SelfSubjectRulesReview selfsubjectrulesreviews", _
 ALL: tuple[Resource, ...] = (
     *(NAMESPACE, NODE, POD, EVENT, SECRET, POD_TEMPLATE, CONFIGMAP, SERVICEACCOUNT),
     *(CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE, POOL_STATUS_REQUEST),
-    *(DAEMON_SET, DEPLOYMENT, LEASE),
+    *(DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, JOB, SERVICE, LEASE, POD_GROUP),
     *(ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING),
     *(ADMISSION_POLICY, ADMISSION_BINDING, WEBHOOKS),
 )
 SERVED: tuple[Resource, ...] = (
     *ALL,
     *(replace(resource, version="v1beta2") for resource in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
+    *(replace(POD_GROUP, version=version) for version in ("v1alpha2", "v1alpha3")),
     replace(TAINT_RULE, version="v1alpha3"),
     *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )

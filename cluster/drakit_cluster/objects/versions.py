@@ -118,6 +118,11 @@ FIELDS: Mapping[Resource, Mapping[str, str]] = {
     },
     resources.CLAIM_TEMPLATE: {"1.37-": _DERIVED.format("spec.spec"), "": "spec.spec.reservedFor"},
     resources.TAINT_RULE: {"1.35-": "status"},
+    resources.POD_GROUP: {
+        "1.36-1.36": "spec.podGroupTemplateRef",
+        "1.37-": "spec.workloadRef spec.parentCompositePodGroupName spec.preemptionPolicy",
+    },
+    resources.POD: {"1.36-": "spec.schedulingGroup"},
     resources.POOL_STATUS_REQUEST: {
         "1.37-": "spec.defaultPartitionTypeAttribute status.pools[].partitionSummary status.pools[].shareableSummary"
     },
@@ -132,8 +137,9 @@ SERVED: Mapping[str, Mapping[str, str]] = {
     "ResourceSlice": _CLAIMS_SERVED,
     "DeviceTaintRule": {"v1": "1.37-", "v1beta2": "1.36-", "v1alpha3": "1.33-"},
     "ResourcePoolStatusRequest": {"v1alpha3": "1.36-"},
+    "PodGroup": {"v1beta1": "1.37-", "v1alpha3": "1.37-", "v1alpha2": "1.36-1.36"},
 }
-"""By kind of resource.k8s.io and API version: the versions that can serve it.
+"""By kind of resource.k8s.io, and for PodGroup of scheduling.k8s.io, and by API version: the versions that can serve it.
 
 All but v1 are off by default and need ``--runtime-config`` (pkg/controlplane/instance.go). The end of v1beta1 is the one that the API's
 prerelease lifecycle states.
@@ -141,7 +147,7 @@ prerelease lifecycle states.
 
 
 def api_versions(kind: str, version: str) -> list[str]:
-    """Return the API versions of a kind of resource.k8s.io that a Kubernetes version can serve, the best first."""
+    """Return the API versions of one of these kinds that a Kubernetes version can serve, the best first."""
     return [name for name, span in SERVED.get(kind, {}).items() if within(span, version)]
 
 

@@ -113,6 +113,10 @@ class SpecCache:
             edits.append(spec.devices[name.partition("=")[2]])
         return edits
 
+    def defined(self) -> frozenset[str]:
+        """Return the qualified names of all devices that can be resolved."""
+        return frozenset(self._resolve())
+
     def problems(self) -> dict[pathlib.Path, str]:
         """Return why files are ignored."""
         self._resolve()

@@ -15,6 +15,7 @@ from drakit_cluster.client.informer import key_of, uid_of
 from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.resources import POD
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
@@ -100,7 +101,7 @@ def claim(pod: Object, requests: Sequence[Object]) -> Object:
 
 def is_special(candidate: Object, pod: Object) -> bool:
     """Return whether a claim is the pod's special one."""
-    return pod_claims.generated_for(candidate, pod) and json_types.text(candidate, "metadata", "annotations", ANNOTATION) == "true"
+    return pod_claims.is_owned_by(candidate, POD, pod) and json_types.text(candidate, "metadata", "annotations", ANNOTATION) == "true"
 
 
 class _RequestPlanner:

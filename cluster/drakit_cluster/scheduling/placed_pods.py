@@ -5,10 +5,11 @@ the new pod and the terms of the running pods. Preferred terms, pod affinity and
 only if it is empty, which means all namespaces.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
+from drakit_cluster.client.sharing import group_of
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.scheduling import extended
@@ -37,6 +38,11 @@ class PlacedPods:
     def taken(self, node: str, resource: str) -> int:
         """Return how much of an extended resource the pods of a node use."""
         return sum(extended.amount(pod, resource) for pod, where in self._placed.values() if where == node)
+
+    def is_first(self, pod: Object, waiting: Iterable[Object]) -> bool:
+        """Return whether no other pod of the pod's PodGroup has a node or is ``waiting`` to be bound to one."""
+        others = [*(other for other, _ in self._placed.values()), *waiting]
+        return not any(group_of(other) == group_of(pod) and uid_of(other) != uid_of(pod) for other in others)
 
     def rule_for(self, pod: Object, nodes: Mapping[str, Object]) -> Callable[[Object], str]:
         """Return a function that gives the reason why the pod must avoid a node ("" for none). ``nodes`` are all nodes by name."""

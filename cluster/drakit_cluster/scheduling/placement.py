@@ -10,10 +10,11 @@ from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
+from drakit_cluster.client.sharing import Sharing, reserving_groups
 from drakit_cluster.objects import json_types, nodes, taints
 from drakit_cluster.objects.devices import AllocationError, UnusablePoolError
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.scheduling import extended, reservation
+from drakit_cluster.scheduling import extended
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
@@ -58,7 +59,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """The inputs of placement: nodes in order of preference, and devices. ``for_workloads``: whether KEP-5194 applies.
+    """The inputs of placement: nodes in order of preference, and devices.
 
     No field has a default, so that no caller forgets one.
     """
@@ -68,7 +69,11 @@ class Site:
     allocator: Allocator
     allocated: AllocatedState
     new_share_id: Callable[[], str]
-    for_workloads: bool
+    sharing: Sharing
+    groups: Mapping[Key, Object]
+    """The PodGroups."""
+    is_first: Callable[[Object], bool]
+    """Whether no other pod of a pod's PodGroup has a node."""
     resources: Mapping[str, str]
     """DeviceClass names by extended resource."""
     taken: Callable[[str, str], int]
@@ -105,6 +110,9 @@ def needs_on(pod: Object, node: Object, site: Site) -> Needs | str:
 
 def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
     """Return the claims that the pod's spec names."""
+    group = site.sharing.group_key(pod)
+    if group is not None and group not in site.groups:
+        return Refusal(message=f"PodGroup {group.namespace}/{group.name} not found", gated=True)
     claims: list[Object] = []
     for reference in pod_claims.references(pod):
         if reference.claim is None or reference.special:
@@ -127,10 +135,9 @@ def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object 
         return Refusal(message=f"{label} not found", gated=True)
     if pod_claims.is_deleting(claim):
         return Refusal(message=f"{label} is being deleted", gated=True)
-    if reference.template and not pod_claims.generated_for(claim, pod):
+    if reference.template and not site.sharing.is_generated_for(claim, pod):
         return Refusal(message=f"{label} was not generated for this pod", gated=True)
-    missing = reservation.is_missing(claim, pod, for_workloads=site.for_workloads)
-    if missing and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
+    if site.sharing.is_missing(claim, pod) and len(pod_claims.reservations(claim)) >= MAX_RESERVATIONS:
         return Refusal(message=f"{label} is in use by {MAX_RESERVATIONS} consumers, the most there can be")
     return claim
 
@@ -151,7 +158,7 @@ def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement |
         if not _node_obstacle(pod, node, site):
             bound_elsewhere |= {uid_of(claim): claim for claim in _bound_elsewhere(ready, node)}
         refused.append(f"{json_types.text(node, 'metadata', 'name')}: {outcome}")
-    return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod)])
+    return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod, site)])
 
 
 def _check_every_node(pod: Object, claims: Sequence[Object], site: Site) -> None:
@@ -173,7 +180,7 @@ def _on_node(pod: Object, node: Object, claims: Sequence[Object], site: Site) ->
     return Placement(
         node=json_types.text(node, "metadata", "name"),
         allocate=list(zip(needs.pending, results, strict=True)),
-        reserve=[claim for claim in needs.ready if reservation.is_missing(claim, pod, for_workloads=site.for_workloads)],
+        reserve=[claim for claim in needs.ready if site.sharing.is_missing(claim, pod)],
         special=needs.special,
     )
 
@@ -245,11 +252,18 @@ def _bound_elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:
     return [claim for claim, selector in selectors if selector is not None and not nodes.selects(selector, node)]
 
 
-def _is_free_for(claim: Object, pod: Object) -> bool:
+def _is_free_for(claim: Object, pod: Object, site: Site) -> bool:
     """Return whether only ``pod`` uses the claim, so that its devices can be released. False for a workload's claim: its users are unknown."""
-    return not pod_claims.serves_any_pod(claim) and all(
-        json_types.text(holder, "uid") == uid_of(pod) for holder in pod_claims.reservations(claim)
-    )
+    holders = {json_types.text(holder, "uid") for holder in pod_claims.reservations(claim)}
+    return not pod_claims.serves_any_pod(claim) and holders <= own_holds(claim, pod, site)
+
+
+def own_holds(claim: Object, pod: Object, site: Site) -> set[str]:
+    """Return the UIDs whose reservations of the claim end with ``pod``: its own, and its PodGroup's until another pod of the group has a node."""
+    group = site.sharing.group_key(pod)
+    if group is None or not site.is_first(pod):
+        return {uid_of(pod)}
+    return {uid_of(pod)} | {json_types.text(entry, "uid") for entry in reserving_groups(claim) if entry.get("name") == group.name}
 
 
 def _unavailable(refused: Sequence[str]) -> str:

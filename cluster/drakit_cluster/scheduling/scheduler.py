@@ -1,6 +1,6 @@
 """The scheduler: assigns nodes to pods and devices to their claims, one pod after the other in the order of arrival.
 
-A pod that does not fit is retried when a slice, class, taint rule or node changes, when a claim is deallocated, or when one of its own
+A pod that does not fit is retried when a slice, class, taint rule, node or PodGroup changes, when a claim is deallocated, or when one of its own
 claims changes. The scheduler counts its own writes at once, before the watch delivers them.
 
 A pod whose devices have binding conditions is bound when the conditions are true. Until then its claims stay allocated and reserved, and
@@ -21,11 +21,12 @@ from drakit_cluster.client.api import Api
 from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.client.informer import Change, Loop, Selection, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.devices import SelectorPort
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, SLICE, TAINT_RULE
+from drakit_cluster.objects.resources import CLAIM, CLASS, NODE, POD, POD_GROUP, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import binding_wait, extended, placement, reservation, taint_rules
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
@@ -67,11 +68,12 @@ class Scheduler:
         self._selectors = selectors
         self._gates = gates or FeatureGates()
         self._new_share_id = new_share_id
-        self._for_workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
+        self._sharing = Sharing.of(self._gates)
         self._nodes: dict[Key, Object] = {}
         self._slices: dict[Key, Object] = {}
         self._rules: dict[Key, Object] = {}
         self._classes: dict[Key, Object] = {}
+        self._groups: dict[Key, Object] = {}
         self._resources: dict[str, str] = {}
         self._claims: dict[Key, Object] = {}
         self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
@@ -88,7 +90,7 @@ class Scheduler:
         self._to_try: set[str] = set()
         self._allocator: Allocator | None = None
         self._backoff = Backoff(*_RETRY_SECONDS)
-        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, TAINT_RULE, CLAIM, POD)]
+        selections = [Selection(resource=resource) for resource in (NODE, CLASS, SLICE, TAINT_RULE, POD_GROUP, CLAIM, POD)]
         self.loop = Loop(api, "scheduler", selections, self._observe, self._act)
 
     def start(self) -> None:
@@ -107,13 +109,14 @@ class Scheduler:
             self._observe_resource(change)
 
     def _observe_resource(self, change: Change) -> None:
-        """Record a changed node, class, slice or taint rule, and retry all pods."""
-        stored = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules}[change.resource]
+        """Record a changed node, class, slice, taint rule or PodGroup, and retry all pods."""
+        tables = {NODE: self._nodes, CLASS: self._classes, SLICE: self._slices, TAINT_RULE: self._rules, POD_GROUP: self._groups}
+        stored = tables[change.resource]
         if change.deleted:
             stored.pop(key_of(change.object), None)
         else:
             stored[key_of(change.object)] = change.object
-        if change.resource is not NODE:
+        if change.resource not in (NODE, POD_GROUP):
             self._allocator = None
         if change.resource is CLASS:
             self._resources = extended.class_names(self._classes.values(), self._gates)
@@ -228,9 +231,11 @@ class Scheduler:
         """Remove the pod's reservations of claims whose devices failed to become ready, and deallocate those without another user."""
         self._stop_waiting(uid_of(pod))
         self._refuse(pod, f"binding failed: {'; '.join(failure.message for failure in failed)}")
+        site = self._site(pod)
         for failure in failed:
-            if pod_claims.is_reserved_for(failure.claim, pod):
-                self._store_claim(reservation.release(self._api, failure.claim, {uid_of(pod)}))
+            holds = placement.own_holds(failure.claim, pod, site)
+            if not holds.isdisjoint(json_types.text(holder, "uid") for holder in pod_claims.reservations(failure.claim)):
+                self._store_claim(reservation.release(self._api, failure.claim, holds))
                 self._to_try.add(uid_of(pod))
 
     def _site(self, pod: Object) -> Site:
@@ -249,7 +254,9 @@ class Scheduler:
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=self._new_share_id,
-            for_workloads=self._for_workloads,
+            sharing=self._sharing,
+            groups=self._groups,
+            is_first=lambda pod: self._placed.is_first(pod, [self._pods[uid] for uid in self._chosen]),
             resources=self._resources,
             taken=self._placed.taken,
             apart=self._placed.rule_for(pod, {key.name: node for key, node in self._nodes.items()}),
@@ -301,10 +308,12 @@ class Scheduler:
         written: list[Object] = []
         try:
             for claim, allocation in decision.allocate:
-                written.append(reservation.allocate(self._api, claim, allocation, pod, for_workloads=self._for_workloads))
+                consumer = self._sharing.consumer(claim, pod, self._groups)
+                written.append(reservation.allocate(self._api, claim, allocation, consumer, self._sharing))
                 self._store_claim(written[-1])
             for claim in decision.reserve:
-                written.append(reservation.reserve(self._api, claim, pod, for_workloads=self._for_workloads))
+                consumer = self._sharing.consumer(claim, pod, self._groups)
+                written.append(reservation.reserve(self._api, claim, consumer, self._sharing))
                 self._store_claim(written[-1])
         except errors.ApiError:
             for index, claim in enumerate(written):

@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from drakit import extras, machines
 from drakit import families as known
-from drakit import machines
 from drakit import settings as values
 from drakit.cli import process
 from drakit.core import config, driver, errors, inventory, names, ports
@@ -62,7 +62,7 @@ def families(settings: values.Settings, *, only: Iterable[str] = ()) -> tuple[No
     if not wanted:
         listed = ", ".join(kind.name for kind in schema.current().families)
         if not listed:
-            raise errors.SettingsError("no device family is installed; run: pip install 'drakit[gpu,nic]'")
+            raise errors.SettingsError(f"no device family is installed; run: {extras.command('gpu', 'nic')}")
         raise errors.SettingsError(
             f"there is no device family to serve (installed: {listed}); enable one, or add --mock MACHINE", key="--family"
         )

@@ -1,11 +1,11 @@
-"""Text pictures: which claims hold a GPU's memory slices, how fragmented they are, and how a NIC's bandwidth is shared.
+"""Text pictures: which claims hold a GPU's memory slices, and how a NIC's bandwidth is shared.
 
 Pure: values in, text out, so the same picture is right on a terminal, in a pipe and in a test.
 """
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from drakit.cli import terminal
 from drakit.core import device as devices
@@ -18,9 +18,6 @@ _BAR = 50
 _BAR_MIN = 10
 OTHERS = "admin"
 """The label of memory slices that an instance has which drakit did not make."""
-
-_WAYS_MAX = 20_000
-_Places = int  # bits: bit N is memory slice N
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,17 +152,6 @@ def rivals(offered: inventory.Inventory, taken: Collection[str], device: devices
     return tuple(other.name for other in offered.flat().devices if other.name in taken and consumed & resolution.counters_consumed([other]))
 
 
-def fragmentation(offered: inventory.Inventory, taken: Iterable[str]) -> Mapping[str, tuple[int, int]]:
-    """For each counter set: how many of its devices still fit beside those taken, and how many there are; a device's shared form is not counted."""
-    free = fitting(offered, taken)
-    result: dict[str, tuple[int, int]] = {}
-    for device in offered.flat().devices:
-        for part in () if device.allow_multiple_allocations else device.consumes:
-            possible, total = result.get(part.counter_set, (0, 0))
-            result[part.counter_set] = (possible + (device.name in free), total + 1)
-    return result
-
-
 def indent(lines: Sequence[str], by: str = "  ") -> str:
     """Lines as one text, each moved to the right."""
     return "\n".join(f"{by}{line}".rstrip() for line in lines)
@@ -181,73 +167,3 @@ def _numbers(counters: Mapping[str, quantity.Quantity]) -> set[int]:
 
 def _letter(index: int) -> str:
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26]
-
-
-def at_best(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str, int]:
-    """For each counter set with devices in use: how many devices would fit beside them at most, wherever those in use lay.
-
-    Devices in use change places only with devices of their own profile. A set with too many ways to place them all is left out.
-    """
-    flat = offered.flat()
-    used = [device for device in flat.devices if device.name in taken]
-    alone = [device for device in flat.devices if not device.allow_multiple_allocations]
-    counts: dict[str, int] = {}
-    for pool in flat.counter_sets:
-        mine = [device for device in used if _part(device, pool.name)]
-        if mine and (best := _best(pool, mine, [device for device in alone if _part(device, pool.name)])) is not None:
-            counts[pool.name] = best
-    return counts
-
-
-def verdict(possible: int, best: int) -> str:
-    """Return how many devices would fit after defragmentation, in words; empty where no more would fit."""
-    return f"fragmented: {best} would fit after defragmentation" if best > possible else ""
-
-
-def _best(pool: devices.CounterSet, used: Sequence[devices.Device], offered: Sequence[devices.Device]) -> int | None:
-    masks = {device.name: _mask(device, pool.name) for device in (*used, *offered)}
-    free = [masks[device.name] for device in offered if _fits_beside(device, used, pool)]
-    choices = [sorted({masks[other.name] for other in (device, *offered) if _kind(other) == _kind(device)}) for device in used]
-    best = None
-    for ways, occupied in enumerate(_arrangements(choices, 0)):
-        if ways > _WAYS_MAX:
-            return None
-        best = max(best or 0, sum(not mask & occupied for mask in free))
-    return best
-
-
-def _arrangements(choices: Sequence[Sequence[_Places]], occupied: _Places) -> Iterator[_Places]:
-    """The slices in use, for every way to place all without two on one slice."""
-    if not choices:
-        yield occupied
-        return
-    for mask in choices[0]:
-        if not mask & occupied:
-            yield from _arrangements(choices[1:], occupied | mask)
-
-
-def _fits_beside(device: devices.Device, used: Sequence[devices.Device], pool: devices.CounterSet) -> bool:
-    """Whether all that is counted beside memory slices suffices."""
-    for name, amount in _drawn(device, pool.name).items():
-        drawn = sum(other[name].nanos for user in used if name in (other := _drawn(user, pool.name)))
-        if _SLICE.fullmatch(name) is None and amount.nanos + drawn > pool.counters[name].nanos:
-            return False
-    return True
-
-
-def _part(device: devices.Device, pool: str) -> bool:
-    return any(part.counter_set == pool for part in device.consumes)
-
-
-def _drawn(device: devices.Device, pool: str) -> Mapping[str, quantity.Quantity]:
-    return {name: amount for part in device.consumes if part.counter_set == pool for name, amount in part.counters.items()}
-
-
-def _mask(device: devices.Device, pool: str) -> _Places:
-    matches = (_SLICE.fullmatch(name) for name, amount in _drawn(device, pool).items() if amount)
-    return sum(1 << int(match[1]) for match in matches if match)
-
-
-def _kind(device: devices.Device) -> object:
-    """What may change places: partitions of one profile, in either form; anything else stays."""
-    return device.attributes.get("profileID", device.name)

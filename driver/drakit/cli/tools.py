@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 import typer
 
-from drakit import entry_points
+from drakit import entry_points, extras
 from drakit.core import errors
 
 GROUP = "drakit.commands"
-KNOWN = ("allocate", "cluster", "dashboard", "demo", "lint", "new", "plan", "simulate")
+KNOWN = ("allocate", "cluster", "dashboard", "demo", "free", "lint", "new", "plan", "simulate")
 """The commands of drakit-tools."""
 
 Command = Callable[..., None]
@@ -52,7 +52,7 @@ def add(app: typer.Typer) -> None:
         if name not in commands:
             # Without a help option, --help too gets the error.
             settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-            error = errors.SettingsError(f"drakit {name} is not installed; run: pip install 'drakit[tools]'")
+            error = errors.SettingsError(f"drakit {name} is not installed; run: {extras.command('tools')}")
             app.command(name, hidden=True, context_settings=settings)(_failing(error))
 
 

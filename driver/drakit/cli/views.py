@@ -24,6 +24,8 @@ from drakit.kubelet import health_client
 from drakit.node import held_devices, local_node
 from drakit.telemetry import logs, plurals
 
+_log = logs.get_logger(__name__)
+
 _UID_CHARACTERS = 36
 
 
@@ -153,10 +155,11 @@ def _pool(journal: journals.Journal, own: str) -> str:
 
 
 def _measured(opened: local_node.LocalNode) -> tuple[advanced.Metric, ...]:
-    """Return the driver's own metrics; none if it cannot read them."""
+    """Return the driver's own metrics; none if it cannot read them, for example because it is not started here."""
     try:
         return tuple(advanced.metrics_of(opened.author))
-    except errors.HardwareError:
+    except Exception as error:  # noqa: BLE001 - an author's code, which must not keep an operator from seeing claims
+        _log.debug("reading metrics failed", driver=opened.author.name, error=f"{type(error).__name__}: {error}")
         return ()
 
 

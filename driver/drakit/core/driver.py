@@ -5,7 +5,7 @@ A driver is one class:
 ``discover()``       return the devices that the node has now. It only reads; the framework calls it at start, on change and at intervals.
 ``prepare(grant)``   make one granted device usable for one claim; return what the container needs.
 ``unprepare(grant)`` undo ``prepare``.
-``plan(grant)``      optional: choose identities (a class id, a name) before hardware is touched; ``planned`` returns those in use.
+``plan(grant)``      optional: choose identities (a class id, an engine) before hardware is touched; ``planned`` returns those in use.
 ``watch(context)``   optional: check the hardware once; the framework calls it at intervals. ``context`` reports health, taints and events.
 ``start(context)``   optional: start background work (a socket, a daemon).
 ``stop()``           optional: stop the background work.
@@ -154,6 +154,8 @@ class Prepared:
         if not isinstance(self.edits, cdi_edits.Edits):
             raise TypeError(f"Prepared.edits is {type(self.edits).__name__}; give drakit.Edits(...)")
         object.__setattr__(self, "record", frozen("Prepared.record", self.record))
+        if not isinstance(self.metadata, Mapping):
+            raise TypeError(f"Prepared.metadata is {type(self.metadata).__name__}; give a mapping of attributes by name")
         if self.metadata:
             object.__setattr__(self, "metadata", devices.freeze_attributes(self.metadata, "Prepared.metadata"))
 
@@ -177,8 +179,9 @@ class Driver(abc.ABC, Generic[Config]):
     - ``config_types``: frozen dataclasses for opaque parameters. Several types differ by their class attributes ``api_version`` and ``kind``. Without
       configuration the first one's defaults apply.
     - ``device_metadata``: whether programs in containers find the attributes of their devices in files (KEP-5304).
-    - ``volatile``: whether nothing that the driver creates survives a reboot, crash or power cut of the node. Then no claim waits for the disk. Leave
-      it False if a file, a flash or a switch keeps anything. No test can check it.
+    - ``volatile``: whether nothing that the driver creates survives a reboot, crash or power cut of the node. Then no claim waits for the disk, and
+      the first start in a new boot unprepares every claim of an earlier one. Leave it False if a file, a flash or a switch keeps anything. No test
+      can check it.
     - ``watch_interval``: seconds between two calls of ``watch``. An instance may set its own.
     - ``watch_retry``: the shortest and the longest pause after an error of ``watch``, in seconds. An instance may set its own.
     - ``metrics_prefix``: the first part of the names of the driver's own metrics.
@@ -222,10 +225,11 @@ class Driver(abc.ABC, Generic[Config]):
         return types.MappingProxyType({})
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return what ``plan`` chose for the device's other grants that are not undone yet, also for those of the same claim.
+        """Return what ``plan`` chose for all other grants under the device's locks that are not undone yet, also for those of the same claim.
 
-        Call it in ``plan``. The framework holds the device's locks then, so no other ``plan`` runs for the device. The cost grows with the grants of
-        the device, not of the node. Empty without a node.
+        These are the grants of the device, of every device with a counter set in common (see ``Device.lock_names``), and of such devices that
+        ``discover`` no longer returns. Call it in ``plan``. The framework holds the locks then, so no other ``plan`` runs for the same hardware. The
+        cost grows with these grants, not with those of the node. Empty without a node.
         """
         return () if self._planned is None else self._planned(device)
 

@@ -61,8 +61,11 @@ class Journal(Protocol):
     def held_devices(self, boot_id: str) -> Sequence[lifecycle.HeldDevice]:
         """Return the device of each grant of a boot without admin access, oldest claim first. Nothing else of the claims is read."""
 
-    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
-        """Return the intents of a device's grants, oldest claim first. The cost grows only with that device's grants."""
+    def device_names(self, pool: str) -> Sequence[str]:
+        """Return the names of the devices that claims hold, sorted. The cost grows with the devices, not with their shares."""
+
+    def intents_of(self, pool: str, devices: Collection[str]) -> Sequence[records.Record]:
+        """Return the intents of these devices' grants, oldest claim first. The cost grows only with the grants of these devices."""
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """Insert an absent claim as preparing, with its intents. Raises IllegalMoveError when the claim exists."""

@@ -97,10 +97,15 @@ class Journal:
         with self._reader() as database:
             return tuple(codec.held_device(*row) for row in store.held_devices(database, boot_id))
 
-    def intents_of(self, pool: str, device: str) -> Sequence[records.Record]:
-        """Return the intents of one device's grants, oldest claim first. Raises JournalError."""
+    def device_names(self, pool: str) -> Sequence[str]:
+        """Return the names of the devices that claims hold, sorted. Raises JournalError."""
         with self._reader() as database:
-            return tuple(codec.intent(*row) for row in store.intents_of(database, pool, device))
+            return store.device_names(database, pool)
+
+    def intents_of(self, pool: str, devices: Collection[str]) -> Sequence[records.Record]:
+        """Return the intents of these devices' grants, oldest claim first. Raises JournalError."""
+        with self._reader() as database:
+            return tuple(codec.intent(*row) for row in store.intents_of(database, pool, devices))
 
     def begin(self, entry: lifecycle.Entry) -> None:
         """Insert an absent claim as preparing. Raises IllegalMoveError, ClaimError for a duplicate grant, JournalError."""

@@ -45,8 +45,11 @@ FROM (
 ORDER BY c.seq, g.position"""  # noqa: S608 - put together from constants
 # CROSS JOIN makes SQLite read grants first, by their index: a device may have few grants among many claims.
 _SELECT_INTENTS_OF = """
-SELECT c.uid, g.position, g.intent FROM grants AS g CROSS JOIN claims AS c ON c.seq = g.claim
-WHERE g.pool = ? AND g.device = ? ORDER BY c.seq, g.position"""
+SELECT c.uid, g.position, g.intent FROM json_each(:devices) AS d
+CROSS JOIN grants AS g ON g.pool = :pool AND g.device = d.value CROSS JOIN claims AS c ON c.seq = g.claim
+ORDER BY c.seq, g.position"""
+# The index has the names in order. Each step seeks the next one, so that the shares of a device are not read.
+_NEXT_DEVICE = "SELECT device FROM grants WHERE pool = ? AND device > ? ORDER BY device LIMIT 1"
 _INSERT_CLAIM = "INSERT INTO claims (uid, namespace, name, state, boot_id, begun_digest, prepared_digest) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _INSERT_GRANT = """
 INSERT INTO grants (claim, position, request, pool, device, share_id, admin_access,
@@ -106,9 +109,17 @@ def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None)
     return connection.execute("SELECT uid, position, intent FROM claims JOIN grants ON claim = seq ORDER BY seq, position")
 
 
-def intents_of(connection: sqlite3.Connection, pool: str, device: str) -> Iterator[tuple[str, int, str]]:
-    """Yield claim, position and intent of every grant of one device, oldest claim first."""
-    return connection.execute(_SELECT_INTENTS_OF, (pool, device))
+def device_names(connection: sqlite3.Connection, pool: str) -> Sequence[str]:
+    """Return the names of all devices with a grant, sorted."""
+    found: list[str] = []
+    while row := connection.execute(_NEXT_DEVICE, (pool, found[-1] if found else "")).fetchone():
+        found.append(row[0])
+    return found
+
+
+def intents_of(connection: sqlite3.Connection, pool: str, devices: Collection[str]) -> Iterator[tuple[str, int, str]]:
+    """Yield claim, position and intent of every grant of these devices, oldest claim first."""
+    return connection.execute(_SELECT_INTENTS_OF, {"pool": pool, "devices": json.dumps(sorted(devices))})
 
 
 def counts(connection: sqlite3.Connection) -> dict[str, int]:

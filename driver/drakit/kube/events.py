@@ -1,7 +1,7 @@
 """Record core/v1 Events for the users of a claim, on their pods.
 
-An Event is recorded on every pod that has the claim reserved, or on the claim where no pod has. A repeated Event increments the count of the stored
-one. The name is a digest of the content, so that a retry after a lost answer creates no second Event.
+An Event is recorded on every pod that has the claim reserved, and on the claim where another user has, such as a PodGroup, or none. A repeated
+Event increments the count of the stored one. The name is a digest of the content, so that a retry after a lost answer creates no second Event.
 """
 
 import collections
@@ -10,7 +10,6 @@ import datetime
 import hashlib
 import http
 import threading
-from collections.abc import Iterator
 
 from drakit import texts
 from drakit.core import claim as claims
@@ -68,7 +67,9 @@ class ApiEvents:
         if api_objects.metadata_text(stored, "uid") not in ("", ref.uid):
             raise errors.ClaimError(errors.ClaimFault.REPLACED, "the claim was deleted and another of its name was created")
         claim = _Subject(api_version=claim_codec.API_VERSION, kind=claim_codec.KIND, namespace=ref.namespace, name=ref.name, uid=ref.uid)
-        return [*_pods(stored, ref.namespace)] or [claim]
+        users = list(stored_claim.consumers(stored))
+        pods = [_of_pod(user, ref.namespace) for user in users if user.resource == "pods" and not user.api_group]
+        return pods if pods and len(pods) == len(users) else [*pods, claim]
 
     def _record(self, subject: _Subject, event: context.Event, times: int, since: datetime.datetime) -> None:
         digest = hashlib.sha256(repr((self._component, subject.uid, event.reason, event.message)).encode()).hexdigest()[:16]
@@ -126,10 +127,8 @@ class ApiEvents:
         }
 
 
-def _pods(claim: transport.Object, namespace: str) -> Iterator[_Subject]:
-    for consumer in stored_claim.consumers(claim):
-        if consumer.resource == "pods" and not consumer.api_group:
-            yield _Subject(api_version="v1", kind="Pod", namespace=namespace, name=consumer.name, uid=consumer.uid)
+def _of_pod(user: stored_claim.Consumer, namespace: str) -> _Subject:
+    return _Subject(api_version="v1", kind="Pod", namespace=namespace, name=user.name, uid=user.uid)
 
 
 def _truncated(message: str) -> str:

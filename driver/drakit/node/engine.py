@@ -157,7 +157,10 @@ class Engine:
                 failure.text = f"internal error of driver {self._author.name}: {type(error).__name__}: {error}"
 
     def recover(self, uid: names.ClaimUid, caller: ports.Caller) -> Recovered:
-        """Recover one claim after a restart: undo a half state, rewrite lost CDI files, or remove the CDI files of an unknown claim."""
+        """Recover one claim after a restart: undo a half state, rewrite lost CDI files, or remove the CDI files of an unknown claim.
+
+        A volatile driver's claim of an earlier boot has no hardware. It is undone too, and holds no device until the kubelet prepares it again.
+        """
         with self._claim_locks.hold([uid], caller.is_waiting):
             entry = self._journal.entry(uid)
             if entry is None:
@@ -165,10 +168,12 @@ class Engine:
                 return Recovered.ORPHAN
             if self._is_bound(entry):
                 return Recovered.BOUND
-            if entry.state is not lifecycle.State.PREPARED:
+            is_earlier = entry.boot_id != self._identity.boot_id
+            # A power cut may lose the end of a volatile driver's claim, and nobody would release it again.
+            if entry.state is not lifecycle.State.PREPARED or (is_earlier and self._author.volatile):
                 with self._device_locks.hold(resolution.lock_names(entry.grants), caller.is_waiting):
                     return Recovered.HALF if self._undo_or_defer(entry) else Recovered.DEFERRED
-            if entry.boot_id != self._identity.boot_id:
+            if is_earlier:
                 return Recovered.EARLIER_BOOT
             self.preparer.write_cdi(entry.claim, entry.grants)
             return Recovered.WHOLE

@@ -126,9 +126,17 @@ class Resolver:
         return planned
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
-        """Return the intents of a device's grants: those in the journal, then those that this thread has planned for its current claim."""
-        begun = self._journal.intents_of(self._pool, device.name)
-        return [*begun, *(grant.intent for grant in self._local.planned if grant.device.name == device.name)]
+        """Return the intents under a device's locks: those in the journal, then those that this thread has planned for its current claim."""
+        begun = self._journal.intents_of(self._pool, self._devices_under(device))
+        return [*begun, *(grant.intent for grant in self._local.planned if _share_a_lock(grant.device, device))]
+
+    def _devices_under(self, device: devices.Device) -> Collection[str]:
+        """Return the names of the devices under a device's locks, with those that claims hold and discovery no longer has."""
+        sets = frozenset(part.counter_set for part in device.consumes)
+        offered = {device.name}.union(*(self._offered.consumers.get(name, ()) for name in sets), self._offered.displaced_under(device))
+        gone = [name for name in self._journal.device_names(self._pool) if self._offered.seen(name) is None]
+        held = self._journal.holdings(self._pool, gone) if gone else ()
+        return offered.union(holding.device.name for holding in held if _share_a_lock(holding.device, device))
 
     def _grant(
         self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool, published: Mapping[str, devices.Device]
@@ -173,6 +181,10 @@ class Resolver:
             return dataclasses.replace(device, pool=suffix)
         reason = f"device {result.device!r} is in pool {pool!r}, not in {result.pool!r}; delete the pod to allocate the claim again"
         raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, reason, field=f"{field}.pool")
+
+
+def _share_a_lock(first: devices.Device, second: devices.Device) -> bool:
+    return not set(first.lock_names).isdisjoint(second.lock_names)
 
 
 def _check_share(result: claims.AllocationResult, device: devices.Device, field: str) -> None:

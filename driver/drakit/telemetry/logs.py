@@ -23,7 +23,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 import structlog
@@ -75,6 +75,7 @@ _LONG_MAX = 32_768
 _MEMBERS_MAX = 100
 _NESTING_MAX = 8
 _INTEGER_BITS_MAX = 1024
+_observers: list[Callable[[str], object]] = []
 _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("drakit_log_fields", default=types.MappingProxyType({}))
 
 
@@ -112,6 +113,16 @@ def silenced() -> Iterator[None]:
         yield
     finally:
         _output.level = before
+
+
+@contextlib.contextmanager
+def copied(to: Callable[[str], object]) -> Iterator[None]:
+    """Also call ``to`` with every line that any thread writes inside the block."""
+    _observers.append(to)
+    try:
+        yield
+    finally:
+        _observers.remove(to)
 
 
 @contextlib.contextmanager
@@ -214,6 +225,8 @@ class _Sink:
 
     def msg(self, line: str) -> None:
         line = secrets.redacted(line)
+        for observe in tuple(_observers):
+            observe(line)
         stream = _output.stream or sys.stderr
         try:
             with _WRITING:

@@ -12,7 +12,7 @@ No test framework is needed. ``Cluster`` needs the extra ``drakit[cluster]``.
 
 from drakit.core.claim import AllocationResult, Claim, Listed, Outcome, PreparedDevice
 from drakit.core.lifecycle import Entry, GrantEntry, State
-from drakit.testing.builders import claim, device_class, pod
+from drakit.testing.builders import claim, device_class, pod, request
 from drakit.testing.checking import CheckError, check_driver
 from drakit.testing.cluster import Cluster
 from drakit.testing.crashing import Crash, CrashPoint, Death, crash_points
@@ -49,4 +49,5 @@ __all__ = [
     "crash_points",
     "device_class",
     "pod",
+    "request",
 ]

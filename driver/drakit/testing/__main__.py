@@ -55,6 +55,14 @@ def check(
         list[str] | None,
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
+    exclusive: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclusive",
+            metavar="NAME",
+            help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
+        ),
+    ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
@@ -82,6 +90,7 @@ def check(
             parameters=wanted[0],
             refused_parameters=wanted[1],
             consumed=amounts,
+            exclusive=exclusive or (),
             death=crashing.Death.KILL if kill else crashing.Death.RAISE,
             every=every,
             junit=junit,
@@ -112,12 +121,20 @@ def conformance(
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option("--class", metavar="NAME", help="Create two claims of this DeviceClass, and delete them afterwards. May be repeated."),
+        typer.Option("--class", metavar="NAME", help="Create claims of this DeviceClass, and delete them afterwards. May be repeated."),
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", metavar="NAME", help="The namespace of the created claims.")] = "default",
     node: Annotated[str, typer.Option("--node", metavar="NAME", help="The socket's node, if the driver serves several.")] = "",
     cdi: Annotated[
         pathlib.Path | None, typer.Option("--cdi-dir", metavar="DIR", help="Also check the CDI files in this folder, often /var/run/cdi.")
+    ] = None,
+    exclusive: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclusive",
+            metavar="NAME",
+            help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
+        ),
     ] = None,
     start: Annotated[
         str,
@@ -169,6 +186,7 @@ def conformance(
             claims=given,
             published=published,
             cdi=cdi,
+            exclusive=tuple(exclusive or ()),
             restarter=restarts.Restarter(start=start, restart=restart),
         )
         report = suite.check_plugin(subject, junit=junit, progress=_progress(form))

@@ -29,10 +29,12 @@ class Bench:
 
     make: nodes.DriverFactory
     hardware: Callable[[], object]
+    has_hardware: bool
     groups: tuple[tuple[str, ...], ...]
     parameters: tuple[Mapping[str, object], ...]
     refused: tuple[Mapping[str, object], ...]
     consumed: Mapping[str, quantity.Amount]
+    exclusive: tuple[str, ...]
     death: crashing.Death
     every: int
     crash_points: int = 0
@@ -54,6 +56,10 @@ def require(condition: object, message: str) -> None:
 
 def require_as_it_was(bench: Bench, before: object, message: str) -> None:
     """Raise AssertionError with the differences unless the hardware is as before."""
-    after = bench.hardware()
+    require_unchanged(before, bench.hardware(), message)
+
+
+def require_unchanged(before: object, after: object, message: str) -> None:
+    """Raise AssertionError with the differences unless two states of the hardware are equal."""
     if after != before:
         raise AssertionError(f"{message}: {differences.describe(before, after)}")

@@ -15,24 +15,40 @@ def device_class(name: str, *, driver: str, expression: str = "") -> Object:
     return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
 
 
-def claim(
+def request(device_class: str, *, count: int = 1, capacity: Mapping[str, str] | None = None, expression: str = "") -> Object:
+    """Return a request for ``count`` devices of a class for which the CEL expression is true, each with at least this capacity."""
+    exactly: Object = {"deviceClassName": device_class, "count": count}
+    if capacity:
+        exactly["capacity"] = {"requests": dict(capacity)}
+    if expression:
+        exactly["selectors"] = [{"cel": {"expression": expression}}]
+    return {"exactly": exactly}
+
+
+def claim(  # noqa: PLR0913 - most are rarely given
     name: str,
     *,
-    device_class: str,
+    device_class: str = "",
     count: int = 1,
     capacity: Mapping[str, str] | None = None,
     expression: str = "",
     parameters: Mapping[str, object] | None = None,
     driver: str = "",
     namespace: str = "default",
+    requests: Mapping[str, Object] | None = None,
+    match_attribute: str = "",
 ) -> Object:
-    """Return a ResourceClaim with one request named ``device``. ``parameters`` is opaque configuration for ``driver``."""
-    exactly: Object = {"deviceClassName": device_class, "count": count}
-    if capacity:
-        exactly["capacity"] = {"requests": dict(capacity)}
-    if expression:
-        exactly["selectors"] = [{"cel": {"expression": expression}}]
-    devices: Object = {"requests": [{"name": "device", "exactly": exactly}]}
+    """Return a ResourceClaim with one request named ``device`` for the class, or with ``requests``: those of ``request`` by name.
+
+    ``match_attribute`` is an attribute, such as ``resource.kubernetes.io/pcieRoot``, that all devices of the claim must have in common.
+    ``parameters`` is opaque configuration for ``driver``. Raises ValueError unless there is either a class or requests.
+    """
+    if bool(device_class) is bool(requests):
+        raise ValueError(f"claim {name}: give device_class or requests, and not both")
+    wanted = requests or {"device": request(device_class, count=count, capacity=capacity, expression=expression)}
+    devices: Object = {"requests": [{"name": own, **asked} for own, asked in wanted.items()]}
+    if match_attribute:
+        devices["constraints"] = [{"matchAttribute": match_attribute}]
     if parameters is not None:
         devices["config"] = [{"opaque": {"driver": driver, "parameters": dict(parameters)}}]
     return {

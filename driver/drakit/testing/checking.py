@@ -37,6 +37,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     parameters: Sequence[Mapping[str, object]] = (),
     refused_parameters: Sequence[Mapping[str, object]] = (),
     consumed: Mapping[str, quantity.Amount] | None = None,
+    exclusive: Sequence[str] = (),
     death: crashing.Death = crashing.Death.RAISE,
     every: int = 1,
     junit: pathlib.Path | None = None,
@@ -44,11 +45,13 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
 ) -> reports.Report:
     """Check the driver that ``make`` returns. Each call of ``make`` must return a new object on the same hardware. Raises CheckError.
 
-    - ``hardware``: returns a comparable value of the hardware's state, which must be as before after all claims are unprepared.
+    - ``hardware``: returns a comparable value of the hardware's state, which must be as before after all claims are unprepared. Without it no check
+      sees damage to the device of another claim.
     - ``device_names``: the devices to try. An entry with several names is one claim for all of them. By default one device of each kind, and two
       together for a ``ClaimDriver``.
     - ``parameters``, ``refused_parameters``: opaque configurations that the driver must accept, and must refuse.
     - ``consumed``: the capacity that claims of shared devices take.
+    - ``exclusive``: names, with ``*``, of variables and device nodes that identify a part of the hardware which only one claim may have at a time.
     - ``death``, ``every``: as in ``crash_points``.
     - ``junit``: a file for a JUnit report.
     - ``progress``: called with each ``Check`` as it ends.
@@ -59,10 +62,12 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     bench = benches.Bench(
         make=make,
         hardware=hardware or (lambda: None),
+        has_hardware=hardware is not None,
         groups=groups,
         parameters=tuple(parameters),
         refused=tuple(refused_parameters),
         consumed=consumed or {},
+        exclusive=tuple(exclusive),
         death=death,
         every=every,
     )

@@ -6,7 +6,8 @@
         assert cluster.wait_running("p").env["FPGA"] == "0"
         cluster.delete_pod("p")
 
-It needs the extra ``drakit[cluster]``. Every call that waits has a time limit, and its error names what it waited for.
+It needs the extra ``drakit[cluster]``. Every call that waits has a time limit. Its error names what it waited for, the pods and claims with
+their conditions, the last warnings among the events, and the last lines of the driver's log.
 """
 
 import collections
@@ -14,8 +15,8 @@ import contextlib
 import pathlib
 import tempfile
 import types
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drakit import extras
 from drakit.core import advanced
@@ -26,21 +27,39 @@ from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
 from drakit.node.publishing import cluster_publisher
+from drakit.telemetry import logs
+from drakit.testing import cluster_state
 from drakit.testing import node as small
 from drakit.testing import report as reports
 
 if TYPE_CHECKING:
     from drakit_cluster import cluster as clusters
+    from drakit_cluster.objects import resources
 
 SECONDS = 30.0
+LOG_LINES = 5
+_Result = TypeVar("_Result")
 Object = dict[str, Any]
 
 
 class Cluster:
-    """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end."""
+    """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end.
 
-    def __init__(self, make: small.DriverFactory, *, node_names: Sequence[str] = ("node-1",), rescan_seconds: float = 1.0) -> None:
+    ``rbac`` is a manifest of the driver's service account with its roles and bindings, such as ``deploy/rbac.yaml``. The API server then refuses
+    what they do not grant. By default the driver has the rights that any driver needs.
+    """
+
+    def __init__(
+        self,
+        make: small.DriverFactory,
+        *,
+        node_names: Sequence[str] = ("node-1",),
+        rescan_seconds: float = 1.0,
+        rbac: pathlib.Path | None = None,
+    ) -> None:
         self._make = make
+        self._rbac = rbac
+        self._log: collections.deque[str] = collections.deque(maxlen=LOG_LINES)
         self._names = tuple(node_names)
         self._rescan = rescan_seconds
         self._closing = contextlib.ExitStack()
@@ -51,10 +70,13 @@ class Cluster:
     def __enter__(self) -> Self:
         extras.require_local_cluster()
         from drakit_cluster import cluster as clusters  # noqa: PLC0415 - an extra that the smaller parts of the kit do without
+        from drakit_cluster import cluster_node  # noqa: PLC0415
 
         with contextlib.ExitStack() as stack:
             folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drk-", dir="/tmp")))
-            self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names))
+            stack.enter_context(logs.copied(self._log.append))
+            components = cluster_node.Components(driver_rights=() if self._rbac is None else tuple(self._rights(self._rbac)))
+            self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names, components=components))
             for name in self._names:
                 self._running[name] = stack.enter_context(contextlib.ExitStack())
                 self._start_driver(name, self._running[name])
@@ -79,15 +101,12 @@ class Cluster:
         """
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
-        served = {(kind.api_version, kind.kind): resources.stored(kind) for kind in resources.SERVED}
         for item in objects:
-            kind = served.get((item["apiVersion"], item["kind"]))
-            if kind is None:
-                raise ValueError(f"the local cluster has no {item['kind']} of {item['apiVersion']}")
+            kind = _kind_of(item)
             namespace = item["metadata"].get("namespace", "default") if kind.namespaced else ""
             self.local.api.create(kind, {**item, "apiVersion": kind.api_version}, namespace=namespace)
             if kind in (resources.CLASS, resources.TAINT_RULE):
-                self.local.wait_for(self.local.is_scheduler_current, what="the scheduler to know all objects")
+                self._wait(self.local.is_scheduler_current, what="the scheduler to know all objects")
 
     def apply_file(self, path: pathlib.Path) -> None:
         """Create the objects of a YAML file, in order. Raises ValueError if it is not YAML."""
@@ -143,13 +162,13 @@ class Cluster:
             allocation = self.claim(name, namespace=namespace).get("status", {}).get("allocation") or {}
             return [str(result["device"]) for result in allocation.get("devices", {}).get("results", ())]
 
-        return self.local.wait_for(allocated, timeout=seconds, what=f"the allocation of claim {name}")
+        return self._wait(allocated, seconds=seconds, what=f"the allocation of claim {name}")
 
     def wait_published(self, devices: int, *, seconds: float = SECONDS) -> None:
         """Wait until complete pools have this number of devices."""
-        self.local.wait_for(
+        self._wait(
             lambda: published_devices(self.slices()) == devices,
-            timeout=seconds,
+            seconds=seconds,
             what=f"{devices} published devices",
         )
 
@@ -161,13 +180,13 @@ class Cluster:
             found = (item for spec in specs for item in spec.get("devices", ()) if item["name"] == device)
             return [dict(taint) for item in found for taint in item.get("taints", ()) if taint["key"] == key]
 
-        return self.local.wait_for(taints, timeout=seconds, what=f"the taint {key} of device {device}")[0]
+        return self._wait(taints, seconds=seconds, what=f"the taint {key} of device {device}")[0]
 
     def wait_running(
         self, name: str, *, container: str = "main", namespace: str = "default", seconds: float = SECONDS
     ) -> small.ContainerView:
         """Wait until a pod's containers are started, and return the view of one of them."""
-        self.local.wait_for(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), timeout=seconds, what=f"pod {name} to run")
+        self._wait(lambda: self._phase(name, namespace) in ("Running", "Succeeded"), seconds=seconds, what=f"pod {name} to run")
         node = self.local.node(self.pod(name, namespace=namespace)["spec"]["nodeName"])
         view = node.runtime.view(namespace, name, container)
         return small.ContainerView(
@@ -185,7 +204,7 @@ class Cluster:
             messages = [str(item.get("message", "")) for item in events if item.get("reason") == reason]
             return [message for message in messages if containing in message]
 
-        return self.local.wait_for(found, timeout=seconds, what=f"an event {reason} {containing}")
+        return self._wait(found, seconds=seconds, what=f"an event {reason} {containing}")
 
     def delete_pod(self, name: str, *, namespace: str = "default", seconds: float = SECONDS) -> None:
         """Delete a pod, and wait until it is gone and its devices are released."""
@@ -205,7 +224,27 @@ class Cluster:
                 return True
             return False
 
-        self.local.wait_for(gone, timeout=seconds, what=f"the end of pod {name}")
+        self._wait(gone, seconds=seconds, what=f"the end of pod {name}")
+
+    def _rights(self, manifest: pathlib.Path) -> "list[tuple[resources.Resource, Object]]":
+        """Return the objects of the manifest, after the namespaces that they are in."""
+        from drakit_cluster.objects import resources  # noqa: PLC0415
+
+        objects = [(_kind_of(item), item) for item in documents.load_all(manifest.read_text("utf-8")) if item is not None]
+        spaces = dict.fromkeys(item["metadata"]["namespace"] for kind, item in objects if kind.namespaced)
+        return [*((resources.NAMESPACE, {"metadata": {"name": name}}) for name in spaces), *objects]
+
+    def _wait(self, probe: Callable[[], _Result | None], *, what: str, seconds: float = SECONDS) -> _Result:
+        """Return the first true result of ``probe``. Raises TimeoutError with ``what``, and with all that may be the reason."""
+        from drakit_cluster.objects import resources  # noqa: PLC0415
+
+        try:
+            return self.local.wait_for(probe, timeout=seconds, what=what)
+        except TimeoutError as error:
+            pods, claims, events = (
+                [dict(item) for item in self.local.api.list(kind).items] for kind in (resources.POD, resources.CLAIM, resources.EVENT)
+            )
+            raise TimeoutError("\n  ".join([str(error), *cluster_state.describe(pods, claims, events, self._log)])) from None
 
     def _phase(self, name: str, namespace: str) -> str:
         return str(self.pod(name, namespace=namespace).get("status", {}).get("phase", ""))
@@ -248,6 +287,17 @@ class Cluster:
         node = nodes.Node(spec, local_node.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
         stack.callback(node.stop)
         node.start()
+
+
+def _kind_of(item: Object) -> "resources.Resource":
+    """Return the stored kind of an object. Raises ValueError if the cluster does not serve it."""
+    from drakit_cluster.objects import resources  # noqa: PLC0415
+
+    served = {(kind.api_version, kind.kind): resources.stored(kind) for kind in resources.SERVED}
+    kind = served.get((item["apiVersion"], item["kind"]))
+    if kind is None:
+        raise ValueError(f"the local cluster has no {item['kind']} of {item['apiVersion']}")
+    return kind
 
 
 def published_devices(published: Sequence[Object]) -> int:

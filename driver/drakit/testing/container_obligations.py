@@ -1,12 +1,9 @@
 """What a driver owes where its devices meet: shares of one device, and devices of one container; see ``drakit.testing.obligations``."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from drakit.core import device as devices
-from drakit.core import inventory, quantity
-from drakit.node import resolution
 from drakit.testing import bench as benches
-from drakit.testing import inventory_obligations
+from drakit.testing import inventory_obligations, isolation_obligations
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -57,12 +54,6 @@ def devices_meet_in_a_container(bench: benches.Bench) -> None:
         raise reports.NotApplicableError("no two devices can be prepared at once")
 
 
-def takes_twice(device: devices.Device, consumed: Mapping[str, quantity.Amount]) -> bool:
-    """Return whether two claims of these amounts fit on a device."""
-    amounts = {name: quantity.Quantity.of(given) for name, given in consumed.items() if name in device.capacity}
-    return all(amount + amount <= device.capacity[name].value for name, amount in amounts.items())
-
-
 def _both(bench: benches.Bench, node: nodes.Node, one: str, two: str) -> tuple[nodes.ContainerView, nodes.ContainerView]:
     """What containers get of two claims that are prepared at once; raises nodes.RefusedError."""
     refs = bench.claim(node, one), bench.claim(node, two)
@@ -83,9 +74,10 @@ def _shareable(bench: benches.Bench, node: nodes.Node) -> Sequence[str]:
     shared = [group[0] for group in bench.groups if len(group) == 1 and offered[group[0]].allow_multiple_allocations]
     if not shared:
         raise reports.NotApplicableError("no device allows multiple allocations")
-    fitting = [name for name in shared if takes_twice(offered[name], bench.consumed)]
+    fitting = [name for name in shared if isolation_obligations.takes(offered[name], bench.consumed, times=2)]
     if not fitting:
-        raise reports.NotApplicableError(f"two claims of {dict(bench.consumed)} do not fit on {shared[0]}; reduce consumed")
+        amounts = dict(bench.consumed) or "the default amounts"
+        raise reports.NotApplicableError(f"two claims of {amounts} do not fit on {shared[0]}; reduce consumed")
     return fitting
 
 
@@ -96,16 +88,7 @@ def _pairs(bench: benches.Bench, node: nodes.Node) -> Iterator[tuple[str, str]]:
         offered = pool.flat()
         by_name = offered.by_name()
         for device in (by_name[name] for name in single if name in by_name):
-            beside = [other for other in offered.devices if other is not device and _fit(offered, device, other)]
+            beside = [other for other in offered.devices if other is not device and isolation_obligations.fit(offered, device, other)]
             alike = [other for other in beside if other.attributes.keys() == device.attributes.keys()]
             if other := next(iter((*alike, *beside)), None):
                 yield device.name, other.name
-
-
-def _fit(offered: inventory.Inventory, *chosen: devices.Device) -> bool:
-    consumed = resolution.counters_consumed(chosen)
-    return all(
-        consumed[counter_set.name, counter] <= total.nanos
-        for counter_set in offered.counter_sets
-        for counter, total in counter_set.counters.items()
-    )

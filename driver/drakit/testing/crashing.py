@@ -21,6 +21,7 @@ from drakit.node import device_preparer, engine, recovery
 from drakit.testing import simulated_death
 
 MOST_POINTS = 100_000
+_PLACE_MAX = 1024
 
 
 class Death(enum.Enum):
@@ -80,22 +81,41 @@ def _raised(work: Callable[[], None], folders: tuple[str, ...], number: int) -> 
 
 
 def _killed(work: Callable[[], None], folders: tuple[str, ...], number: int) -> CrashPoint | None:
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        _live_and_die(work, folders, number)
+        _live_and_die(work, folders, number, writing)
+    os.close(writing)
     _, status = os.waitpid(child, 0)
+    where = _text_in(reading)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return CrashPoint(number=number)
+        return CrashPoint(number=number, where=where)
     if status:
         raise AssertionError(f"the work failed by itself before line {number}; its error is above")
     return None
 
 
-def _live_and_die(work: Callable[[], None], folders: tuple[str, ...], number: int) -> None:
-    """Run the child process."""
-    status = 1
+def _text_in(pipe: int) -> str:
+    """Return what the child wrote, and close the pipe. Do not wait: a process that the child forked may still hold the other end."""
+    os.set_blocking(pipe, False)
     try:
-        with _Countdown(folders, number, _kill):
+        return os.read(pipe, _PLACE_MAX).decode()
+    except BlockingIOError:
+        return ""
+    finally:
+        os.close(pipe)
+
+
+def _live_and_die(work: Callable[[], None], folders: tuple[str, ...], number: int, pipe: int) -> None:
+    """Run the child process, which writes the place of its death into the pipe."""
+    status = 1
+
+    def die(where: str) -> None:
+        os.write(pipe, where.encode()[:_PLACE_MAX])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        with _Countdown(folders, number, die):
             work()
         status = 0
     except BaseException:  # noqa: BLE001 - the parent's stack must not be unwound in the child
@@ -106,10 +126,6 @@ def _live_and_die(work: Callable[[], None], folders: tuple[str, ...], number: in
 
 def _raise(where: str) -> None:
     raise Crash(where)
-
-
-def _kill(_: str) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Countdown:

@@ -85,6 +85,11 @@ class Claims:
         self._known[claim.ref.uid] = claim
         return claim.ref
 
+    def reserve(self, uids: Iterable[names.ClaimUid]) -> None:
+        """Reserve these claims for pods, and no other."""
+        reserved = frozenset(uids)
+        self._known = {uid: dataclasses.replace(claim, is_reserved=uid in reserved) for uid, claim in self._known.items()}
+
     def remove(self, ref: claims.ClaimRef) -> None:
         """Remove a claim, as if it was deleted."""
         self._known.pop(ref.uid, None)
@@ -163,7 +168,11 @@ class Node:
         self._station = self._open()
 
     def lose_journal(self) -> None:
-        """Make the journal unreadable and restart: the new process restores its claims from ``claims``, CDI files and ``recall``."""
+        """Make the journal unreadable and restart: the new process restores its claims from ``claims``, CDI files and ``recall``.
+
+        Pods use the claims that are prepared now.
+        """
+        self.claims.reserve(entry.claim.uid for entry in self.entries if entry.state is lifecycle.State.PREPARED)
         self._shut()
         (self.folder / "home" / inspection.DATABASE).write_bytes(b"not a journal any more")
         self._station = self._open()

@@ -14,7 +14,7 @@ from drakit.core import advanced, edits, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.testing import bench as benches
-from drakit.testing import container_obligations, crashing, inventory_obligations, simulated_death
+from drakit.testing import container_obligations, crashing, inventory_obligations, isolation_obligations, simulated_death
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -108,14 +108,17 @@ def _restores_after_a_lost_journal(bench: benches.Bench) -> None:
             "plan() chooses intents and there is no recall(), so the intents cannot be restored when the journal is lost; add recall()"
         )
     with bench.node() as node:
-        offered = node.all_devices
+        offered, without_files = node.all_devices, list[str]()
         for group in bench.groups:
             name = ", ".join(group)
             is_shared = all(
-                offered[device].allow_multiple_allocations and container_obligations.takes_twice(offered[device], bench.consumed)
+                offered[device].allow_multiple_allocations and isolation_obligations.takes(offered[device], bench.consumed, times=2)
                 for device in group
             )
-            _restores_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
+            has_files = _restores_claims(bench, node, name, [bench.claim(node, *group) for _ in range(2 if is_shared else 1)])
+            if not has_files:
+                without_files.append(name)
+                continue
             gone = bench.claim(node, *group)
             node.prepare(gone)
             node.claims.remove(gone)
@@ -124,11 +127,17 @@ def _restores_after_a_lost_journal(bench: benches.Bench) -> None:
             benches.require(
                 node.is_clean, f"{name}: a claim that was deleted while the journal was lost left a journal entry or a CDI file"
             )
+        if without_files and not isinstance(node.driver, advanced.Reclaimer):
+            raise reports.AdviceError(
+                f"{without_files[0]}: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared, and a claim "
+                "that ended meanwhile is not undone; return an edit, such as a variable, or add drakit.Reclaimer"
+            )
 
 
-def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> None:
-    """Check that restored claims keep their intents, hardware and container views."""
+def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> bool:
+    """Check that restored claims keep their intents, hardware and container views. Return whether all of them have CDI files."""
     first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
+    has_files = all(view.cdi_ids for view in first)
     node.lose_journal()
     recalled = _intents(node)
     benches.require(recalled.keys() == planned.keys(), f"{name}: the claim was not restored; see the log")
@@ -141,6 +150,7 @@ def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Se
     benches.require([node.prepare(ref) for ref in refs] == first, f"{name}: the restored claim has different edits")
     for ref in refs:
         node.unprepare(ref)
+    return has_files
 
 
 def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
@@ -310,6 +320,10 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "the inventory is within the API's limits": inventory_obligations.fits_the_api,
     "no device consumes more of a counter than its set has": inventory_obligations.consumes_what_counters_have,
     "prepare and then unprepare leave nothing behind": _prepares_and_unprepares,
+    "a claim leaves the hardware of other claims as it was": isolation_obligations.keeps_the_hardware_of_others,
+    "requests of one claim do not overwrite each other's hardware": isolation_obligations.keeps_requests_apart,
+    "plan() gives no two claims the same intent": isolation_obligations.plans_different_intents,
+    "no two claims get the same exclusive part": isolation_obligations.gives_each_part_once,
     "prepare of a prepared claim returns the same result": _prepares_twice_equally,
     "device nodes that prepare returns exist on this host": _returns_existing_nodes,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,

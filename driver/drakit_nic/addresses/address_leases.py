@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import drakit
 from drakit_nic import config
-from drakit_nic.addresses import ip_pools
+from drakit_nic.addresses import dhcp, ip_pools
 from drakit_nic.discovery import device_names
 
 LOCK = f"{'z' * 16}-nic-addresses"
@@ -108,13 +108,27 @@ class SandboxId:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The terms of a DHCP lease: its address as CIDR, its client identifier, its time in seconds, and when it ends (seconds since 1970)."""
+
+    address: str
+    identifier: str
+    seconds: int
+    until: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The addresses of a sandbox for one grant, as CIDR. ``boot_id`` is empty in a record of an earlier version."""
+    """The addresses of a sandbox for one grant, as CIDR. ``boot_id`` is empty in a record of an earlier version.
+
+    ``terms`` are those of the address that a DHCP server leased, None where there is none.
+    """
 
     grant: Grant
     sandbox_id: SandboxId
     addresses: tuple[str, ...]
     boot_id: str = ""
+    terms: Terms | None = None
 
     @property
     def location(self) -> LeaseLocation:
@@ -138,7 +152,7 @@ def _is_alive(lease: Lease) -> bool:
 
 def locks_for(chosen: config.NicConfig) -> tuple[str, ...]:
     """Return the lock to hold beside the device's during ``acquire``, none where the configuration has no addresses."""
-    return (LOCK,) if chosen.addresses or chosen.address_pools else ()
+    return (LOCK,) if chosen.addresses or chosen.address_pools or chosen.dhcp else ()
 
 
 class _Taken:
@@ -172,38 +186,62 @@ class AddressLeases:
         self._survey = survey or (lambda: is_alive)
         self._index = index or AddressIndex(context.data_dir)
 
-    def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId) -> tuple[str, ...]:
+    def existing(self, grant: Grant, cookie: int) -> Lease | None:
+        """Return the lease of the sandbox of this cookie, None if it has none."""
+        own = (lease for lease in leases_of(self._context, grant) if lease.sandbox_id.cookie == cookie)
+        return next((lease for lease in own if not self._is_of_earlier_boot(lease)), None)
+
+    def renewed(self, lease: Lease, terms: Terms, offer: dhcp.Offer, *, until: float) -> None:
+        """Record the new time of a DHCP lease that still exists. Raises ClaimError where the claim was unprepared."""
+        with self._context.hold((LOCK,)):
+            if lease in leases_of(self._context, lease.grant):
+                self._write(dataclasses.replace(lease, terms=dataclasses.replace(terms, seconds=offer.seconds, until=int(until))))
+
+    def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId, terms: Terms | None = None) -> tuple[str, ...]:
         """Return the sandbox's addresses: those of its lease where it has one, else a new lease, which is recorded first.
 
-        Raises ConfigError for a static address that another pod of this node has, and DeviceBusyError when a pool is used up.
+        ``terms`` are those of the sandbox's DHCP lease. Raises ConfigError for a static address that another pod of this node has, and
+        DeviceBusyError when a pool is used up.
         """
         own_leases = leases_of(self._context, grant)
-        is_own = lambda lease: lease.sandbox_id.cookie == sandbox_id.cookie and not self._is_of_earlier_boot(lease)  # noqa: E731
-        existing = next(filter(is_own, own_leases), None)
+        existing = self.existing(grant, sandbox_id.cookie)
         if existing is not None:
             return existing.addresses
+        if chosen.dhcp and terms is None:
+            raise drakit.DeviceBusyError("the pod's DHCP lease was released meanwhile; the kubelet retries")
+        static = (*chosen.addresses, *((terms.address,) if terms is not None else ()))
         if not self._index.is_current():
             self._index.load(_leased(self.all_leases()))
         ended = [lease for lease in own_leases if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id)]
-        ended += self._ended_holders(chosen, grant, sandbox_id, ended)
+        ended += self._ended_holders(static, grant, sandbox_id, ended)
         try:
-            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
+            addresses = (*static, *self._from_pools(chosen, static, sandbox_id, _hosts(ended)))
         except drakit.DeviceBusyError:
             all_leases = tuple(self.all_leases())
             self._index.load(_leased(all_leases))
             is_alive = self._survey()
             ended = [lease for lease in all_leases if self._is_ended(lease, grant, sandbox_id, is_alive)]
-            addresses = (*chosen.addresses, *self._from_pools(chosen, sandbox_id, _hosts(ended)))
+            addresses = (*static, *self._from_pools(chosen, static, sandbox_id, _hosts(ended)))
         for lease in ended:
             with contextlib.suppress(drakit.ClaimError):  # The claim was unprepared meanwhile, which released its leases.
                 self.release(lease.grant, lease.sandbox_id)
         if addresses:
-            lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses)
+            lease = Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses, boot_id=self._context.boot_id, terms=terms)
             for host in lease.hosts:
                 self._index.add(host, lease.location)
-            record = {"cookie": f"{sandbox_id.cookie:x}", "pod": sandbox_id.pod, "addresses": addresses, "boot": self._context.boot_id}
-            self._context.set_state(grant, sandbox_id.key, record)
+            self._write(lease)
         return addresses
+
+    def _write(self, lease: Lease) -> None:
+        sandbox_id = lease.sandbox_id
+        record: drakit.Record = {
+            "cookie": f"{sandbox_id.cookie:x}",
+            "pod": sandbox_id.pod,
+            "addresses": lease.addresses,
+            "boot": lease.boot_id,
+            **({} if lease.terms is None else {"dhcp": dataclasses.asdict(lease.terms)}),
+        }
+        self._context.set_state(lease.grant, sandbox_id.key, record)
 
     def release(self, grant: Grant, sandbox_id: SandboxId) -> None:
         """Release the sandbox's addresses, if it has any. Raises ClaimError where the claim, and so its leases, are gone."""
@@ -255,12 +293,10 @@ class AddressLeases:
             return True
         return not device_names.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
 
-    def _ended_holders(
-        self, chosen: config.NicConfig, grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]
-    ) -> Iterator[Lease]:
-        """Yield the ended leases of configured addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
+    def _ended_holders(self, static: Sequence[str], grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]) -> Iterator[Lease]:
+        """Yield the ended leases of static addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
-        for address in sorted(ip_pools.hosts(chosen.addresses)):
+        for address in sorted(ip_pools.hosts(static)):
             for lease in self._holders(address):
                 if lease in ended:
                     continue
@@ -269,8 +305,8 @@ class AddressLeases:
                 ended.append(lease)
                 yield lease
 
-    def _from_pools(self, chosen: config.NicConfig, sandbox_id: SandboxId, freed: frozenset[str]) -> tuple[str, ...]:
-        static_versions = {ipaddress.ip_interface(text).version for text in chosen.addresses}
+    def _from_pools(self, chosen: config.NicConfig, static: Sequence[str], sandbox_id: SandboxId, freed: frozenset[str]) -> tuple[str, ...]:
+        static_versions = {ipaddress.ip_interface(text).version for text in static}
         pools = [pool for pool in ip_pools.pools_of(chosen.address_pools, self._node) if pool.version not in static_versions]
         return ip_pools.take(pools, _Taken(self._index, freed), start=zlib.crc32(f"{sandbox_id.cookie:x}".encode()))
 
@@ -311,6 +347,15 @@ def _lease(grant: Grant, record: drakit.Record) -> Lease | None:
     match record:
         case {"cookie": str(cookie), "pod": str(pod), "addresses": (*texts,)}:
             sandbox_id = SandboxId(cookie=int(cookie, 16), pod=pod)
-            return Lease(grant=grant, sandbox_id=sandbox_id, addresses=tuple(map(str, texts)), boot_id=str(record.get("boot", "")))
+            addresses, boot_id, terms = tuple(map(str, texts)), str(record.get("boot", "")), _terms(record.get("dhcp"))
+            return Lease(grant=grant, sandbox_id=sandbox_id, addresses=addresses, boot_id=boot_id, terms=terms)
+        case _:
+            return None
+
+
+def _terms(record: object) -> Terms | None:
+    match record:
+        case {"address": str(address), "identifier": str(identifier), "seconds": int(seconds), "until": int(until)}:
+            return Terms(address=address, identifier=identifier, seconds=seconds, until=until)
         case _:
             return None

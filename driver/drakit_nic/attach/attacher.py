@@ -8,12 +8,13 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 import contextlib
 import dataclasses
 import errno
+import time
 from collections.abc import Callable
 
 import drakit
 from drakit_nic import config, pod_interfaces, port
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases, ip_pools
+from drakit_nic.addresses import address_leases, dhcp, dhcp_renewal, ip_pools
 from drakit_nic.attach import announcer, attachment_records, sandboxes, server
 from drakit_nic.netlink import link_requests
 
@@ -32,13 +33,14 @@ def log_keys(grant: Grant | None, sandbox: server.Request | attachment_records.A
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call for an interface, with the sandbox's namespace open. The caller owns ``descriptor``."""
+    """One call for an interface, with the sandbox's namespace open. The caller owns ``descriptor``. ``terms`` are those of a new DHCP lease."""
 
     request: server.Request
     grant: Grant
     share: port.Share
     sandbox: sandboxes.Sandbox
     descriptor: int
+    terms: address_leases.Terms | None
 
 
 class Attacher:
@@ -53,7 +55,9 @@ class Attacher:
         node: str,
         index: address_leases.AddressIndex | None = None,
         announcing: announcer.Announcer | None = None,
+        dhcp_client: dhcp.Client | None = None,
     ) -> None:
+        self._dhcp = dhcp_client or dhcp.Udhcpc(context.data_dir, kernel.run_inside)
         self._machine, self._kernel, self._context = machine, kernel, context
         self._node, self._announcer = node, announcing or announcer.Announcer(kernel)
         self._leases = address_leases.AddressLeases(context, node=node, is_alive=self._is_alive, survey=self._survey, index=index)
@@ -70,11 +74,28 @@ class Attacher:
                 "the pod uses the host's network (hostNetwork), which cannot get a share of a NIC", server.Reason.HOST_NETWORK
             )
         grant = just_read or self._prepared_share(request)[0]
+        terms = self._dhcp_terms(request, grant, descriptor, is_waited_for)
         with self._context.hold((*grant.device.lock_names, *address_leases.locks_for(config.of(grant))), is_waited_for):
             grant, share = self._current_grant(request, is_waited_for)
             with self._kernel.opened(descriptor) as sandbox:
-                call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor)
+                call = Call(request=request, grant=grant, share=share, sandbox=sandbox, descriptor=descriptor, terms=terms)
                 self._attach(call, is_waited_for)
+
+    def _dhcp_terms(
+        self, request: server.Request, grant: Grant, descriptor: int, is_waited_for: Callable[[], bool]
+    ) -> address_leases.Terms | None:
+        """Return a new DHCP lease, None without DHCP or where the sandbox has one. It is requested before any lock, because it takes seconds."""
+        share = shares.from_record(grant.record)
+        if not config.of(grant).dhcp or share is None:
+            return None
+        with self._kernel.opened(descriptor) as sandbox:
+            cookie = sandbox.cookie
+        if self._leases.existing(grant, cookie) is not None:
+            return None
+        pod = request.pod or attachment_records.sandbox_name(request.sandbox, cookie)
+        identifier, began = dhcp.identifier_of(self._node, share.id, pod), time.time()
+        offer = self._dhcp.request(share.interface, identifier, is_waited_for)
+        return address_leases.Terms(address=offer.address, identifier=identifier, seconds=offer.seconds, until=int(began + offer.seconds))
 
     def attachments(self, grant: Grant) -> tuple[attachment_records.Attachment, ...]:
         """Return every recorded attachment of a grant."""
@@ -83,7 +104,14 @@ class Attacher:
     def links(self, share: port.Share, attachment: attachment_records.Attachment) -> tuple[link_requests.Link, ...]:
         """Return the existing links of an attachment, usually one or none."""
         own = attachment_records.alias(share.id, attachment.sandbox)
-        return tuple(link for link in self._kernel.children(attachment.nsid, share.ifindex) if _belongs_to(link, own, attachment.mac))
+        children = self._kernel.children(attachment.nsid, share.ifindex, share.child)
+        return tuple(link for link in children if _belongs_to(link, own, attachment))
+
+    def admit(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
+        """Direct the frames of an attachment to its share again. The caller holds the device's lock."""
+        leases = [lease for lease in address_leases.leases_of(self._context, grant) if lease.sandbox_id.cookie == attachment.cookie]
+        hosts = frozenset(host for lease in leases for host in lease.hosts)
+        self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac, hosts=hosts)
 
     def undo(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Remove an attachment if it exists. The caller holds the device's lock."""
@@ -93,6 +121,10 @@ class Attacher:
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)
+
+    def renewer(self) -> dhcp_renewal.Renewer:
+        """Return a renewer of this node's DHCP leases."""
+        return dhcp_renewal.Renewer(self._context, self._dhcp, self._leases)
 
     def end(self, grant: Grant) -> None:
         """Release the grant's addresses, because it is about to be unprepared."""
@@ -121,9 +153,10 @@ class Attacher:
         if recorded is not None and recorded.boot_id not in {"", self._context.boot_id}:
             recorded = None  # The kernel gives cookies again after a reboot, so this is the attachment of another sandbox.
         attachment = self._planned(call, recorded)
-        link = _own_link(call.sandbox.find(attachment.name), call.share, attachment)
+        link = _own_link(call.sandbox.find(attachment.name), call.share, attachment, is_recorded=recorded is not None)
         if recorded != attachment:
             self._check_mac(call, attachment)
+            self._check_only_ipvlan(call, attachment)
             self._context.set_state(call.grant, attachment.key, attachment_records.to_record(attachment))
         try:
             self._complete(call, attachment, link)
@@ -167,6 +200,18 @@ class Attacher:
                         f"the DeviceClass gives the MAC {other.mac}, which another pod has: claim {grant.claim}", server.Reason.MAC_TAKEN
                     )
 
+    def _check_only_ipvlan(self, call: Call, attachment: attachment_records.Attachment) -> None:
+        """Raise RefusedError where the pod has another ipvlan of the NIC, because a frame shows only the NIC's address and the pod's namespace."""
+        if call.share.child is not port.ChildKind.IPVLAN:
+            return
+        for link in self._kernel.children(attachment.nsid, call.share.ifindex, call.share.child):
+            if link.name != attachment.name:
+                raise server.RefusedError(
+                    f"the pod has another ipvlan of {call.share.interface}, {link.name}; a pod can have one share of a NIC with ipvlan, "
+                    "so request one share with all of the bandwidth",
+                    server.Reason.SECOND_IPVLAN,
+                )
+
     def _complete(self, call: Call, attachment: attachment_records.Attachment, link: link_requests.Link | None) -> None:
         """Create and configure the missing parts of an attachment. A MAC address or MTU that the pod changed while the link is up stays."""
         addresses = self._addresses(call, attachment)
@@ -180,16 +225,18 @@ class Attacher:
         alias = attachment_records.alias(call.share.id, attachment.sandbox)
         if link.alias != alias:
             call.sandbox.mark(link, alias)
-        self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac)
+        self._machine.admit(call.share, cookie=attachment.cookie, mac=attachment.mac, hosts=ip_pools.hosts(addresses))
         if wanted.mode is config.Mode.BRIDGE and not was_up:
             call.sandbox.limit(link, max(call.share.bandwidth, call.share.ceil))
+        if call.share.child is port.ChildKind.IPVLAN:
+            wanted = dataclasses.replace(wanted, mac="")
         call.sandbox.configure(dataclasses.replace(wanted, mac="", mtu=0) if was_up else wanted)
         subject = announcer.Subject(
             key=attachment,
             nsid=attachment.nsid,
             ifindex=link.ifindex,
             name=wanted.name,
-            mac=attachment.mac,
+            mac=link.mac if call.share.child is port.ChildKind.IPVLAN else attachment.mac,
             hosts=ip_pools.hosts(wanted.addresses),
             versions=pod_interfaces.announced_versions(wanted),
             nic=call.share.interface,
@@ -200,7 +247,9 @@ class Attacher:
     def _addresses(self, call: Call, attachment: attachment_records.Attachment) -> tuple[str, ...]:
         """Return the sandbox's addresses. Leases are read only for a configuration that requests addresses."""
         nic_config = config.of(call.grant)
-        return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment)) if address_leases.locks_for(nic_config) else ()
+        if not address_leases.locks_for(nic_config):
+            return ()
+        return self._leases.acquire(call.grant, nic_config, _sandbox_id(attachment), call.terms)
 
     def _is_alive(self, lease: address_leases.Lease) -> bool:
         """Return whether the sandbox of a lease exists: it is a member of its share, and its interface is in its namespace.
@@ -248,8 +297,13 @@ def _sandbox_id(attachment: attachment_records.Attachment) -> address_leases.San
 
 def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceConfig, share: port.Share) -> None:
     try:
-        sandbox.create(wanted, share.ifindex)
+        sandbox.create(wanted, share.ifindex, share.child)
     except OSError as error:
+        if error.errno == errno.EBUSY:
+            raise OSError(error.errno, _busy(share)) from error
+        if error.errno == errno.EOPNOTSUPP:
+            reason = f"this kernel has no {share.child.value}; load the module, or change child in the setting nic.rules"
+            raise OSError(error.errno, reason) from error
         if error.errno != errno.ENODEV:
             raise
         raise server.RefusedError(
@@ -258,20 +312,35 @@ def _create_link(sandbox: sandboxes.Sandbox, wanted: pod_interfaces.InterfaceCon
         ) from error
 
 
-def _belongs_to(link: link_requests.Link, alias: str, mac: str) -> bool:
-    """Return whether a child belongs to the attachment: by its mark, or by its MAC address where it has no mark.
+def _busy(share: port.Share) -> str:
+    other = next(kind.value for kind in port.ChildKind if kind is not share.child)
+    return (
+        f"the kernel allows no {share.child.value} on {share.interface}, which has {other}s or a bridge of another program; the kernel allows "
+        f"only one kind of interfaces on a NIC: remove the others, or set child: {other} for it in nic.rules"
+    )
+
+
+def _belongs_to(link: link_requests.Link, alias: str, attachment: attachment_records.Attachment) -> bool:
+    """Return whether a child belongs to the attachment: by its mark, or where it has no mark by its MAC address, or the name of an ipvlan.
 
     A pod's root may change either. A child whose mark and address are both changed belongs to no attachment.
     """
-    return link.alias == alias or (not attachment_records.share_of(link.alias) and link.mac == mac)
+    is_alike = link.name == attachment.name if link.kind == port.ChildKind.IPVLAN.value else link.mac == attachment.mac
+    return link.alias == alias or (not attachment_records.share_of(link.alias) and is_alike)
 
 
-def _own_link(link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment) -> link_requests.Link | None:
-    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name."""
+def _own_link(
+    link: link_requests.Link | None, share: port.Share, attachment: attachment_records.Attachment, *, is_recorded: bool
+) -> link_requests.Link | None:
+    """Return the link of the attachment, None if there is none. Raises RefusedError where another interface has the name.
+
+    An ipvlan without a mark is the attachment's only if the attachment was recorded before.
+    """
     if link is None:
         return None
     alias = attachment_records.alias(share.id, attachment.sandbox)
-    is_own = sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment.mac)
+    is_known = is_recorded or link.alias == alias or link.kind != port.ChildKind.IPVLAN.value
+    is_own = is_known and sandboxes.is_child_of(link, share.ifindex) and _belongs_to(link, alias, attachment)
     if not is_own or link.name != attachment.name:
         raise name_taken(link, attachment.name)
     return link

@@ -87,7 +87,7 @@ class AttachmentCollector:
                 if not is_current or self._context.grant(*_key(grant)) is None:
                     continue
                 if self._attacher.links(share, attachment):
-                    self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac)
+                    self._attacher.admit(grant, share, attachment)
                 else:
                     self._remove_attachment(grant, share, attachment)
 

@@ -13,15 +13,17 @@ import errno
 import os
 import pathlib
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from drakit_nic import config, pod_interfaces
+from drakit_nic import config, pod_interfaces, port
 from drakit_nic.attach import announcer, attachment_records
 from drakit_nic.netlink import link_requests, namespace_numbers, namespaces, rtnetlink
 from drakit_nic.passthrough import kernel_pods, locator, refusals
 from drakit_nic.shaping import tc_messages
 
-_KIND = "macvlan"
+Answer = TypeVar("Answer")
+_KINDS = tuple(kind.value for kind in port.ChildKind)
 _HOSTS = (pathlib.Path("/proc/self/ns/net"), pathlib.Path("/proc/1/ns/net"))
 
 
@@ -40,13 +42,16 @@ class Sandbox:
         """Return the link of this name in the sandbox, also of this alternative name."""
         return link_requests.holder_of(self._inside, name)
 
-    def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int) -> None:
+    def create(self, wanted: pod_interfaces.InterfaceConfig, nic: int, kind: port.ChildKind = port.ChildKind.MACVLAN) -> None:
         """Create the child, down, so that no frame passes before it is classified. In private mode the child cannot reach its siblings."""
+        if kind is port.ChildKind.IPVLAN:
+            link_requests.create_ipvlan(self._host, wanted.name, lower=nic, mtu=wanted.mtu, namespace=self.descriptor)
+            return
         with refusals.naming("mode", wanted.mode.value):
             link_requests.create(
                 self._host,
                 wanted.name,
-                _KIND,
+                kind.value,
                 lower=nic,
                 mac=wanted.mac,
                 mtu=wanted.mtu,
@@ -102,15 +107,19 @@ class KernelSandboxes(kernel_pods.KernelPods):
         ):
             yield Sandbox(host, inside, descriptor)
 
-    def children(self, nsid: int, nic: int) -> tuple[link_requests.Link, ...]:
-        """Return the children of a NIC in the namespace of this number, none where the namespace is gone."""
+    def run_inside(self, work: Callable[[], Answer]) -> Answer:
+        """Return the result of work in the NIC's namespace."""
+        return work() if self._namespace is None else namespaces.run_in(self._namespace, work)
+
+    def children(self, nsid: int, nic: int, kind: port.ChildKind = port.ChildKind.MACVLAN) -> tuple[link_requests.Link, ...]:
+        """Return the children of a NIC of this kind in the namespace of this number, none where the namespace is gone."""
         with rtnetlink.failing_as("RTM_GETLINK"), self._host() as host:
-            return tuple(link for _, link in _children(host, (nsid,)) if link.other == nic)
+            return tuple(link for _, link in _children(host, (nsid,), (kind.value,)) if link.other == nic)
 
     def marked(self) -> tuple[tuple[int, link_requests.Link], ...]:
         """Return every child of this host's NICs with the driver's mark, with the number of its namespace. All numbered namespaces are searched."""
         with rtnetlink.failing_as("RTM_GETNSID"), self._host() as host:
-            children = _children(host, namespace_numbers.nsids(host.sock))
+            children = _children(host, namespace_numbers.nsids(host.sock), _KINDS)
             return tuple((nsid, link) for nsid, link in children if attachment_records.share_of(link.alias))
 
     def sender(self, descriptor: int | None = None) -> socket.socket:
@@ -146,15 +155,21 @@ def _packet_socket() -> socket.socket:
 
 def is_child_of(link: link_requests.Link, nic: int) -> bool:
     """Return whether a link is a child of the NIC of this index."""
-    return link.kind == _KIND and link.other == nic
+    return link.kind in _KINDS and link.other == nic
 
 
-def _children(host: locator.Host, nsids: Iterable[int]) -> list[tuple[int, link_requests.Link]]:
-    """Return the children of all NICs of the host in the namespaces of these numbers, each with the number.
+def _children(host: locator.Host, nsids: Iterable[int], kinds: Sequence[str]) -> list[tuple[int, link_requests.Link]]:
+    """Return the children of these kinds of all NICs of the host in the namespaces of these numbers, each with the number.
 
     Another host on this machine, such as a node in a container, may have NICs of the same index and children with marks of the same form.
     """
-    links = [(nsid, link) for nsid in nsids for link in link_requests.links(host.sock, nsid, kind=_KIND) if link.kind == _KIND]
+    links = [
+        (nsid, link)
+        for nsid in nsids
+        for kind in kinds
+        for link in link_requests.links(host.sock, nsid, kind=kind)
+        if link.kind == kind  # A kernel without this kind returns all links.
+    ]
     # Read after the links: the kernel gives the host's namespace a number when it lists the first link that refers to it.
     own = namespace_numbers.nsid_of(host.sock, host.descriptor)
     return [] if own == namespace_numbers.NO_NSID else [(nsid, link) for nsid, link in links if link.other_nsid == own]

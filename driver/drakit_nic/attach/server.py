@@ -35,6 +35,7 @@ class Reason(enum.Enum):
     NOT_PREPARED = "not_prepared"
     TOO_LATE = "too_late"
     NAME_TAKEN = "name_taken"
+    SECOND_IPVLAN = "second_ipvlan"
     MAC_TAKEN = "mac_taken"
     IN_ANOTHER_POD = "in_another_pod"
     INTERFACE_GONE = "interface_gone"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import drakit
-from drakit_nic import interface_identity, port
+from drakit_nic import config, interface_identity, port
 from drakit_nic import share as shares
-from drakit_nic.addresses import address_leases
+from drakit_nic.addresses import address_leases, dhcp_renewal
 from drakit_nic.attach import announcer, attacher, attachment_records, call_metrics, collector, hook_program, sandboxes, server
 from drakit_nic.discovery import device_names
 from drakit_nic.passthrough import whole_interface
@@ -43,6 +43,7 @@ class _Started:
     whole_attacher: whole_interface.WholeAttacher
     collector: collector.AttachmentCollector
     announcing: announcer.Announcer
+    renewer: dhcp_renewal.Renewer
 
 
 class Service:
@@ -99,6 +100,7 @@ class Service:
                 self._machine, self.kernel, context, node=self._node, index=index, announcing=announcing
             ),
             announcing=announcing,
+            renewer=share_attacher.renewer(),
             collector=collector.AttachmentCollector(self._machine, self.kernel, context, share_attacher, intents=intents),
         )
         missing = self.missing()
@@ -106,6 +108,8 @@ class Service:
             _log.error("NIC sharing unavailable", error=missing)
             context.rediscover()
         started.collector.remove_orphans()
+        if any(config.of(grant).dhcp for grant in context.grants()):
+            started.renewer.start()
         overloaded = functools.partial(self._calls.refused, server.Reason.OVERLOAD, 0.0)
         self._server = server.Server(self.home / SOCKET, functools.partial(self._attach, started), overloaded=overloaded)
         self._server.start()
@@ -137,6 +141,8 @@ class Service:
         else:
             self._calls.attached(time.monotonic() - began)
             if grant is not None:
+                if config.of(grant).dhcp:
+                    started.renewer.start()
                 self.callbacks.attached(grant, pod)
         finally:
             self.callbacks.finished()
@@ -152,6 +158,7 @@ class Service:
             self._server = None
         if self._started is not None:
             self._started.announcing.close()
+            self._started.renewer.stop()
 
     def collect(self) -> None:
         """Compare the recorded attachments with the kernel once. Raises DrakitError."""

@@ -29,9 +29,12 @@ _NO_FUNCTION = port.PciFunction(bus_id="")
 
 
 def of(
-    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False
+    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False, child: str = ""
 ) -> Mapping[str, drakit.AttributeValue]:
-    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve."""
+    """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve.
+
+    ``child`` is the kind of the interfaces of its shares, empty in another form.
+    """
     pci = interface.pci or _NO_FUNCTION
     rdma_device = pci.rdma_device if form == WHOLE else ""  # A share never gets it.
     common: Mapping[str, drakit.AttributeValue] = {
@@ -51,6 +54,7 @@ def of(
         "vendor": pci.vendor,
         FORM: form,
         "minRate": min_rate,
+        "child": child,
     }
     dranet: Mapping[str, drakit.AttributeValue] = {
         **common,

@@ -218,6 +218,25 @@ def _check_enforceable(interface: port.Interface, context: NodeContext) -> Refus
         return Refusal(reason=reason, change=f"stop that program and remove the qdisc: tc qdisc delete dev {interface.name} root")
     if context.shaping.missing:
         return Refusal(reason=context.shaping.missing, change="add what is missing to the host; no setting replaces it")
+    return _check_child(interface, context)
+
+
+def _check_child(interface: port.Interface, context: NodeContext) -> Refusal | None:
+    """Return a refusal if the kernel cannot create the interfaces of shares, or tell who sent what by them."""
+    child, user = context.options.rule_for(interface).child, context.users.get(interface.ifindex)
+    if user is not None and user.kind in CHILD_KINDS and user.kind[:3] != child[:3]:
+        reason = f"carries the host's {user.name} ({user.kind}), beside which the kernel allows no {child}"
+        return Refusal(reason=reason, change="remove that interface, or set child in a rule in nic.rules to the other kind")
+    if child != port.ChildKind.IPVLAN.value:
+        return None
+    if not context.shaping.ipvlan:
+        change = "load the kernel module ipvlan, or remove child: ipvlan from the rule in nic.rules"
+        return Refusal(reason="has child: ipvlan in nic.rules, and this kernel has no ipvlan", change=change)
+    if context.shaping.classifier is port.Classifier.MAC:
+        reason = "has child: ipvlan in nic.rules, and this kernel tells senders apart by MAC address only, which all ipvlans share"
+        return Refusal(
+            reason=reason, change="use a newer kernel (drakit doctor says why), or remove child: ipvlan from the rule in nic.rules"
+        )
     return None
 
 

@@ -34,7 +34,7 @@ class Nic:
 
     ``whole`` is set where the interface is also offered whole, ``vfio`` where it is offered to virtual machines. ``min_rate`` is set for a virtual
     function whose parent guarantees the bandwidth of a claim, and ``link`` for a virtual function and its parent. ``shares`` is the maximum number
-    of shares, 0 where only the bandwidth limits it.
+    of shares, 0 where only the bandwidth limits it, and ``child`` the kind of their interfaces.
     ``caution`` is a problem for the admin, if there is one.
     """
 
@@ -48,13 +48,14 @@ class Nic:
     min_rate: bool = False
     link: Link | None = None
     shares: int = 0
+    child: port.ChildKind = port.ChildKind.MACVLAN
     caution: eligibility.Caution | None = None
 
     def to_device(self) -> drakit.Device:
         """Return the published device that many claims may share."""
         return drakit.Device(
             name=self.name,
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier),
+            attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier, child=self.child.value),
             capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
             consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
@@ -296,6 +297,7 @@ def _offer_or_refuse(name: str, interface: port.Interface, context: eligibility.
         classifier=context.shaping.classifier,
         whole=whole,
         shares=context.options.shares or _default_shares(bandwidth, rates),
+        child=port.ChildKind(rule.child),
         caution=eligibility.caution(interface, context),
     )
 

@@ -7,18 +7,21 @@ addresses and routes the host has. Layouts: linux/if_link.h, linux/if_addr.h. Fu
 import errno
 import ipaddress
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from drakit_nic import config
 from drakit_nic.addresses import ip_pools
 from drakit_nic.netlink import namespace_numbers, rtnetlink
 
-_GETLINK, _SETLINK, _GETADDR = 18, 19, 22
+_NEWLINK, _GETLINK, _SETLINK, _GETADDR = 16, 18, 19, 22
 _IFINFO = struct.Struct("=BxHiII")
 _IFADDR = struct.Struct("=BBBBI")
 _ADDRESS, _IFNAME, _MTU, _LINK, _MASTER, _OPERSTATE, _LINKINFO, _IFALIAS, _CARRIER = 1, 3, 4, 5, 10, 16, 18, 20, 33
 _LINK_NETNSID, _PHYS_PORT_NAME, _XDP, _PROP_LIST, _ALT_IFNAME, _PERM_ADDRESS, _PARENT = 37, 38, 43, 52, 53, 54, 56
+_NET_NS_FD = 28
 _INFO_KIND, _INFO_DATA = 1, 2
+IPVLAN, _IPVLAN_MODE, _IPVLAN_FLAGS = "ipvlan", 1, 2
+_IPVLAN_L2, _IPVLAN_PRIVATE = 0, 1
 _VXLAN, _VXLAN_LINK = "vxlan", 3
 _XDP_ATTACHED = 2
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_FLAGS, _IFA_TARGET = 1, 2, 8, 10
@@ -168,6 +171,21 @@ def create(
     )
 
 
+def create_ipvlan(sock: rtnetlink.Socket, name: str, *, lower: int, mtu: int = 0, namespace: int | None = None) -> None:
+    """Create an ipvlan in L2 mode that cannot reach its siblings, down. Arguments and errors are those of ``create``.
+
+    pyroute2 does not know the attribute that makes it private. The mode counts for all ipvlans of the link below.
+    """
+    options = rtnetlink.pack(_IPVLAN_MODE, struct.pack("=H", _IPVLAN_L2)) + rtnetlink.pack(
+        _IPVLAN_FLAGS, struct.pack("=H", _IPVLAN_PRIVATE)
+    )
+    body = _header() + rtnetlink.text(_IFNAME, name) + rtnetlink.number(_LINK, lower)
+    body += rtnetlink.number(_MTU, mtu) if mtu else b""
+    body += b"" if namespace is None else rtnetlink.number(_NET_NS_FD, namespace)
+    body += rtnetlink.pack(_LINKINFO, rtnetlink.text(_INFO_KIND, IPVLAN) + rtnetlink.pack(_INFO_DATA, options))
+    sock.ask(_NEWLINK, body, rtnetlink.CREATE | rtnetlink.EXCLUSIVE)
+
+
 def alter(
     sock: rtnetlink.Socket,
     ifindex: int,
@@ -234,15 +252,27 @@ def delete(sock: rtnetlink.Socket, ifindex: int, number: int | None = None) -> N
 
 def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
     """Return the addresses of a link in CIDR form, sorted, without IPv6 link-local ones."""
-    texts = []
+    texts = (
+        f"{address}/{prefix}"
+        for index, prefix, address in _addresses(sock)
+        if index == ifindex and not (address.version == ip_pools.IPV6 and address.is_link_local)
+    )
+    return tuple(sorted(texts))
+
+
+def hosts(sock: rtnetlink.Socket, ifindexes: Collection[int]) -> frozenset[str]:
+    """Return the addresses of these links without prefixes, also IPv6 link-local ones."""
+    return frozenset(str(address) for index, _, address in _addresses(sock) if index in ifindexes)
+
+
+def _addresses(sock: rtnetlink.Socket) -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
+    """Yield the link's index, the length of the prefix, and the address, of every address of the namespace."""
     for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
         _, prefix, _, _, index = _IFADDR.unpack_from(body)
         attrs = rtnetlink.attributes(body[_IFADDR.size :])
         packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
-        address = ipaddress.ip_address(packed) if packed else None
-        if index == ifindex and address is not None and not (address.version == ip_pools.IPV6 and address.is_link_local):
-            texts.append(f"{address}/{prefix}")
-    return tuple(sorted(texts))
+        if packed:
+            yield index, prefix, ipaddress.ip_address(packed)
 
 
 def addressed(sock: rtnetlink.Socket, ifindex: int = 0) -> frozenset[int]:

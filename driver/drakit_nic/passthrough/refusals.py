@@ -7,7 +7,7 @@ from drakit_nic.netlink import route_requests
 
 _FIXES: Mapping[str, str] = {
     "interfaceName": "choose a different NicConfig.interfaceName",
-    "mode": "load the kernel modules macvlan and, for mode bridge, sch_tbf; the NIC must have no ipvlan, bridge or passthru macvlan of others",
+    "mode": "load the kernel modules macvlan and, for mode bridge, sch_tbf; the NIC must have no bridge or passthru macvlan of others",
     "mac": "choose a different NicConfig.mac; another interface of the NIC may have it, or the NIC's driver may not allow it",
     "mtu": "set NicConfig.mtu to at most the NIC's MTU",
     "sysctls": "remove it from the DeviceClass; sysctls of ipv6 exist only where the node has IPv6",

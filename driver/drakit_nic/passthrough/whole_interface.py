@@ -184,7 +184,10 @@ class Whole:
             raise drakit.HardwareError("plan", _RUNTIME_LEAVES_RDMA.format(name=device.name))
 
     def _check_config(self, chosen: config.NicConfig, interface: port.Interface) -> None:
-        """Raise ConfigError for settings that the container runtime cannot apply where it moves the interface itself."""
+        """Raise ConfigError for DHCP, and for settings that the container runtime cannot apply where it moves the interface itself."""
+        if chosen.dhcp:
+            reason = f"{interface.name} moves into the pod, where the driver cannot renew a lease; run a DHCP client in the pod, or set addresses"
+            raise drakit.ConfigError(reason, field="parameters.dhcp")
         if not self._runtime_moves:
             return
         unsupported = ("routes", "rules", "neighbours", "sysctls", "forwarding", "address_pools")

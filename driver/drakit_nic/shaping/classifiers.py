@@ -10,14 +10,18 @@ The namespace of a socket comes from a helper (since Linux 6.15), or is read fro
 kernel offers that to programs under GPL-compatible licenses only. So the programs that this module makes, not the module, may also be used under the
 MIT License or the GPL, version 2.
 
-``ingress`` runs on the ifb and classifies by destination address; all group addresses go to the host's class. ``everything`` matches every frame, for
-the redirection to the ifb. ``guard`` clears a class that a sender wrote into the socket's priority, which HTB would use before any filter.
+``ingress`` runs on the ifb and classifies by destination address; all group addresses go to the host's class. ipvlan children have the NIC's address.
+Where a NIC has them, an IP packet to that address is classified by its IP address. One for an unknown IP address goes to the default class, because a
+pod can choose it. ``everything`` matches every frame, for the redirection to the ifb. ``guard`` clears a class that a sender wrote into the socket's
+priority, which HTB would use before any filter.
 
 Instructions: struct bpf_insn; context: struct __sk_buff (linux/bpf.h). Both classifiers use the ledger only to keep it in the kernel.
 """
 
 import dataclasses
+import socket
 import struct
+import sys
 
 from drakit_nic.shaping import htb, socket_namespace
 
@@ -25,7 +29,11 @@ REVISION = 1
 """The revision in the filters' names, so that a newer driver replaces an older one's programs. Raise it with every change of a program."""
 
 _MAC_AT_DESTINATION, _MAC_AT_SOURCE, _MAC_BYTES = 0, 6, 6
-_PRIORITY, _INGRESS_IFINDEX, _SOCKET = 32, 36, 168
+_PROTOCOL, _PRIORITY, _INGRESS_IFINDEX, _SOCKET = 16, 32, 36, 168
+_IPV4, _IPV6 = 0x0800, 0x86DD
+_IPV4_AT, _IPV4_BYTES, _IPV6_AT, _IPV6_BYTES = 30, 4, 38, 16
+_IPV4_MAPPED = int.from_bytes(b"\0\0\xff\xff", sys.byteorder, signed=True)
+_HOST, _HOST_PREFIX, _HOST_IPV4 = -32, -24, -20
 _LOOK_UP, _LOAD_BYTES, _READ_MEMORY, _NETNS_COOKIE = 1, 26, 113, 122
 _SOCKET_ADDRESS, _MEMORY, _KEY, _ADDRESS, _FRAME = -32, -24, -16, -8, 10
 _R0, _R1, _R2, _R3, _R4, _R6, _R7 = 0, 1, 2, 3, 4, 6, 7
@@ -80,22 +88,29 @@ class _Code:
             self.set(_R0, value)
         self.add(0x95)
 
-    def look_up(self, descriptor: int, key: int) -> None:
-        """Look up the key on the stack, and go to ``found`` with the address of its value."""
+    def store_word(self, offset: int, value: int) -> None:
+        self.add(0x62, to=_FRAME, offset=offset, value=value)
+
+    def look_up(self, descriptor: int, key: int, label: str = "found") -> None:
+        """Look up the key on the stack, and go to the label with the address of its value."""
         self.use_map(_R1, descriptor)
         self.move(_R2, _FRAME)
         self.add(0x07, to=_R2, value=key)
         self.call(_LOOK_UP)
-        self.go_unless(_R0, 0, "found")
+        self.go_unless(_R0, 0, label)
 
     def read_address(self, offset: int) -> None:
         """Copy six bytes of the frame to the stack, and go to ``none`` for a shorter frame. Register r6 has the context."""
         self.store_value(_ADDRESS, 0)
+        self.read_frame(offset, _MAC_BYTES, _ADDRESS)
+
+    def read_frame(self, offset: int, size: int, to: int) -> None:
+        """Copy bytes of the frame to the stack, and go to ``none`` for a shorter frame. Register r6 has the context."""
         self.move(_R1, _R6)
         self.set(_R2, offset)
         self.move(_R3, _FRAME)
-        self.add(0x07, to=_R3, value=_ADDRESS)
-        self.set(_R4, _MAC_BYTES)
+        self.add(0x07, to=_R3, value=to)
+        self.set(_R4, size)
         self.call(_LOAD_BYTES)
         self.go_unless(_R0, 0, "none")
 
@@ -177,8 +192,11 @@ def _add_cookie_read(code: _Code, offsets: socket_namespace.Offsets) -> None:
         code.read_memory(to)
 
 
-def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:
-    """Return the classifier of the ifb. ``routes`` and ``ledger`` are descriptors of maps; ``group_class`` is for multicast and broadcast."""
+def ingress(*, routes: int, ledger: int, host_class: int, hosts: int | None = None) -> bytes:
+    """Return the classifier of the ifb. ``routes``, ``ledger`` and ``hosts`` are descriptors of maps.
+
+    ``host_class`` is for multicast, broadcast and the NIC's own address, in which ``hosts`` distinguishes the IP addresses of ipvlan children.
+    """
     code = _Code()
     code.move(_R6, _R1)
     code.use_map(_R1, ledger)
@@ -186,11 +204,32 @@ def ingress(*, routes: int, ledger: int, group_class: int) -> bytes:
     code.load(_R1, _FRAME, _ADDRESS, size=1)
     code.add(0x57, to=_R1, value=1)
     code.go_unless(_R1, 0, "group")
-    code.look_up(routes, _ADDRESS)
+    code.look_up(routes, _ADDRESS, "found" if hosts is None else "route")
+    if hosts is not None:
+        _add_host_lookup(code, hosts, host_class)
     code.answer()
     code.here("group")
-    code.leave(group_class)
+    code.leave(host_class)
     return code.assembled()
+
+
+def _add_host_lookup(code: _Code, hosts: int, host_class: int) -> None:
+    """Look up the destination of an IP packet for the NIC's own address. IPv4 addresses are keys as IPv4-mapped IPv6 addresses."""
+    code.go("none")
+    code.here("route")
+    code.load(_R1, _R0, 0, size=4)
+    code.go_unless(_R1, host_class, "found")
+    code.load(_R1, _R6, _PROTOCOL, size=4)
+    code.go_if(_R1, socket.htons(_IPV4), "IPv4")
+    code.go_unless(_R1, socket.htons(_IPV6), "found")
+    code.read_frame(_IPV6_AT, _IPV6_BYTES, _HOST)
+    code.go("host")
+    code.here("IPv4")
+    code.store_value(_HOST, 0)
+    code.store_word(_HOST_PREFIX, _IPV4_MAPPED)
+    code.read_frame(_IPV4_AT, _IPV4_BYTES, _HOST_IPV4)
+    code.here("host")
+    code.look_up(hosts, _HOST)
 
 
 def everything() -> bytes:

@@ -144,15 +144,19 @@ def differences(wanted: HtbClasses, present: HtbClasses) -> tuple[Change, ...]:
     return (*drops, *puts)
 
 
-def owners(classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember]) -> Owners:
+def owners(
+    classifier: port.Classifier, *, host: int, mac: str, members: Sequence[ShareMember], child: port.ChildKind = port.ChildKind.MACVLAN
+) -> Owners:
     """Return the egress classifier's map: (cookie, source address) to class. ``host`` is the cookie of the NIC's own namespace, ``mac`` its address.
+
+    Frames that a pod's kernel creates without a socket have the NIC's address with ipvlan, so they cannot be told from the host's.
 
     With namespaces, no source address alone selects a share's class, because a nested namespace could forge it. Where a namespace has two shares, the
     first one gets the frames of any other address.
     """
     if classifier is port.Classifier.MAC:
         return {(ANY_NAMESPACE, mac): HOST, **{(ANY_NAMESPACE, member.mac): member.minor for member in members}}
-    entries = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST}
+    entries = {(host, ANY): HOST, (KERNEL_MADE, mac): HOST if child is port.ChildKind.MACVLAN else STRAY}
     for member in sorted(members, key=lambda member: member.minor, reverse=True):
         entries |= owners_of(member)
         entries[member.cookie, ANY] = member.minor

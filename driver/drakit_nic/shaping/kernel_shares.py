@@ -7,7 +7,7 @@ the qdiscs and filters that use them. A process that starts later finds the maps
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import drakit
 from drakit_nic import port
@@ -123,13 +123,13 @@ class KernelShares:
             share = None if bpf_maps is None else bpf_maps.share(minor)
             return None if share is None else dataclasses.replace(share, ifindex=ifindex, interface=link_requests.name_of(sock, ifindex))
 
-    def admit(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def admit(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         with self._sock("admit") as sock, self._own_nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
             if installed is None or installed.id != share.id:
                 raise drakit.HardwareError("admit", f"share {share.id} is not installed on {share.interface}")
             # The installed share counts, because the admin may have lowered its ceil since the plan.
-            nic.admit(installed, cookie, mac.lower())
+            nic.admit(installed, cookie, mac.lower(), hosts)
 
     def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
@@ -176,6 +176,7 @@ class KernelShares:
         with self._sock("repair") as sock:
             self._delete_stale_ifbs(sock)
             with self._own_nic(sock, uplink.ifindex, uplink.interface) as nic:
+                nic.follow_host_addresses()
                 for why, step in nic.differences(uplink, shares):
                     step()
                     fixed.append(why)
@@ -289,7 +290,8 @@ def _first_supported(candidates: Iterable[Enforcement]) -> Enforcement:
         except OSError as error:
             missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root privileges"
         else:
-            return dataclasses.replace(candidate, shaping=dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues()))
+            features = dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues(), ipvlan=_has_ipvlan())
+            return dataclasses.replace(candidate, shaping=features)
     return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
 
 
@@ -300,6 +302,16 @@ def _has_fair_queues() -> bool:
             return tc_messages.try_fair_queue(sock, ifb.ifindex)
         except OSError:
             return False
+
+
+def _has_ipvlan() -> bool:
+    """Return whether this kernel has ipvlan, after creating one in a temporary namespace."""
+    with _scratch_ifb() as (sock, ifb):
+        try:
+            link_requests.create_ipvlan(sock, "ipvlan0", lower=ifb.ifindex)
+        except OSError:
+            return False
+        return True
 
 
 def _try(candidate: Enforcement) -> None:

@@ -1,8 +1,9 @@
-"""The three eBPF maps of a shared NIC, which the classifiers read and which outlive the driver.
+"""The three or four eBPF maps of a shared NIC, which the classifiers read and which outlive the driver.
 
 ``owners``  (namespace cookie, source address) -> class: what the egress classifier looks up
 ``routes``  destination address -> class of the member, its share's class, its namespace's cookie: what the ingress classifier looks up
 ``ledger``  class of a share -> the share; no classifier looks it up
+``hosts``   IP address -> class of the member or of the host; only where the NIC has ipvlan children
 
 Two of the maps are also indexes, so that no operation reads a whole map. A share's entry in the ledger lists the addresses of its members. The entry
 of a namespace in ``owners`` counts its members. A list or a count may have one too many, so an index entry is checked before it is used. Where an
@@ -13,21 +14,26 @@ Keys and values are in the machine's byte order, addresses as on the wire.
 """
 
 import contextlib
+import ipaddress
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 from drakit_nic import port
+from drakit_nic.addresses import ip_pools
 from drakit_nic.shaping import bpf, htb
 
 ENTRIES = 65536
-NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger")
+HOSTS = "drakit_hosts"
+NAMES = ("drakit_owners", "drakit_routes", "drakit_ledger", HOSTS)
 
 _OWNER, _CLASS = struct.Struct("=Q6sxx"), struct.Struct("=II")
 _ROUTE, _MEMBER = struct.Struct("=6sxx"), struct.Struct("=IIQ")
-_MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sBxQQ112s")
-_TEXT_BYTES, _MAC_BYTES = 112, 6
+_MINOR, _SHARE = struct.Struct("=I"), struct.Struct("=6sBBQQ112s")
+_CHILDREN = (port.ChildKind.MACVLAN, port.ChildKind.IPVLAN)
+"""The kinds by their numbers in the ledger."""
+_TEXT_BYTES, _MAC_BYTES, _IP_BYTES = 112, 6, 16
 _UNKNOWN = 0
 _SIZES = {
     "drakit_owners": (_OWNER.size, _CLASS.size),
@@ -72,6 +78,32 @@ class Maps:
     @property
     def ledger(self) -> int:
         return self._descriptors["drakit_ledger"]
+
+    @property
+    def hosts(self) -> int | None:
+        return self._descriptors.get(HOSTS)
+
+    def ensure_hosts(self) -> None:
+        """Create the map ``hosts`` where it does not exist. Raises OSError."""
+        if HOSTS not in self._descriptors:
+            self._descriptors[HOSTS] = bpf.create_map(HOSTS, key=_IP_BYTES, value=_CLASS.size, entries=ENTRIES)
+
+    def read_hosts(self) -> Mapping[str, int]:
+        """Return the class of every IP address in ``hosts``."""
+        entries = {} if self.hosts is None else bpf.entries(self.hosts, _IP_BYTES, _CLASS.size)
+        return {_host(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in entries.items()}
+
+    def set_hosts(self, minor: int, wanted: Collection[str]) -> None:
+        """Direct the packets for exactly these IP addresses to a class. Without the map ``hosts``, do nothing."""
+        if self.hosts is None:
+            return
+        present = self.read_hosts()
+        for host, other in present.items():
+            if other == minor and host not in wanted:
+                bpf.delete(self.hosts, _packed_host(host))
+        for host in wanted:
+            if present.get(host) != minor:
+                bpf.update(self.hosts, _packed_host(host), _CLASS.pack(_MAJOR | minor, 0))
 
     def descriptors(self) -> Mapping[str, int]:
         """Return the descriptors by name. This object closes them."""
@@ -225,7 +257,8 @@ class Maps:
         is_listed = listing is not None and len(share_id) + 1 + len(listing) <= _TEXT_BYTES
         text = share_id.ljust(_TEXT_BYTES - len(listing), b"\0") + listing if is_listed and listing else share_id
         mark = 1 + len(macs) if is_listed and macs is not None else _UNKNOWN
-        bpf.update(self.ledger, _MINOR.pack(share.minor), _SHARE.pack(_octets(share.mac), mark, share.bandwidth, share.ceil, text))
+        value = _SHARE.pack(_octets(share.mac), mark, _CHILDREN.index(share.child), share.bandwidth, share.ceil, text)
+        bpf.update(self.ledger, _MINOR.pack(share.minor), value)
 
     def delete_share(self, minor: int) -> None:
         """Delete a share from the ledger."""
@@ -262,14 +295,14 @@ def _member(mac: str, value: bytes) -> htb.ShareMember | None:
 
 
 def _listed(value: bytes) -> frozenset[str] | None:
-    _, mark, _, _, text = _SHARE.unpack(value)
+    _, mark, _, _, _, text = _SHARE.unpack(value)
     listing = text[_TEXT_BYTES - _MAC_BYTES * (mark - 1) :] if mark > 1 else b""
     macs = (listing[at : at + _MAC_BYTES].hex(":") for at in range(0, len(listing), _MAC_BYTES))
     return None if mark == _UNKNOWN else frozenset(macs)
 
 
 def _share(minor: int, value: bytes, ifindex: int, interface: str) -> port.Share:
-    octets, _, bandwidth, ceil, share_id = _SHARE.unpack(value)
+    octets, _, child, bandwidth, ceil, share_id = _SHARE.unpack(value)
     return port.Share(
         id=share_id.split(b"\0", 1)[0].decode(),
         interface=interface,
@@ -278,4 +311,15 @@ def _share(minor: int, value: bytes, ifindex: int, interface: str) -> port.Share
         bandwidth=bandwidth,
         ceil=ceil,
         minor=minor,
+        child=_CHILDREN[child],
     )
+
+
+def _packed_host(host: str) -> bytes:
+    address = ipaddress.ip_address(host)
+    return (address if address.version == ip_pools.IPV6 else ipaddress.IPv6Address(f"::ffff:{address}")).packed
+
+
+def _host(key: bytes) -> str:
+    address = ipaddress.IPv6Address(key)
+    return str(address.ipv4_mapped or address)

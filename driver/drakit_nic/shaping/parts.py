@@ -20,6 +20,7 @@ _OWN_SUFFIX = "_own"
 _CLAIM_TRIES = 5
 _EGRESS_MAPS = frozenset({"drakit_owners", "drakit_ledger"})
 _INGRESS_MAPS = frozenset({"drakit_routes", "drakit_ledger"})
+_IPVLAN_INGRESS_MAPS = _INGRESS_MAPS | {maps.HOSTS}
 
 
 class Part(enum.Enum):
@@ -65,6 +66,7 @@ class NicContext:
     """The NIC that parts belong to: a socket of its namespace, its index and name, its classifier, and whether queues are fair.
 
     ``driver`` is the name of the calling driver, empty where it has none. ``offsets`` is for kernels whose programs have no helper for namespaces.
+    ``child`` is the kind of the NIC's children, which decides how received frames are classified.
     """
 
     sock: rtnetlink.Socket
@@ -74,6 +76,12 @@ class NicContext:
     driver: str = ""
     fair: bool = False
     offsets: socket_namespace.Offsets | None = None
+    child: port.ChildKind = port.ChildKind.MACVLAN
+
+    @property
+    def is_ipvlan(self) -> bool:
+        """Return whether the NIC's children are ipvlans, which have the NIC's address."""
+        return self.child is port.ChildKind.IPVLAN
 
 
 def find(sock: rtnetlink.Socket, nic: int) -> NicParts:
@@ -184,10 +192,11 @@ def _used_maps(present: NicParts, held: maps.Maps | None, on_error: contextlib.E
 
 def missing(context: NicContext, present: NicParts, bpf_maps: maps.Maps) -> tuple[Part, ...]:
     """Return the parts that are missing or differ from the wanted ones, in the order of their creation."""
+    ingress_maps = _IPVLAN_INGRESS_MAPS if context.is_ipvlan else _INGRESS_MAPS
     is_correct: Mapping[Part, bool] = {
         Part.IFB: _is_marked(context, present.link),
         Part.IFB_ROOT: is_our_root(present.ifb_root),
-        Part.INGRESS: _is_current(context, Part.INGRESS, present.ingress) and _uses_maps(present.ingress, _INGRESS_MAPS, bpf_maps),
+        Part.INGRESS: _is_current(context, Part.INGRESS, present.ingress) and _uses_maps(present.ingress, ingress_maps, bpf_maps),
         Part.ROOT: is_our_root(present.root),
         Part.EGRESS: _is_current(context, Part.EGRESS, present.egress) and _uses_maps(present.egress, _EGRESS_MAPS, bpf_maps),
         Part.HOOK: present.hook is not None,
@@ -206,7 +215,8 @@ def create(part: Part, context: NicContext, bpf_maps: maps.Maps) -> None:
         case Part.IFB_ROOT:
             tc_messages.add_root(sock, _ifb(context))
         case Part.INGRESS:
-            program = classifiers.ingress(routes=bpf_maps.routes, ledger=bpf_maps.ledger, group_class=tc_messages.OURS | htb.HOST)
+            host_class, hosts = tc_messages.OURS | htb.HOST, bpf_maps.hosts if context.is_ipvlan else None
+            program = classifiers.ingress(routes=bpf_maps.routes, ledger=bpf_maps.ledger, host_class=host_class, hosts=hosts)
             _attach_filter(context, _ifb(context), tc_messages.OURS, _filter_name(context, part), program)
         case Part.ROOT:
             tc_messages.add_root(sock, nic)
@@ -247,7 +257,7 @@ def _is_used(sock: rtnetlink.Socket, nic: int) -> bool:
 
 def _filter_name(context: NicContext, part: Part) -> str:
     """Return the name of a filter, which has its program and its revision."""
-    kind = f"_{context.classifier.value}" if part is Part.EGRESS else ""
+    kind = f"_{context.classifier.value}" if part is Part.EGRESS else "_ipvlan" if part is Part.INGRESS and context.is_ipvlan else ""
     return f"drakit_{part.name.lower()}{kind}_{classifiers.REVISION}"
 
 

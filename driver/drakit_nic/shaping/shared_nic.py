@@ -8,7 +8,7 @@ after them. A member has its class before frames are directed to it.
 import dataclasses
 import errno
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import drakit
 from drakit_nic import port
@@ -44,10 +44,15 @@ class Nic:
         return {side: ifindex for side, (ifindex, root) in sides.items() if parts.is_our_root(root)}
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
-        """Create the missing parts of the NIC, then the share. A former share of the same class is removed."""
+        """Create the missing parts of the NIC, then the share. A former share of the same class is removed.
+
+        Raises HardwareError where the NIC has shares of the other kind, which were prepared before the setting was changed.
+        """
+        self._set_child((share,))
         former = self.bpf_maps.share(share.minor)
         if former is not None and former.id != share.id:
             self._remove_share(share.minor)
+        self._check_one_kind(share)
         part_steps = [step for _, step in self._part_steps(uplink)]
         for step in part_steps:
             step()
@@ -55,7 +60,18 @@ class Nic:
         if part_steps:
             for _, step in self._owner_steps(uplink, self.bpf_maps.read_members()):
                 step()
-        self._put_classes(htb.share_classes(uplink, share, self.bpf_maps.members_of(share.minor)))
+            self.follow_host_addresses()
+        members = self.bpf_maps.members_of(share.minor)
+        if not members:
+            self._delete_lost_members(share.minor)
+        self._put_classes(htb.share_classes(uplink, share, members))
+
+    def _delete_lost_members(self, minor: int) -> None:
+        """Delete the classes below a share without members, which a crash in ``admit`` leaves. A class above others cannot get a queue."""
+        for ifindex in self._sides.values():
+            present = tc_messages.class_at(self.context.sock, ifindex, minor)
+            if present is not None and not present.spec.quantum:
+                self._delete_children(ifindex, minor)
 
     def remove(self, minor: int) -> None:
         """Remove a share, and after the last one all parts of the NIC."""
@@ -78,10 +94,38 @@ class Nic:
             self._remove_share(minor)
         parts.release(self.context)
 
-    def admit(self, share: port.Share, cookie: int, mac: str) -> None:
+    def _set_child(self, shares: Iterable[port.Share]) -> None:
+        """Read the kind of the NIC's children from its shares, and direct packets for the host's IP addresses to its class where that matters."""
+        is_ipvlan = any(share.child is port.ChildKind.IPVLAN for share in shares)
+        self.context = dataclasses.replace(self.context, child=port.ChildKind.IPVLAN if is_ipvlan else port.ChildKind.MACVLAN)
+        if is_ipvlan:
+            self.bpf_maps.ensure_hosts()
+
+    def _check_one_kind(self, share: port.Share) -> None:
+        """Raise HardwareError where the kernel could not create the share's interfaces beside those of other shares."""
+        if parts.Part.INGRESS not in parts.missing(self.context, self.present, self.bpf_maps):
+            return  # Its classifier is that of this kind.
+        for other in self.bpf_maps.read_shares(self.context.nic, self.context.name).values():
+            if other.child is not share.child:
+                reason = f"{self.context.name} has {other.child.value} shares, beside which the kernel allows no {share.child.value}"
+                fix = f"delete the pods of those shares, or set child: {other.child.value} for it in nic.rules"
+                raise drakit.HardwareError("install", f"{reason}; {fix}")
+
+    def follow_host_addresses(self) -> None:
+        """Direct packets for the host's present IP addresses to its class, where the NIC's children share its address."""
+        if self.bpf_maps.hosts is not None:
+            sock, nic = self.context.sock, self.context.nic
+            on_top = {link.ifindex for link in link_requests.links(sock) if link.lower == nic and link.other_nsid is None}
+            self.bpf_maps.set_hosts(htb.HOST, link_requests.hosts(sock, {nic, *on_top}))
+
+    def admit(self, share: port.Share, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.bpf_maps.route(mac) == htb.HOST:
             raise drakit.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
+        if self.bpf_maps.hosts is not None:
+            of_host = [host for host, minor in self.bpf_maps.read_hosts().items() if minor == htb.HOST and host in hosts]
+            if of_host:
+                raise drakit.HardwareError("admit", f"{of_host[0]} is an address of the host on {self.context.name}")
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
@@ -93,6 +137,7 @@ class Nic:
         self._put_classes(htb.share_classes(self._uplink(), share, [*others, member]))
         if is_new and self.context.classifier is not port.Classifier.MAC:
             self.bpf_maps.count_member(cookie, member.minor)
+        self.bpf_maps.set_hosts(member.minor, hosts)
         self.bpf_maps.add_member(member)
         self._set_owners(member)
 
@@ -142,6 +187,7 @@ class Nic:
             if self.present.any_of_ours:
                 yield "queueing of drakit without a share", self._remove_all
             return
+        self._set_child(shares)
         yield from self._part_steps(uplink)
         yield from self._ledger_steps(shares)
         wanted = {share.minor for share in shares}
@@ -200,7 +246,7 @@ class Nic:
 
     def _owner_steps(self, uplink: port.Uplink, members: Sequence[htb.ShareMember]) -> Iterator[Step]:
         bpf_maps = self.bpf_maps
-        wanted = htb.owners(self.context.classifier, host=self._host, mac=uplink.mac, members=members)
+        wanted = htb.owners(self.context.classifier, host=self._host, mac=uplink.mac, members=members, child=self.context.child)
         present = bpf_maps.read_owners()
         for owner in present.keys() - wanted.keys():
             yield f"stale classifier entry for {owner[1]} in namespace {owner[0]}", functools.partial(bpf_maps.delete_owner, owner)
@@ -210,6 +256,8 @@ class Nic:
                 yield why, functools.partial(bpf_maps.set_owner, owner, minor)
         for mac in bpf_maps.addresses() - {uplink.mac} - {member.mac for member in members}:
             yield f"stale route for {mac}", functools.partial(bpf_maps.remove_member, mac)
+        for minor in set(bpf_maps.read_hosts().values()) - {htb.HOST} - {member.minor for member in members}:
+            yield f"stale IP addresses of class {htb.text(minor)}", functools.partial(bpf_maps.set_hosts, minor, ())
         if bpf_maps.route(uplink.mac) != htb.HOST:
             yield "no route for the host", functools.partial(bpf_maps.route_to, uplink.mac, htb.HOST)
 
@@ -244,10 +292,13 @@ class Nic:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            for child, child_class in tc_messages.classes(self.context.sock, ifindex).items():
-                if child_class.spec.parent == minor:
-                    tc_messages.delete_class(self.context.sock, ifindex, child)
+            self._delete_children(ifindex, minor)
             tc_messages.delete_class(self.context.sock, ifindex, minor)
+
+    def _delete_children(self, ifindex: int, minor: int) -> None:
+        for child, child_class in tc_messages.classes(self.context.sock, ifindex).items():
+            if child_class.spec.parent == minor:
+                tc_messages.delete_class(self.context.sock, ifindex, child)
 
     def _set_owners(self, member: htb.ShareMember) -> None:
         """Direct the frames that a member sends to its class."""
@@ -262,6 +313,7 @@ class Nic:
         bpf_maps = self.bpf_maps
         for owner in htb.owners_of(member):
             bpf_maps.delete_owner(owner)
+        bpf_maps.set_hosts(member.minor, ())
         bpf_maps.remove_member(member.mac)
         if self.context.classifier is not port.Classifier.MAC and bpf_maps.uncount_member(member.cookie, member.minor):
             bpf_maps.delete_owner((member.cookie, htb.ANY))

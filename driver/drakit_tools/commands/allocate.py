@@ -79,10 +79,10 @@ def allocate(
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)
+        worlds.print_doubts(world)
     else:
-        output.document(
-            {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}, form
-        )
+        document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
+        output.document(document | worlds.document_of_notes(world), form)
     if not all(decision.fits for decision in decisions):
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -51,8 +51,7 @@ class Project:
             "upper": self.word.upper().replace("-", "_"),
             "prefix": families.group_of(self.driver).upper(),
             "drakit_wheel": wheels.drakit.name,
-            "cluster_wheel": wheels.cluster.name,
-            "tools_wheel": wheels.tools.name,
+            "drakit_version": wheels.version,
             "family": families.group_of(self.driver),
         }
 
@@ -85,7 +84,7 @@ def new(
 
       drakit new fpga --name fpga.example.com
 
-      cd fpga && pip install -e '.\[dev]' && pytest
+      cd fpga && pip install wheels/*.whl -e '.\[dev]' && pytest
     """
     project = checked(folder, name)
     check_free(folder)
@@ -94,7 +93,12 @@ def new(
     out = output.prose()
     output.say(out, f"Created the driver {name} in {folder}. Next:")
     out.print()
-    for command in (f"cd {shlex.quote(str(folder))}", "pip install -e '.[dev]'", "pytest", f"python -m {project.package} --help"):
+    for command in (
+        f"cd {shlex.quote(str(folder))}",
+        "pip install wheels/*.whl -e '.[dev]'",
+        "pytest",
+        f"python -m {project.package} --help",
+    ):
         output.command(out, command)
 
 

@@ -33,6 +33,11 @@ class Wheels:
     cluster: pathlib.Path
     tools: pathlib.Path
 
+    @property
+    def version(self) -> str:
+        """Return the version of drakit, without the local part, which no index has."""
+        return self.drakit.name.split("-")[1].partition("+")[0]
+
 
 @contextmanager
 def found(source: str | None) -> Iterator[Wheels]:

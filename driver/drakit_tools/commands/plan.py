@@ -10,7 +10,7 @@ from drakit import extras
 from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
-from drakit_tools import fleets
+from drakit_tools import fleets, worlds
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ def plan(
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         answer.print(why=why)
+        worlds.print_doubts(world)
     else:
-        output.document(answer.document(), form)
+        output.document({**answer.document(), **worlds.document_of_notes(world)}, form)
     if not answer.possible:
         raise typer.Exit(NO_PLAN)
 

@@ -14,7 +14,7 @@ from drakit import extras
 from drakit.cli import options, output, terminal
 from drakit.core import errors
 from drakit.telemetry import escaping, plurals
-from drakit_tools import fleets
+from drakit_tools import fleets, worlds
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
@@ -115,10 +115,12 @@ def simulate(
         raise typer.Exit(BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(fleet, work, results)
+        worlds.print_doubts(world)
     else:
         from drakit_cluster.simulation.report import results as reporting
 
-        output.document(reporting.document(fleet, work, results, placements=placements), form)
+        document = reporting.document(fleet, work, results, placements=placements)
+        output.document({**document, **worlds.document_of_notes(world)}, form)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

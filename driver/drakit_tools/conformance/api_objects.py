@@ -13,7 +13,7 @@ from typing import cast
 from drakit.kube import transport
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.scheduling.explain import whatif
 
@@ -46,15 +46,19 @@ class Objects:
 
     @contextlib.contextmanager
     def made(self, classes: Sequence[str], namespace: str) -> Iterator[Callable[[str], list[Object]]]:
-        """Yield a function that makes and allocates claims of these classes, two of each where devices allow; they are deleted afterwards."""
+        """Yield a function that makes and allocates claims of these classes, and deletes them afterwards.
+
+        It makes three claims of each class as far as there are devices; the third has two requests. Raises ClaimError if none can be allocated.
+        """
         with contextlib.ExitStack() as kept:
 
             def make(driver: str) -> list[Object]:
                 made = []
                 for name in classes:
                     made.append(_retried(functools.partial(self._allocated, name, namespace, driver, kept)))
-                    with contextlib.suppress(ClaimError):  # One claim is enough where no device is left for a second.
-                        made.append(self._allocated(name, namespace, driver, kept))
+                    for requests in (1, 2):
+                        with contextlib.suppress(ClaimError):  # One claim is enough where no device is left for others.
+                            made.append(self._allocated(name, namespace, driver, kept, requests=requests))
                 return made
 
             yield make
@@ -67,9 +71,9 @@ class Objects:
             raise ClaimError(f"{driver} has slices for {', '.join(sorted(names)) or 'no node'}; name the node of the socket by --node")
         return names.pop()
 
-    def _allocated(self, device_class: str, namespace: str, driver: str, kept: contextlib.ExitStack) -> Object:
+    def _allocated(self, device_class: str, namespace: str, driver: str, kept: contextlib.ExitStack, *, requests: int = 1) -> Object:
         node = self._node_of(driver)
-        claim = self._send("POST", resources.CLAIM.path(namespace), _claim(device_class, namespace))
+        claim = self._send("POST", resources.CLAIM.path(namespace), _claim(device_class, namespace, requests))
         path = resources.CLAIM.path(namespace, json_types.text(claim, "metadata", "name"))
         with contextlib.ExitStack() as undo:
             undo.callback(self._send, "DELETE", path)
@@ -112,11 +116,11 @@ def _retried(make: Callable[[], Object]) -> Object:
         time.sleep(1)
 
 
-def _claim(device_class: str, namespace: str) -> Object:
-    request: Object = {"name": "device", "exactly": {"deviceClassName": device_class}}
+def _claim(device_class: str, namespace: str, requests: int) -> Object:
+    wanted: list[Json] = [{"name": f"device-{number}", "exactly": {"deviceClassName": device_class}} for number in range(requests)]
     return {
         "apiVersion": _API_VERSION,
         "kind": "ResourceClaim",
         "metadata": {"name": f"conformance-{secrets.token_hex(4)}", "namespace": namespace},
-        "spec": {"devices": {"requests": [request]}},
+        "spec": {"devices": {"requests": wanted}},
     }

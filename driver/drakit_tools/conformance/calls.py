@@ -6,29 +6,35 @@ unprepares the claims that it prepares.
 
 import contextlib
 import dataclasses
+import itertools
 import pathlib
-import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 
+from drakit.testing import parts
 from drakit.testing import report as reports
 from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId, Endpoint
-from drakit_cluster.runtime import SpecCache, UnresolvableError
 from drakit_tools.conformance import claims as claim_of
+from drakit_tools.conformance import containers
 from drakit_tools.conformance.claims import Claim
 
-_CDI_ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*/[A-Za-z][A-Za-z0-9_.-]*=[A-Za-z0-9][A-Za-z0-9_.:-]*")
 Answers = Mapping[str, Answer]
 View = frozenset[tuple[object, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A driver's service, and claims to test it; ``cdi`` is the folder of its CDI files."""
+    """A driver's service, and claims to test it; ``cdi`` is the folder of its CDI files.
+
+    ``timings`` collects how long the calls take. ``defined`` are the CDI devices that existed before the first call.
+    """
 
     service: Endpoint
     claims: tuple[Claim, ...]
     cdi: pathlib.Path | None
+    timings: "Timings"
+    defined: frozenset[str]
 
     def need(self, count: int = 1) -> Sequence[Claim]:
         """Return the claims; raises NotApplicableError where there are fewer."""
@@ -56,10 +62,21 @@ class Bench:
         return answers
 
     def _call(self, call: Callable[[Sequence[ClaimId]], Answers], wanted: Sequence[ClaimId]) -> Answers:
+        began = time.monotonic()
         try:
             return call(wanted)
         except CallError as error:
             raise AssertionError(f"{error} (a failed call fails every claim of it)") from error
+        finally:
+            self.timings.seconds.append(time.monotonic() - began)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timings:
+    """The durations of the calls so far. A call that takes longer than ``slow`` seconds is worth a warning."""
+
+    slow: float
+    seconds: list[float] = dataclasses.field(default_factory=list)
 
 
 def require(condition: object, message: str) -> None:
@@ -138,6 +155,12 @@ def _prepares(bench: Bench) -> None:
         missing = [f"{claim}: {', '.join(lacks)}" for claim in claims if (lacks := claim_of.left_out(claim, answers[claim.id.uid]))]
         if missing:
             raise reports.AdviceError(f"the answer lacks devices that the claim was given, so no container gets them: {'; '.join(missing)}")
+        for claim in claims:
+            unnamed = [device.device for device in answers[claim.id.uid].devices if not device.requests]
+            if unnamed and len({result.request for result in claim.results}) > 1:
+                raise reports.AdviceError(
+                    f"{claim}: device {unnamed[0]} is answered without request names, so a container that lists another request gets it too"
+                )
 
 
 def _prepares_twice(bench: Bench) -> None:
@@ -191,24 +214,87 @@ def _gives_valid_cdi_ids(bench: Bench) -> None:
     claims = bench.need()
     with cleaned(bench):
         answers = bench.prepared(*claims)
-        require_resolved(bench.cdi, [answers[claim.id.uid] for claim in claims])
+        containers.require_resolved(bench.cdi, [answers[claim.id.uid] for claim in claims])
     if bench.cdi is None:
         raise reports.NotApplicableError("the ids are well formed; whether files define them is not known without --cdi-dir")
 
 
-def require_resolved(folder: pathlib.Path | None, answers: Sequence[Answer]) -> None:
-    """Raise AssertionError unless all CDI ids are well formed and, with a folder, a runtime resolves them."""
-    ids = [name for answer in answers for device in answer.devices for name in device.cdi_ids]
-    malformed = [name for name in ids if not _CDI_ID.fullmatch(name)]
-    require(not malformed, f"{malformed[:1]} is no CDI id; it must be vendor/class=name")
-    if folder is None:
-        return
-    files = SpecCache((folder,))
-    try:
-        files.edits(ids)
-    except UnresolvableError as error:
-        ignored = [f"{path.name}: {text}" for path, text in files.problems().items()]
-        raise AssertionError(f"{error}; {'; '.join(ignored) or f'no valid file in {folder} defines them, or two do'}") from error
+def _host_has_all(bench: Bench) -> None:
+    claims = bench.need()
+    with cleaned(bench):
+        answers = bench.prepared(*claims)
+        for claim in claims:
+            containers.require_on_host(_folder(bench), answers[claim.id.uid], str(claim))
+
+
+def _devices_agree(bench: Bench) -> None:
+    claims = bench.need()
+    with cleaned(bench):
+        answers = bench.prepared(*claims)
+        devices = [device for claim in claims for device in answers[claim.id.uid].devices]
+        if len(devices) < 2:
+            raise reports.NotApplicableError("the claims have one device together; give two claims")
+        containers.require_one_value(_folder(bench), devices)
+
+
+def _removes_its_files(bench: Bench) -> None:
+    claims = bench.need()
+    with cleaned(bench):
+        answers = bench.prepared(*claims)
+        bench.unprepare(*(claim.id for claim in claims))
+        require_removed(bench, claims, answers, "after unprepare")
+
+
+def _keeps_other_files(bench: Bench) -> None:
+    claims = bench.need(2)
+    for gone, kept in ((claims[0], claims[1]), (claims[1], claims[0])):
+        with cleaned(bench):
+            answers = bench.prepared(*claims)
+            bench.unprepare(gone.id)
+            try:
+                containers.require_resolved(_folder(bench), [answers[kept.id.uid]])
+            except AssertionError as error:
+                raise AssertionError(f"unprepare of {gone} removed what a container of {kept} needs: {error}") from error
+
+
+def require_removed(bench: Bench, claims: Sequence[Claim], answers: Answers, when: str) -> None:
+    """Raise AssertionError if CDI files still define devices of these claims. Devices that always existed do not count."""
+    folder = _folder(bench)
+    for claim in claims:
+        ids = {name for device in answers[claim.id.uid].devices for name in device.cdi_ids}
+        left = sorted(ids & containers.defined(folder) - bench.defined)
+        require(not left, f"{claim}: {when} a CDI file in {folder} still defines {', '.join(left)}; every unprepared claim leaves one")
+
+
+def gives_each_part_once(patterns: Sequence[str], bench: Bench) -> None:
+    """Raise AssertionError if two claims get the same part at once, by the variables and device nodes that the patterns name."""
+    claims = bench.need(2)
+    folder = _folder(bench)
+    with cleaned(bench):
+        answers = bench.prepared(*claims)
+        given = {claim: list(containers.parts_of(folder, patterns, answers[claim.id.uid])) for claim in claims}
+    named = {part.pattern for of_claim in given.values() for part in of_claim}
+    for pattern in patterns:
+        require(pattern in named, f"--exclusive {pattern}: no container gets a variable or device node of this name; correct the pattern")
+    for first, second in itertools.combinations(claims, 2):
+        if twice := parts.given_twice(given[first], given[second]):
+            raise AssertionError(f"{twice[0]} of {first} and {twice[1]} of {second} are the same part, and only one claim may have it")
+
+
+def _answers_soon(bench: Bench) -> None:
+    slowest = max(bench.timings.seconds, default=0.0)
+    if slowest > bench.timings.slow:
+        raise reports.AdviceError(
+            f"the slowest of {len(bench.timings.seconds)} calls took {slowest:.1f} s, over {bench.timings.slow:g} s: each pod starts that much "
+            "later, and the kubelet ends a call after 45 s"
+        )
+
+
+def _folder(bench: Bench) -> pathlib.Path:
+    """Return the folder of CDI files; raises NotApplicableError without one."""
+    if bench.cdi is None:
+        raise reports.NotApplicableError("what containers get is not known without --cdi-dir")
+    return bench.cdi
 
 
 def _unprepares(bench: Bench) -> None:
@@ -232,5 +318,10 @@ ALL: Mapping[str, Callable[[Bench], None]] = {
     "an invalid claim does not fail the others of its call": _isolates_a_bad_claim,
     "a claim that was replaced is rejected": _rejects_replaced,
     "CDI ids are well formed, and valid files define them": _gives_valid_cdi_ids,
+    "the host has the device nodes, mounts and hooks of the CDI files": _host_has_all,
+    "two devices in one container agree on every variable": _devices_agree,
     "unprepare succeeds, also twice, and prepare works again": _unprepares,
+    "unprepare removes the CDI files of its claim": _removes_its_files,
+    "unprepare keeps the CDI files of other claims": _keeps_other_files,
+    "calls answer soon": _answers_soon,
 }

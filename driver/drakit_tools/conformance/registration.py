@@ -13,7 +13,7 @@ from drakit_tools.conformance.claims import unknown
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 _NAME_MAX = 63
-_MISSING = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE)
+_NO_ANSWER = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 def _type(info: sockets.Info) -> None:
@@ -44,15 +44,16 @@ def _versions(info: sockets.Info) -> None:
     _require(info.has_service, f"supported_versions is {listed}; add {SERVICE}, the service that the kubelet calls")
 
 
-def _serves(info: sockets.Info) -> None:
+def answers(info: sockets.Info, seconds: float) -> None:
+    """Require that both calls of the DRA service are answered within ``seconds``."""
     if not info.has_service:
         raise reports.NotApplicableError("the DRA service is not offered")
-    with sockets.service(info.service) as service:
+    with sockets.service(info.service, seconds) as service:
         for name, call in (("NodePrepareResources", service.prepare), ("NodeUnprepareResources", service.unprepare)):
             try:
                 call([unknown()])
             except CallError as error:
-                _require(sockets.code(error) not in _MISSING, f"{SERVICE} is offered, and {name} does not answer: {error}")
+                _require(sockets.code(error) not in _NO_ANSWER, f"{SERVICE} is offered, and {name} does not answer: {error}")
 
 
 def _notify(info: sockets.Info) -> None:
@@ -76,6 +77,5 @@ ALL: Mapping[str, Callable[[sockets.Info], None]] = {
     "registration: the name is a valid driver name": _name,
     "registration: the endpoint is a socket": _endpoint,
     "registration: supported_versions names the DRA service": _versions,
-    "registration: the service answers": _serves,
     "registration: NotifyRegistrationStatus is accepted": _notify,
 }

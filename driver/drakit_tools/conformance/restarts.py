@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 
 from drakit.testing import report as reports
-from drakit_tools.conformance import calls
+from drakit_tools.conformance import calls, containers
 
 COMMAND_SECONDS = 120.0
 STOP_SECONDS = 30.0
@@ -39,6 +39,18 @@ class Restarter:
             yield
         finally:
             self._end(signal.SIGTERM)
+
+    def ended(self, seconds: float = 0.0) -> str:
+        """Return how the driver's process ended by itself within ``seconds``; empty while it runs, or if this object did not start it."""
+        if self._running is None:
+            return ""
+        try:
+            status = self._running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return ""
+        return (
+            f"the driver's process ended with status {status}" if status >= 0 else f"the driver's process was ended by {_signal(-status)}"
+        )
 
     def restart(self) -> None:
         """Kill the driver by SIGKILL and start it, or let the command do so; raises RestartError."""
@@ -73,6 +85,13 @@ class Restarter:
                 return
 
 
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def check(bench: calls.Bench, again: Callable[[], contextlib.AbstractContextManager[calls.Bench]]) -> Mapping[str, Callable[[], None]]:
     """Return the checks of a restart, to be called in order. ``again`` restarts the driver and gives its service."""
 
@@ -84,14 +103,16 @@ def check(bench: calls.Bench, again: Callable[[], contextlib.AbstractContextMana
                 for claim in claims:
                     after = restarted.prepared(claim)
                     calls.require_same(claim, before[claim.id.uid], after[claim.id.uid], "after a restart")
-                    calls.require_resolved(bench.cdi, [after[claim.id.uid]])
+                    containers.require_resolved(bench.cdi, [after[claim.id.uid]])
 
     def unprepares() -> None:
         claims = bench.need()
         with calls.cleaned(bench):
-            bench.prepared(*claims)
+            answers = bench.prepared(*claims)
             with again() as restarted:
                 restarted.unprepare(*(claim.id for claim in claims))
+                if bench.cdi is not None:
+                    calls.require_removed(bench, claims, answers, "after unprepare in a new process")
                 with calls.cleaned(restarted):
                     restarted.prepared(*claims)
 

@@ -47,18 +47,22 @@ class Info:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Place:
-    """A registration socket, or a folder of sockets in which ``driver`` selects one."""
+    """A registration socket, or a folder of sockets in which ``driver`` selects one. ``ended`` returns how the driver's process ended, if it did."""
 
     path: pathlib.Path
     driver: str = ""
+    ended: Callable[[], str] = str
 
     def find(self, seconds: float) -> Info:
-        """Return the driver's answer to GetInfo. Retry for ``seconds``, then raise UnreachableError."""
+        """Return the driver's answer to GetInfo. Retry for ``seconds`` or until the process ended, then raise UnreachableError."""
         deadline = time.monotonic() + seconds
         while True:
+            ended = self.ended()
             try:
                 return self._find()
-            except UnreachableError:
+            except UnreachableError as error:
+                if ended:
+                    raise UnreachableError(f"{ended}; {error}") from error
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(POLL_SECONDS)
@@ -110,9 +114,9 @@ def notify(socket: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def service(path: pathlib.Path) -> Iterator[endpoints.Endpoint]:
-    """Yield the DRA service."""
-    opened = endpoints.Endpoint(path, Timing(), Faults(), _ignore)
+def service(path: pathlib.Path, seconds: float) -> Iterator[endpoints.Endpoint]:
+    """Yield the DRA service. Each call waits for ``seconds``."""
+    opened = endpoints.Endpoint(path, Timing(call=seconds), Faults(), _ignore)
     try:
         yield opened
     finally:

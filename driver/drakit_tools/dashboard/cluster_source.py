@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from drakit.core import claim as claims
-from drakit.core import inventory, ports
+from drakit.core import errors, inventory, ports
 from drakit.core.encoding import wire
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, claim_codec, slice_codec, stored_claim, transport, watch
@@ -16,6 +16,8 @@ from drakit_tools.dashboard import model
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _EVENTS = "/api/v1/events"
+_SHOWN = 3
+"""Unreadable objects that the page names."""
 _ABOUT = frozenset({"ResourceClaim", "Pod", "Node"})
 
 _Value = TypeVar("_Value")
@@ -58,6 +60,7 @@ class ClusterSource:
         for path in (_SLICES, _CLAIMS):
             api.request("GET", path, query={"limit": "1"})
         self._title = title
+        self._missing = _missing_events(api)
         self._stop = threading.Event()
         self._slices, self._claims, self._events = (_Collection(api, path, clock, self._stop) for path in (_SLICES, _CLAIMS, _EVENTS))
 
@@ -66,11 +69,12 @@ class ClusterSource:
         self._stop.set()
 
     def state(self) -> model.State:
-        """Return the current state."""
-        holdings = _holdings(self._claims.items())
+        """Return the current state. Its problem names the objects that cannot be read, and events that cannot be listed."""
+        unread: list[str] = []
+        holdings = _holdings(self._claims.items(), unread)
         pools: dict[str, list[model.Pool]] = {}
         held_on: dict[tuple[str, str], list[model.Holding]] = {}
-        for (driver, node, name), slices in sorted(_pools(self._slices.items()).items()):
+        for (driver, node, name), slices in sorted(_pools(self._slices.items(), unread).items()):
             held = holdings.get((driver, name), [])
             base = model.Pool(
                 driver=driver,
@@ -82,7 +86,20 @@ class ClusterSource:
             held_on.setdefault((driver, node), []).extend(held)
         nodes = tuple(model.Node(name=node, pools=tuple(found)) for node, found in sorted(pools.items()))
         claims = tuple(row for (driver, node), held in held_on.items() for row in model.claim_rows(driver, node, held))
-        return model.State(title=self._title, nodes=nodes, claims=claims, events=_events(self._events.items()))
+        events = _events(self._events.items(), unread)
+        more = f" and {len(unread) - _SHOWN} more" if len(unread) > _SHOWN else ""
+        ignored = f"ignored, because it cannot be read: {'; '.join(unread[:_SHOWN])}{more}" if unread else ""
+        problem = "; ".join(filter(None, (self._missing, ignored)))
+        return model.State(title=self._title, nodes=nodes, claims=claims, events=events, problem=problem)
+
+
+def _missing_events(api: transport.Transport) -> str:
+    """Return why there are no events, "" if this user may list them."""
+    try:
+        api.request("GET", _EVENTS, query={"limit": "1"})
+    except errors.ApiError as error:
+        return f"no events are shown: {error}"
+    return ""
 
 
 def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> model.Pool:
@@ -93,7 +110,7 @@ def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: 
             counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
             mixins=_mixins(pages),
         )
-        return model.pool(base, offered, held, {})
+        return model.pool(base, offered, held, {}, is_complete=len(slices) == slices[0].spec.pool.count)
     except api_objects.UNREADABLE as error:
         return model.Pool(driver=base.driver, name=base.name, generation=base.generation, slices=base.slices, note=f"incomplete: {error}")
 
@@ -107,10 +124,10 @@ def _mixins(pages: Sequence[resource_slice.Page]) -> inventory.Mixins:
     )
 
 
-def _pools(items: Sequence[transport.Object]) -> Mapping[_Key, Sequence[resource_slice.Published]]:
+def _pools(items: Sequence[transport.Object], unread: list[str]) -> Mapping[_Key, Sequence[resource_slice.Published]]:
     """Return the slices of the newest generation of each pool, sorted by name."""
     pools: dict[_Key, list[resource_slice.Published]] = collections.defaultdict(list)
-    for published in _read(items, slice_codec.decode):
+    for published in _read(items, slice_codec.decode, unread):
         spec = published.spec
         if not spec.pool.name.endswith(resource_slice.PROBE_SUFFIX):
             pools[spec.driver, spec.node, spec.pool.name].append(published)
@@ -121,10 +138,10 @@ def _pools(items: Sequence[transport.Object]) -> Mapping[_Key, Sequence[resource
     }
 
 
-def _holdings(items: Sequence[transport.Object]) -> Mapping[tuple[str, str], list[model.Holding]]:
+def _holdings(items: Sequence[transport.Object], unread: list[str]) -> Mapping[tuple[str, str], list[model.Holding]]:
     """Return the allocated devices of all claims by driver and pool."""
     found: dict[tuple[str, str], list[model.Holding]] = collections.defaultdict(list)
-    for claim, ready in _read(items, _allocated):
+    for claim, ready in _read(items, _allocated, unread):
         if claim is not None:
             for result in claim.results:
                 found[result.driver, result.pool].append(
@@ -151,8 +168,8 @@ def _allocated(item: transport.Object) -> tuple[claims.Claim | None, frozenset[t
     return claim_codec.decode(item, claim_codec.ref_of(item)), ready
 
 
-def _events(items: Sequence[transport.Object]) -> tuple[model.Event, ...]:
-    events = [event for found in _read(items, _event) for event in found]
+def _events(items: Sequence[transport.Object], unread: list[str]) -> tuple[model.Event, ...]:
+    events = [event for found in _read(items, _event, unread) for event in found]
     return tuple(sorted(events, key=lambda event: event.time, reverse=True)[: model.EVENTS_MAX])
 
 
@@ -189,10 +206,10 @@ def _event(item: transport.Object) -> tuple[model.Event, ...]:
     )
 
 
-def _read(items: Sequence[transport.Object], decode: Callable[[transport.Object], _Value]) -> Iterator[_Value]:
-    """Yield the decoded objects; skip those that cannot be decoded, which other programs may write."""
+def _read(items: Sequence[transport.Object], decode: Callable[[transport.Object], _Value], unread: list[str]) -> Iterator[_Value]:
+    """Yield the decoded objects; name those that cannot be decoded, which other programs may write, in ``unread``."""
     for item in items:
         try:
             yield decode(item)
-        except api_objects.UNREADABLE:
-            continue
+        except api_objects.UNREADABLE as error:
+            unread.append(f"{item.get('kind') or 'object'} {api_objects.metadata_text(item, 'name')}: {error}")

@@ -3,12 +3,11 @@
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.cli import drawing
+from drakit.cli import drawing, fits
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
 
 _BANDWIDTH = "bandwidth"
-_KINDS = ("profile", "type", "kind")
 EVENTS_MAX = 50
 
 
@@ -41,15 +40,17 @@ class Health:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """The memory slices of one GPU: their number ``width``, the spans in use, and how many partitions of each kind still fit."""
+    """The memory slices of one GPU: their number ``width``, the spans in use, and what still fits.
+
+    ``together`` has a few sets of kinds that fit at the same time, ``alone`` each kind without the others, ``fragmented`` what would fit after moves.
+    """
 
     name: str
     width: int
     spans: tuple[drawing.Span, ...]
-    fits: Mapping[str, int]
-    fitting: int
-    total: int
-    after_defragmentation: int
+    together: tuple[Mapping[str, int], ...]
+    alone: Mapping[str, int]
+    fragmented: str
     health: Health
 
 
@@ -148,8 +149,10 @@ def pool(
     holdings: Sequence[Holding],
     health: Mapping[str, Health],
     traffic: Mapping[tuple[str, str], int] | None = None,
+    *,
+    is_complete: bool = True,
 ) -> Pool:
-    """Return the pool with its devices; ``traffic`` has bytes by share and direction (egress, ingress)."""
+    """Return the pool with its devices; ``traffic`` has bytes by share and direction (egress, ingress). Nothing fits in an incomplete pool."""
     flat = offered.flat()
     held: dict[str, list[Holding]] = {}
     for holding in holdings:
@@ -160,14 +163,14 @@ def pool(
     mapped = {gpu.counter_set for gpu in maps}
     return dataclasses.replace(
         base,
-        gpus=_gpus(flat, maps, labels, health),
+        gpus=_gpus(flat, maps, labels, health, is_complete=is_complete),
         nics=tuple(
             _nic(device, held.get(device.name, ()), health, traffic or {}) for device in flat.devices if _BANDWIDTH in device.capacity
         ),
         others=tuple(
             OtherDevice(
                 name=device.name,
-                kind=_kind(device),
+                kind=str(fits.kind_of(device)),
                 claims=tuple(dict.fromkeys(holding.claim for holding in held.get(device.name, ()))),
                 health=_health_of(device, health),
             )
@@ -206,36 +209,31 @@ def _progress(holding: Holding) -> str:
 
 
 def _gpus(
-    flat: inventory.Inventory, maps: Sequence[drawing.GpuMap], labels: Mapping[str, str], health: Mapping[str, Health]
+    flat: inventory.Inventory,
+    maps: Sequence[drawing.GpuMap],
+    labels: Mapping[str, str],
+    health: Mapping[str, Health],
+    *,
+    is_complete: bool,
 ) -> tuple[Gpu, ...]:
-    free = drawing.fitting(flat, labels)
-    best = drawing.at_best(flat, labels)
+    fitting = fits.by_counter_set(flat, labels) if is_complete else {}
+    nothing = fits.Fits(alone={}, together=(), after_moves={})
     by_set: dict[str, list[devices.Device]] = {}
     for device in flat.devices:
         for part in device.consumes:
             by_set.setdefault(part.counter_set, []).append(device)
-    gpus = []
-    for gpu in maps:
-        fits: dict[str, int] = {}
-        total = 0
-        for device in by_set.get(gpu.counter_set, ()):
-            if not device.allow_multiple_allocations:
-                total += 1
-                fits[_kind(device)] = fits.get(_kind(device), 0) + (device.name in free)
-        possible = sum(fits.values())
-        gpus.append(
-            Gpu(
-                name=gpu.counter_set.removesuffix("-counter-set"),
-                width=gpu.width,
-                spans=gpu.spans,
-                fits=fits,
-                fitting=possible,
-                total=total,
-                after_defragmentation=best.get(gpu.counter_set, possible),
-                health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
-            )
+    return tuple(
+        Gpu(
+            name=gpu.counter_set.removesuffix("-counter-set"),
+            width=gpu.width,
+            spans=gpu.spans,
+            together=tuple(fits.named(filled.counts) for filled in fitting.get(gpu.counter_set, nothing).together),
+            alone=fits.named(fitting.get(gpu.counter_set, nothing).alone),
+            fragmented=fitting.get(gpu.counter_set, nothing).verdict,
+            health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
         )
-    return tuple(gpus)
+        for gpu in maps
+    )
 
 
 def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, Health], traffic: Mapping[tuple[str, str], int]) -> Nic:
@@ -266,7 +264,3 @@ def _worst(found: Iterable[Health]) -> Health:
         return Health()
     first = min(seen, key=lambda entry: order.get(entry.state, 1))
     return dataclasses.replace(first, taints=tuple(dict.fromkeys(taint for entry in seen for taint in entry.taints)))
-
-
-def _kind(device: devices.Device) -> str:
-    return next((str(device.attributes[key]) for key in _KINDS if key in device.attributes), "device")

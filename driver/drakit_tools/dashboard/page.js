@@ -86,12 +86,17 @@ function gpuCard(gpu) {
     place = span.start + span.size;
   }
   for (; place < gpu.width; place++) map.append(element("div", { class: "slot" }, String(place)));
-  const kinds = Object.entries(gpu.fits).filter(([, number]) => number > 0).map(([kind, number]) => `${number}\u00a0×\u00a0${kind}`);
-  const fits = kinds.length ? `still fits: ${kinds.join(", ")}` : "nothing more fits";
-  const better = gpu.after_defragmentation > gpu.fitting ? `; ${counted(gpu.after_defragmentation, "place")} would fit after defragmentation` : "";
+  const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : "nothing more fits";
+  const better = gpu.fragmented ? `; ${gpu.fragmented}` : "";
+  const alone = listed(Object.fromEntries(Object.entries(gpu.alone).filter(([, number]) => number > 0)));
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, gpu.name), ...badges(gpu.health)),
-    map, problem(gpu.health), element("div", { class: "facts" }, fits + better));
+    map, problem(gpu.health), element("div", { class: "facts", title: alone ? `each kind if no other is used: ${alone}` : null }, fits + better));
+}
+
+// Devices by kind, such as "2 x 3g.20gb, 1 x 1g.5gb". Spaces do not break inside a count.
+function listed(counts) {
+  return Object.entries(counts).map(([kind, number]) => `${number}\u00a0×\u00a0${kind}`).join(", ");
 }
 
 function gpuWords(gpu) {

@@ -46,7 +46,7 @@ def demo(
     extras.require_local_cluster()
     missing = [name for name in ("drakit-gpu", "drakit-nic") if importlib.util.find_spec(name.replace("-", "_")) is None]
     if missing:
-        raise errors.SettingsError(f"the demo needs {' and '.join(missing)}; run: pip install 'drakit[gpu,nic,tools]'")
+        raise errors.SettingsError(f"the demo needs {' and '.join(missing)}; run: {extras.command('gpu', 'nic', 'tools')}")
     from drakit_tools.demo import story
 
     raise typer.Exit(story.play(folder, keep=keep, web=web, kubernetes=kubernetes, out=output.prose()))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from drakit import machines
 from drakit import settings as values
-from drakit.cli import composition, drawing, views
+from drakit.cli import composition, drawing, fits, views
 from drakit.cli.commands import show, slices
 from drakit.core import inventory, lifecycle
 from drakit.telemetry import plurals
@@ -100,11 +100,10 @@ class NodeView:
         lines: list[str] = []
         for offered, entries in self._views():
             taken = _labels(entries)
-            fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
+            fitting = fits.by_counter_set(offered, taken)
             for gpu in drawing.gpu_maps(offered, taken):
-                possible, total = fitting[gpu.counter_set]
-                verdict = drawing.verdict(possible, best.get(gpu.counter_set, possible))
-                lines += [f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit", *drawing.draw_gpu(gpu, width)]
+                verdict = fitting[gpu.counter_set].verdict
+                lines += [f"{gpu.counter_set}: {fitting[gpu.counter_set].text}", *drawing.draw_gpu(gpu, width)]
                 lines += [verdict] if verdict else []
         return lines
 

@@ -7,6 +7,8 @@ import pytest
 from drakit import testing
 from hello_driver import driver, hardware
 
+# The API server of the test refuses what this manifest does not grant, as RBAC does.
+RBAC = pathlib.Path(__file__).parents[1] / "deploy" / "rbac.yaml"
 TURBO = {"apiVersion": "hello.example.com/v1", "kind": "HelloConfig", "mode": "turbo"}
 
 
@@ -35,7 +37,7 @@ def test_the_driver_keeps_its_contract(folder: pathlib.Path) -> None:
 
 def test_a_pod_gets_a_board_in_the_mode_it_asked_for(folder: pathlib.Path) -> None:
     boards = hardware.Hardware(folder)
-    with testing.Cluster(lambda: driver.HelloDriver(boards)) as cluster:
+    with testing.Cluster(lambda: driver.HelloDriver(boards), rbac=RBAC) as cluster:
         cluster.wait_published(2)
         cluster.apply(
             testing.device_class("hello.example.com", driver="hello.example.com"),

@@ -1,4 +1,4 @@
-"""KEP-4815: mixins for devices, counter sets and consumption. No released Kubernetes has them; the local cluster does (gate DRAResourceSliceMixins)."""
+"""KEP-4815: mixins for devices, counter sets and consumption. Only the local cluster has them (gate DRAResourceSliceMixins)."""
 
 import itertools
 

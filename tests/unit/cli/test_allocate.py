@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from drakit_cluster.api import apiserver, registry
+from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import resources
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from fakes import command_line
 
@@ -292,6 +294,86 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(shell: comman
         ran = shell.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
         found = [one for decision in yaml.safe_load(ran.out)["decisions"] for one in decision["claims"]]
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
+
+
+def members(*names: str, group: str = "g", policy: object = None) -> list[dict[str, object]]:
+    """A PodGroup with a claim from a template, and pods that share it and have one of their own besides."""
+    spec = claim("x", request("3g.20gb"))["spec"]
+    shared, own = ({"name": name, "resourceClaimTemplateName": name} for name in ("shared", "own"))
+
+    def typed(version: str, kind: str, name: str, spec: object) -> dict[str, object]:
+        return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "demo"}, "spec": spec}
+
+    pod = {
+        "containers": [{"name": "main", "image": "a", "resources": {"claims": [{"name": "shared"}, {"name": "own"}]}}],
+        "resourceClaims": [shared, own],
+        "schedulingGroup": {"podGroupName": group},
+    }
+    body = {"schedulingPolicy": policy or {"basic": {}}, "resourceClaims": [shared]}
+    return [
+        typed("resource.k8s.io/v1", "ResourceClaimTemplate", "shared", {"spec": spec}),
+        typed("resource.k8s.io/v1", "ResourceClaimTemplate", "own", {"spec": claim("x", request("1g.5gb"))["spec"]}),
+        typed("scheduling.k8s.io/v1beta1", "PodGroup", "g", body),
+        *(typed("v1", "Pod", name, pod) for name in names),
+    ]
+
+
+WITH_GROUPS = ("--gate", "DRAWorkloadResourceClaims=true")
+
+
+def test_the_claim_of_a_group_is_decided_once_for_all_its_pods(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", "q")), *WITH_GROUPS)
+    assert ran.status == 0
+    assert [line.split()[:6] for line in ran.out.splitlines()[1:]] == [
+        ["demo/g-shared", "node-1", "pod", "demo/p", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4"],
+        ["demo/p-own", "node-1", "pod", "demo/p", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-1g5gb-19-3"],
+        ["demo/q-own", "node-1", "pod", "demo/q", "r0", "gpu.drakit.dev/node-1/gpu-0-mig-1g5gb-19-2"],
+    ]
+
+
+def test_a_pod_of_a_group_that_no_file_has_does_not_fit(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", group="h")), *WITH_GROUPS)
+    assert ran.status == 1
+    assert "pod demo/p does not fit: PodGroup demo/h not found" in ran.out
+
+
+def test_with_the_gate_off_the_claims_of_a_group_are_said_to_be_dropped(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p")))
+    assert (ran.status, "demo/p-shared" in ran.out) == (0, True)
+    assert "spec.resourceClaims is dropped" in ran.err
+
+
+def test_a_gang_is_said_to_be_decided_pod_by_pod(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, *members("p", policy={"gang": {"minCount": 2}})), *WITH_GROUPS)
+    assert ran.status == 0
+    assert "PodGroup demo/g: gang is ignored: its pods are decided one by one" in ran.err
+
+
+def test_a_pod_of_a_live_group_uses_the_claim_that_the_group_has(
+    shell: command_line.CommandLine, slices: str, tmp_path: pathlib.Path
+) -> None:
+    memory = registry.Registry(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}))
+    kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
+    for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
+        memory.create(kinds[one["kind"]], one)
+    memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
+    shared, own, group, pod = members("p")
+    stored = memory.create(resources.POD_GROUP, as_object(group), namespace="demo")
+    owner = pod_claims.owned_by(resources.POD_GROUP, stored)
+    held = as_object(claim("g-shared-1", request("3g.20gb")))
+    held["metadata"] = {"name": "g-shared-1", "ownerReferences": [owner]}
+    held = memory.create(resources.CLAIM, held, namespace="demo")
+    result: Object = {"request": "r0", "driver": "gpu.drakit.dev", "pool": "node-1", "device": "gpu-0-mig-3g20gb-9-4"}
+    memory.update(resources.CLAIM, {**held, "status": {"allocation": {"devices": {"results": [result]}}}}, subresource="status")
+    statuses: Object = {"resourceClaimStatuses": [{"name": "shared", "resourceClaimName": "g-shared-1"}]}
+    memory.update(resources.POD_GROUP, {**stored, "status": statuses}, subresource="status")
+    with apiserver.ApiServer(memory) as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        ran = shell.run("allocate", "--kubeconfig", str(kubeconfig), "-o", "json", write(shell, shared, own, pod))
+    [decision] = json.loads(ran.out)["decisions"]
+    assert (ran.status, [one["claim"] for one in decision["claims"]]) == (0, ["demo/p-own"])
+    assert "feature gate DRAWorkloadResourceClaims is taken to be on, because PodGroup demo/g has spec.resourceClaims" in ran.err
 
 
 SHARED_PARENT = {"constraints": [{"matchAttribute": "gpu.drakit.dev/parentUUID"}]}

@@ -1,5 +1,6 @@
 """The command line of somebody's own driver: every command is about that driver, and so is every word of its help."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -157,6 +158,49 @@ def test_lint_checks_parameters_of_the_authors_driver(program: Program, tmp_path
     opaque["parameters"] = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 7}
     (tmp_path / "claim.json").write_text(json.dumps(claim))
     assert "parameters" not in program("lint", str(tmp_path / "claim.json")).out
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Boards:
+    """Settings of the driver's own."""
+
+    folder: pathlib.Path = pathlib.Path("/var/lib/boards")
+
+
+def test_lint_works_in_a_program_with_settings_of_its_own(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "claim.json").write_text(json.dumps(testing.claim("mine", device_class="chips")))
+
+    def make(own: Boards) -> author.FakeDriver:
+        assert isinstance(own.folder, pathlib.Path)
+        return author.FakeDriver(author.Hardware())
+
+    with pytest.raises(SystemExit) as ended:
+        authors.serve(make, ["lint", str(tmp_path / "claim.json")], authors.Extras(settings=Boards))
+    assert not ended.value.code
+    assert capsys.readouterr().out == "1 object: 0 errors, 0 warnings\n"
+
+
+class Measuring(author.FakeDriver, drakit.MetricsProvider):
+    """Reads its metrics by the context, which it has only once it is started."""
+
+    context: drakit.DriverContext | None = None
+
+    def start(self, context: drakit.DriverContext) -> None:
+        self.context = context
+
+    def metrics(self) -> Sequence[drakit.Metric]:
+        assert self.context is not None
+        return [drakit.Metric(name="claims", documentation="Claims.", value=len(self.context.grants()))]
+
+
+@pytest.mark.parametrize("command", ["show", "slices"])
+def test_a_driver_whose_metrics_need_its_start_can_be_shown(
+    command: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        authors.serve(lambda: Measuring(author.Hardware()), [command, "--node", "node-1", "--folder", str(tmp_path)])
+    assert not ended.value.code
+    assert "Traceback" not in capsys.readouterr().err
 
 
 class Misplaced(author.FakeDriver):

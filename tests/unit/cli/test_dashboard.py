@@ -20,8 +20,9 @@ from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
+from drakit_cluster.objects.json_types import Object
 from drakit_tools.dashboard import cluster_source, model, node_source, server
-from fakes import cluster_dashboard, command_line, exhaustion, real_clock, waits
+from fakes import cluster_dashboard, command_line, exhaustion, real_clock, stub_api, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
 
@@ -144,8 +145,10 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     gpus, nics = node.pools
     busy, free = gpus.gpus
     assert [(span.start, span.size, span.label) for span in busy.spans] == [(0, 4, "default/train")]
-    assert (busy.width, busy.fitting, busy.after_defragmentation, busy.total) == (8, 10, 14, 26)
-    assert busy.fits["3g.20gb"] == 1
+    assert busy.width == 8
+    assert busy.together == ({"3g.20gb": 1}, {"1g.5gb": 3})
+    assert busy.alone["1g.5gb+me"] == 1  # Seven placements, but one set of media engines.
+    assert busy.fragmented == "fragmented: 1 x 4g.20gb would fit after defragmentation"
     assert free.spans == ()
     assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert nics.nics[0].capacity == 100 * 10**9
@@ -171,11 +174,12 @@ def api(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, client.Clie
         yield served
 
 
-def publish(store: registry.Registry, folder: pathlib.Path) -> None:
+def publish(store: registry.Registry, folder: pathlib.Path, *, missing: int = 0) -> None:
     store.create(resources.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
     for family, offered in slices.inventories(composition.families(mock_settings(folder))):
         for entry in slices.slices_of(family, offered, resource_slice.Form.FLAT).objects:
             assert isinstance(entry, dict)
+            entry["spec"]["pool"]["resourceSliceCount"] += missing
             store.create(resources.SLICE, {**entry, "metadata": {"generateName": "slice-"}})
 
 
@@ -208,6 +212,32 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
         cluster_dashboard.until(source, lambda seen: not seen.claims)
     finally:
         source.close()
+
+
+def test_nothing_fits_in_a_pool_that_lacks_a_slice(api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path) -> None:
+    store, connection = api
+    publish(store, tmp_path, missing=1)
+    source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+    try:
+        state = cluster_dashboard.until(
+            source, lambda seen: bool(seen.nodes) and [pool.slices for pool in seen.nodes[0].pools] == ["2 of 3", "1 of 2"]
+        )
+        assert {(gpu.together, tuple(gpu.alone)) for gpu in state.nodes[0].pools[0].gpus} == {((), ())}
+    finally:
+        source.close()
+
+
+def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path) -> None:
+    odd: Object = {"kind": "ResourceSlice", "metadata": {"name": "odd", "uid": "1"}, "spec": {"devices": "many"}}
+    stub = stub_api.StubApi(version="1.37", objects={"resourceslices": [odd]}, statuses={"events": 403})
+    with stub_api.serving(stub, tmp_path) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
+        source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+        try:
+            problem = cluster_dashboard.until(source, lambda seen: "odd" in seen.problem).problem
+        finally:
+            source.close()
+    assert problem.startswith("no events are shown: the API server answered 403")
+    assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

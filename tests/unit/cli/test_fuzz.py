@@ -152,6 +152,7 @@ SETTINGS = {"node": {"name": "n"}, "gpu": {"shares": 2}, "nic": {"include": ["et
 FILES: dict[str, tuple[Callable[[], list[list[Any]]], tuple[str, ...]]] = {
     "lint": (samples, ("lint", "-f")),
     "allocate": (samples, ("allocate", "--why", "-f")),
+    "free": (samples, ("free", "-f")),
     "prepare": (allocated, ("prepare", "--mock", command_line.MACHINE, "-f")),
     "unprepare": (allocated, ("unprepare", "--mock", command_line.MACHINE, "-f")),
     "machine": (machines, ("slices", "--node", "n", "--mock")),

@@ -294,10 +294,10 @@ SUPPLY: dict[str, Case] = {
 ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
 
 
-def lint(shell: command_line.CommandLine, objects: tuple[object, ...]) -> list[dict[str, object]]:
+def lint(shell: command_line.CommandLine, objects: tuple[object, ...], *options: str) -> list[dict[str, object]]:
     file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    found: list[dict[str, object]] = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    found: list[dict[str, object]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return found
 
 
@@ -348,6 +348,56 @@ RIGHT: dict[str, tuple[object, ...]] = {
 @pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
 def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
     assert lint(shell, objects) == []
+
+
+GROUP_CLAIMS = ("--gate", "DRAWorkloadResourceClaims=true")
+
+
+def group(template: str = "t") -> dict[str, object]:
+    entries = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return typed("PodGroup", "g", {"schedulingPolicy": {"basic": {}}, "resourceClaims": entries}, "scheduling.k8s.io/v1beta1")
+
+
+def member(entry: Mapping[str, object], name: str = "g") -> dict[str, object]:
+    made = pod(entry, USE)
+    made["spec"]["schedulingGroup"] = {"podGroupName": name}  # type: ignore[index]
+    return made
+
+
+SAME = {"resourceClaimTemplateName": "t"}
+
+
+@pytest.mark.parametrize(
+    "objects, wanted",
+    [
+        ((TEMPLATE, group(), member(SAME)), []),
+        (
+            (TEMPLATE, group(), member(SAME, "h")),
+            [("spec.schedulingGroup.podGroupName", "PodGroup default/h is not in these files", "g")],
+        ),
+        (
+            (TEMPLATE, group("u"), member(SAME, "g")),
+            [
+                ("spec.resourceClaims[0].resourceClaimTemplateName", "ResourceClaimTemplate default/u is not in these files", "t"),
+                ("spec.resourceClaims[0]", "does not use the group's claim", "write resourceClaimTemplateName: u"),
+            ],
+        ),
+    ],
+    ids=["right", "a group that no file has", "another template"],
+)
+def test_a_pod_and_its_group_are_compared(
+    shell: command_line.CommandLine, objects: tuple[object, ...], wanted: list[tuple[str, str, str]]
+) -> None:
+    found = lint(shell, objects, *GROUP_CLAIMS)
+    assert [one["field"] for one in found] == [field for field, _, _ in wanted]
+    for finding, (_, text, fix) in zip(found, wanted, strict=True):
+        assert (finding["severity"], text in str(finding["message"]), fix in str(finding["fix"])) == ("warning", True, True), finding
+
+
+def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: command_line.CommandLine) -> None:
+    [found] = lint(shell, (TEMPLATE, group(), member(SAME)))
+    assert (found["severity"], found["field"]) == ("warning", "spec.resourceClaims")
+    assert "feature gate DRAWorkloadResourceClaims is off" in str(found["message"])
 
 
 def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: command_line.CommandLine) -> None:

@@ -30,7 +30,8 @@ def test_prepare_show_and_unprepare_are_a_round_trip(shell: command_line.Command
 
     busy = shown(shell)["gpu.drakit.dev"]
     assert [(claim["uid"], claim["state"]) for claim in busy["claims"]] == [(command_line.UID, "prepared")]  # type: ignore[attr-defined]
-    assert busy["fitting"]["gpu-0-counter-set"]["fit"] < empty["gpu.drakit.dev"]["fitting"]["gpu-0-counter-set"]["fit"]  # type: ignore[index]
+    alone = [state["fitting"]["gpu-0-counter-set"]["alone"]["1g.5gb"] for state in (empty["gpu.drakit.dev"], busy)]  # type: ignore[index]
+    assert alone == [7, 3]
     assert busy["fitting"]["gpu-1-counter-set"] == empty["gpu.drakit.dev"]["fitting"]["gpu-1-counter-set"]  # type: ignore[index]
 
     assert shell.on_node("unprepare", file).out == f"unprepared {command_line.UID}\n"
@@ -59,7 +60,7 @@ def test_a_claim_known_only_from_cdi_files_is_released_with_a_message(shell: com
 def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth(shell: command_line.CommandLine) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(), command_line.share("25G"), name="both")).status == 0
     lines = shell.on_node("show").out.splitlines()
-    start = lines.index("gpu-0-counter-set: 10 of 26 devices still fit")
+    start = lines.index("gpu-0-counter-set: still fits 1 x 3g.20gb; or 3 x 1g.5gb")
     assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
     bar = lines[lines.index("pci-0000-0c-00-0") + 1]
     assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"

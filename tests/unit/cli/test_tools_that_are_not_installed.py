@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from drakit import extras
 from fakes import waits
 
 WITHOUT = """
@@ -32,7 +33,7 @@ def drakit(*words: str, state: pathlib.Path) -> subprocess.CompletedProcess[str]
 def test_a_command_of_missing_tools_says_what_to_install(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
     ran = drakit(*words, state=tmp_path)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == f"drakit: drakit {words[0]} is not installed; run: pip install 'drakit[tools]'\n"
+    assert ran.stderr == f"drakit: drakit {words[0]} is not installed; run: {extras.command('tools')}\n"
 
 
 def test_the_commands_of_a_node_need_no_tools(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -23,44 +24,55 @@ def lines_of(shell: command_line.CommandLine, *more: str) -> dict[str, list[str]
     result = [line.strip() for line in shell.on_node("show", "--family", "gpu", *more).out.splitlines()]
     found: dict[str, list[str]] = {}
     for index, line in enumerate(result):
-        if " devices still fit" in line:
+        if "-counter-set: " in line:
             name, _, figure = line.partition(": ")
             more_said = [result[index + 5]] if result[index + 5].startswith("fragmented") else []
             found[name] = [figure, result[index + 3].replace(" ", ""), *more_said]
     return found
 
 
-def fitting(shell: command_line.CommandLine) -> Mapping[str, Mapping[str, int]]:
+def fitting(shell: command_line.CommandLine) -> Mapping[str, Any]:
     (result,) = json.loads(shell.on_node("show", "--family", "gpu", "-o", "json").out)
-    return result["fitting"]  # type: ignore[no-any-return]  # what json gives is of no type
+    return result["fitting"]["gpu-0-counter-set"]  # type: ignore[no-any-return]  # what json gives is of no type
 
 
-# Counted by hand on an A100 40GB: of 25 partitions and the whole GPU, 3g.20gb leaves 10 at its first place and 14 at its second; 1g.5gb leaves
-# 18 at 0 to 3, 19 at 4 and 5, and 20 at 6.
+# By hand from NVIDIA's placements of an A100 40GB: 4g.20gb starts at 0 only, 3g.20gb at 0 and 4, 2g.10gb at 0, 2 and 4.
 @pytest.mark.parametrize(
-    "device,left,best",
+    "device,together,gains",
     [
-        ("3g20gb-9-0", 10, 14),
-        ("3g20gb-9-4", 14, 14),
-        ("1g5gb-19-0", 18, 20),
-        ("1g5gb-19-5", 19, 20),
-        ("1g5gb-19-6", 20, 20),
-        ("7g40gb-0-0", 0, 0),
+        ("3g20gb-9-0", [{"3g.20gb": 1}, {"1g.5gb": 3}], {"4g.20gb": 1, "1g.5gb": 4, "2g.10gb": 2}),
+        ("3g20gb-9-4", [{"4g.20gb": 1}, {"1g.5gb": 4}], {}),
+        ("1g5gb-19-0", [{"3g.20gb": 1, "2g.10gb": 1, "1g.5gb+me": 1}, {"1g.5gb": 6}], {"4g.20gb": 1, "2g.10gb": 3}),
+        ("1g5gb-19-6", [{"4g.20gb": 1, "2g.10gb": 1}, {"1g.5gb": 6}], {}),
+        ("7g40gb-0-0", [], {}),
     ],
 )
-def test_fragmentation_is_the_figure_computed_by_hand(shell: command_line.CommandLine, device: str, left: int, best: int) -> None:
+def test_what_fits_together_is_what_nvidias_placements_allow(
+    shell: command_line.CommandLine, device: str, together: list[dict[str, int]], gains: dict[str, int]
+) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig(f"gpu-0-mig-{device}"))).status == 0
-    assert fitting(shell)["gpu-0-counter-set"] == {"fit": left, "best": best, "of": 26}
+    document = fitting(shell)
+    assert document["together"] == together
+    assert document["afterDefragmentation"] == gains
     said = lines_of(shell)["gpu-0-counter-set"]
-    assert said[0] == f"{left} of 26 devices still fit"
-    assert said[2:] == ([f"fragmented: {best} would fit after defragmentation"] if best > left else [])
+    words = "; or ".join(", ".join(f"{count} x {kind}" for kind, count in counts.items()) for counts in together)
+    assert said[0] == (f"still fits {words}" if together else "nothing more fits")
+    largest = next(iter(gains), "")
+    assert said[2:] == ([f"fragmented: {gains[largest]} x {largest} would fit after defragmentation"] if gains else [])
+
+
+def test_media_engines_are_counted_once_whatever_the_number_of_placements(shell: command_line.CommandLine) -> None:
+    assert fitting(shell)["alone"]["1g.5gb+me"] == 1
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-1g5gb-me-20-0"))).status == 0
+    assert fitting(shell)["alone"]["1g.5gb+me"] == 0
 
 
 def test_several_partitions_are_moved_together(shell: command_line.CommandLine) -> None:
-    """3g at 0 and 1g at 6 leave slices 4 and 5; 3g at 4 and 1g at 0 would leave 1, 2 and 3: six devices of one slice, and two at 2."""
+    """3g at 0 and 1g at 6 leave slices 4 and 5; 3g at 4 and 1g at 0 would leave 1, 2 and 3."""
     both = shell.claim_file(command_line.mig(), command_line.mig("gpu-0-mig-1g5gb-19-6", request="small"))
     assert shell.on_node("prepare", both).status == 0
-    assert fitting(shell)["gpu-0-counter-set"] == {"fit": 6, "best": 8, "of": 26}
+    document = fitting(shell)
+    assert (document["alone"]["1g.5gb"], document["afterDefragmentation"]) == (2, {"1g.5gb": 3})
 
 
 def test_a_partition_with_shares_counts_as_taken(shell: command_line.CommandLine) -> None:
@@ -70,8 +82,11 @@ def test_a_partition_with_shares_counts_as_taken(shell: command_line.CommandLine
     assert shell.on_node("prepare", shell.claim_file(partition, name="part"), *SHARING).status == 0
     assert shell.on_node("prepare", shell.claim_file(whole, name="whole", uid=OTHER), *SHARING).status == 0
     said = lines_of(shell, *SHARING)
-    assert said["gpu-0-counter-set"][:2] == ["17 of 26 devices still fit", "|.|.|.|.|part|.|.|"]
-    assert said["gpu-1-counter-set"][:2] == ["0 of 26 devices still fit", "|whole|"]
+    assert said["gpu-0-counter-set"][:2] == [
+        "still fits 1 x 4g.20gb, 1 x 1g.10gb; or 5 x 1g.5gb; or 1 x 4g.20gb shared, 1 x 1g.10gb shared",
+        "|.|.|.|.|part|.|.|",
+    ]
+    assert said["gpu-1-counter-set"][:2] == ["nothing more fits", "|whole|"]
 
 
 def test_an_admins_instance_counts_as_taken_and_is_not_moved(shell: command_line.CommandLine) -> None:
@@ -88,6 +103,6 @@ def test_the_demo_reports_the_same_fragmentation_as_show(shell: command_line.Com
     assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-3g20gb-9-0"))).status == 0
     given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(shell.folder / "node")}
     result = node_view.NodeView(values.load(given, environ={})).memory_map()
-    assert result[0] == "gpu-0-counter-set: 10 of 26 devices still fit"
-    assert result[5] == "fragmented: 14 would fit after defragmentation"
-    assert result[6] == "gpu-1-counter-set: 26 of 26 devices still fit"
+    assert result[0] == "gpu-0-counter-set: still fits 1 x 3g.20gb; or 3 x 1g.5gb"
+    assert result[5] == "fragmented: 1 x 4g.20gb would fit after defragmentation"
+    assert result[6] == "gpu-1-counter-set: still fits 1 x gpu; or 7 x 1g.5gb"

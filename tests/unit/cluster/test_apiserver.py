@@ -129,9 +129,11 @@ def test_discovery_names_every_resource(raw: httpx.Client) -> None:
         "apps",
         "authentication.k8s.io",
         "authorization.k8s.io",
+        "batch",
         "coordination.k8s.io",
         "rbac.authorization.k8s.io",
         "resource.k8s.io",
+        "scheduling.k8s.io",
     ]
     assert groups["resource.k8s.io"]["preferredVersion"]["groupVersion"] == "resource.k8s.io/v1"
     assert [one["version"] for one in groups["resource.k8s.io"]["versions"]] == ["v1", "v1beta2", "v1alpha3"]

@@ -112,7 +112,14 @@ def test_a_share_with_consumed_capacity_is_seen_by_the_next_one() -> None:
     assert answers(KnownError.SHARES_WITHOUT_CAPACITY, slices, claim(request()), used=used) == [[["d0"]]] * 3
 
 
-def test_kubernetes_1_37_keeps_two_of_the_errors() -> None:
+def test_a_device_that_is_no_longer_shared_is_allocated_beside_its_shares() -> None:
+    slices = [resource_slice([device("d0")])]
+    used = AllocatedState()
+    used.share(DeviceId("drv", "pool", "d0"), {})
+    assert answers(KnownError.FORMER_SHARES, slices, claim(request()), used=used) == [[["d0"]], [["d0"]], None]
+
+
+def test_kubernetes_1_37_keeps_some_of_the_errors() -> None:
     assert chosen(decide(GPUS, BOTH, used=holding("gpu-0-1"), errors=known_errors.KUBERNETES_1_37)) == [["gpu-1-0", "gpu-1-1"]]
     slices = partitioned([device("d0", draws={"set.x": "1"})], {"set.x": "1"})
     assert decide(slices, claim(request(adminAccess=True)), used=holding("d0"), errors=known_errors.KUBERNETES_1_37) is None

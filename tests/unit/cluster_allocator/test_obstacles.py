@@ -1,5 +1,6 @@
 """What keeps claims from fitting is told by request, grouped by cause, with the devices and who has them."""
 
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.allocator import Allocator
@@ -102,6 +103,29 @@ def test_devices_of_another_kind_come_last_though_they_are_fewer_or_in_use() -> 
         ("tainted and not tolerated: k:NoSchedule", ["r1", "r2"]),
         (f"not selected by the request: {chosen}", ["of-others", "in-use"]),
     ]
+
+
+def test_compatibility_groups_are_named_with_those_in_use_and_their_holders() -> None:
+    def part(name: str, *groups: str) -> Object:
+        drawn: Object = {"counterSet": "gpu", "counters": {"mem": {"value": "1"}}, "compatibilityGroups": json_types.from_strings(groups)}
+        return {"name": name, "consumesCounters": [drawn]}
+
+    slices = partitioned([part("mig", "mig"), part("vgpu", "vgpu"), part("plain")], {"gpu.mem": "8"})
+    (obstacle,) = found(slices, claim(request(count=2)))
+    prefix = "compatibility groups of gpu: the device has"
+    assert by_reason(obstacle) == {
+        f"{prefix} vgpu, the devices in use have mig (request r)": ["vgpu"],
+        f"{prefix} none, the devices in use have mig (request r)": ["plain"],
+    }
+    held = DeviceId("drv", "pool", "plain")
+    used = AllocatedState()
+    used.hold(held)
+    (obstacle,) = found(slices, claim(request()), used=used, holders={held: ["ns/x"]})
+    assert by_reason(obstacle) == {
+        "taken by claim ns/x": ["plain"],
+        f"{prefix} mig, the devices in use have none (claim ns/x)": ["mig"],
+        f"{prefix} vgpu, the devices in use have none (claim ns/x)": ["vgpu"],
+    }
 
 
 def test_a_count_says_how_many_there_are() -> None:

@@ -127,7 +127,7 @@ def test_what_kubectl_is_given_exists() -> None:
         for line in markdown.command_lines(page)
         for call in invocations(line, "kubectl")
         for flag, value in itertools.pairwise(call)
-        if flag in {"-f", "-k"}
+        if flag in {"-f", "-k"} and value not in {block.value for block in markdown.blocks(page) if block.mark == "file"}
     ]
     assert given
     # What ``drakit new`` makes is examples/hello, whoever's project a page is about.

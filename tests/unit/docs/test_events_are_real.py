@@ -20,6 +20,7 @@ from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
 from drakit_gpu.health import faults
 from drakit_gpu.sharing import usage_warnings
+from drakit_nic.addresses import dhcp_renewal
 from drakit_nic.attach import collector
 from fakes import driver_process, forked_cli, waits
 from unit.docs import markdown
@@ -130,6 +131,9 @@ def test_the_events_shown_are_those_of_a_driver_or_have_the_text_of_the_code(see
     texts = {
         "SeveralMpsDaemons": usage_warnings._MPS,
         "ShareNotAttached": collector._NOT_ATTACHED.format(device="pci-0000-0c-00-0", seconds=collector.GRACE),
+        "DhcpLeaseLost": dhcp_renewal._LOST.format(
+            address="10.66.0.50/24", pod="default/p", reason="the server 10.66.0.1 gives 10.66.0.99/24 now"
+        ),
         held_devices.EVENT_REASON: f"gpu-0-mig-2g10gb-14-2: {held_devices._GONE}{held_devices._WITHHELD}",
         held_devices.WITHHELD_EVENT_REASON: f"pci-0000-0c-00-0: eth2 has an address of the host{held_devices._KEPT}",
         "DeviceStatusNotWritten": f"status.devices: {status._WHITE_SPACE}",

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import tomllib
+import zipfile
 from typing import Any
 
 import pytest
@@ -67,6 +68,11 @@ def test_a_new_project_works_where_drakit_was_never_seen(
     folder = tmp_path / "two-words"
     new.write(folder, new.checked(folder, "acme.example.com"), wheels.built())
     check(clean, folder, mypy_cache)
+    clean.run(folder, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path), ".")
+    (wheel,) = tmp_path.glob("two_words_driver-*.whl")
+    metadata = zipfile.ZipFile(wheel).read("two_words_driver-0.1.0.dist-info/METADATA").decode()
+    assert "Requires-Dist: drakit~=" in metadata
+    assert "file:" not in metadata, "it installs on other machines"
     assert clean.run(folder, "-c", "import drakit; print(drakit.__file__)").startswith(str(clean.python.parents[1]))
     probe = clean.python.parent / "drakit-probe"
     assert probe.read_text().startswith(f"#!{clean.python.parent}")
@@ -80,7 +86,7 @@ def test_the_image_of_an_example_has_all_that_its_dockerfile_names(folder: pathl
     (wheel,) = re.findall(r"^RUN .* wheels/(\S+)$", text, re.MULTILINE)
     missing = {source for source, _ in copies(text) if not (folder / source).exists()}
     assert missing <= {f"wheels/{wheel}"}, "only what `make dist` puts there"
-    assert f'dependencies = ["drakit @ {{root:uri}}/wheels/{wheel}"]' in project
+    assert f'dependencies = ["drakit~={wheel.split("-")[1]}"]' in project
     assert wheel == wheels.built().drakit.name
     (command,) = re.findall(r'^ENTRYPOINT \["(\S+)"\]$', text, re.MULTILINE)
     assert command == command_of(folder)

@@ -28,7 +28,10 @@ def test_queries_for_a_device_or_claim_use_an_index(tmp_path: pathlib.Path) -> N
     with journal.Journal.open(tmp_path, driver=DRIVER, boot_id=samples.BOOT) as memory:
         database = sqlite.connect_reader(memory.path)
         of_devices = {"pool": "p", "devices": "[]", "shares": "[]"}
-        questions = ((store._SELECT_ONE, ("",)), (store._SELECT_HOLDERS, of_devices), (store._SELECT_INTENTS_OF, ("p", "d")))
+        questions = (
+            *((store._SELECT_ONE, ("",)), (store._SELECT_HOLDERS, of_devices), (store._NEXT_DEVICE, ("p", "d"))),
+            (store._SELECT_INTENTS_OF, {"pool": "p", "devices": "[]"}),
+        )
         for question, given in questions:
             plan = [str(row[3]) for row in database.execute(f"EXPLAIN QUERY PLAN {question}", given)]
             scanned = [step for step in plan if step.startswith("SCAN ")]

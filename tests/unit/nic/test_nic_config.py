@@ -5,6 +5,7 @@ import pytest
 from drakit.core import config as core_config
 from drakit.core import errors, records
 from drakit_nic import config, driver
+from drakit_nic.addresses import ip_pools
 
 
 @pytest.mark.parametrize("name", ["", "net1", "a", "x" * 15, "eth0.100", "a-b_c"])
@@ -44,3 +45,38 @@ def test_what_is_unknown_or_malformed_is_refused_by_its_path(parameters: dict[st
     with pytest.raises(errors.ConfigError) as refused:
         decode(**parameters)
     assert refused.value.field == field
+
+
+def test_dhcp_gives_the_ipv4_address_beside_ipv6_ones_and_routes() -> None:
+    with pytest.raises(errors.ConfigError, match=r"so 10\.1\.2\.3 cannot be chosen") as refused:
+        decode(dhcp=True, addresses=["10.1.2.3/24"])
+    assert refused.value.field == "parameters.dhcp"
+    chosen = decode(dhcp=True, addresses=["fd00::5/64"], routes=[{"destination": "10.5.0.0/16", "gateway": "10.1.0.1"}])
+    assert isinstance(chosen, config.NicConfig)
+    config.check(chosen, node="node-1")
+    with pytest.raises(errors.ConfigError, match="is not on the link"):
+        config.check(config.NicConfig(dhcp=True, routes=(config.Route(destination="fd05::/64", gateway="fd06::1"),)), node="node-1")
+
+
+POOL = ip_pools.AddressPool(subnet="10.1.0.0/16", first="10.1.0.1", last="10.1.0.9")
+
+
+@pytest.mark.parametrize(
+    "fields, field, why",
+    [
+        ({"addresses": ("10.1.2.3/24",), "mac": "02:00:00:00:00:05"}, "parameters.mac", "which have its MAC address"),
+        (
+            {"addresses": ("10.1.2.3/24",), "mode": config.Mode.BRIDGE},
+            "parameters.mode",
+            "the kernel has one mode for all ipvlans of a NIC",
+        ),
+        ({}, "parameters.addresses", "set addresses or dhcp in the claim, or addressPools in the DeviceClass"),
+    ],
+)
+def test_what_an_ipvlan_cannot_have_is_refused_with_the_nic(fields: dict[str, object], field: str, why: str) -> None:
+    with pytest.raises(errors.ConfigError, match="pods get ipvlans of eth1") as refused:
+        config.check_ipvlan(config.NicConfig(**fields), "eth1")  # type: ignore[arg-type]
+    assert refused.value.field == field
+    assert why in str(refused.value)
+    for allowed in (config.NicConfig(addresses=("10.1.2.3/24",)), config.NicConfig(address_pools=(POOL,)), config.NicConfig(dhcp=True)):
+        config.check_ipvlan(allowed, "eth1")

@@ -21,7 +21,7 @@ VALUES: dict[str, object] = {
     "sysctls": {"ipv4.arp_ignore": 2},
     "forwarding": True,
 }
-APPLIED_ELSEWHERE = {"interface_name", "address_pools", "ceil", "vlan", "spoof_check", "trust", "link_state"}
+APPLIED_ELSEWHERE = {"interface_name", "address_pools", "ceil", "vlan", "spoof_check", "trust", "link_state", "dhcp"}
 """Fields that are arguments of ``interface_config``, or that no interface in a pod has."""
 
 

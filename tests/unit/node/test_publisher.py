@@ -407,6 +407,16 @@ def test_a_server_without_mixins_in_its_schema_is_never_sent_any() -> None:
     assert not any(item.includes for page in pages for item in page.counter_sets)
 
 
+@pytest.mark.parametrize("version, together", [("v1.34.3+k3s1", True), ("v1.35.0", False)])
+def test_counters_are_beside_their_devices_on_1_34_which_stores_them_alone_too(version: str, *, together: bool) -> None:
+    store = slice_store.FakeSliceStore()
+    upgrade(store, version, "DRAResourceSliceMixins")
+    start(store, with_mixins()).reconcile()
+    pages = [one.spec.page for one in store.list()]
+    assert any(page.counter_sets for page in pages)
+    assert all(bool(page.devices) for page in pages if page.counter_sets) is together
+
+
 def without_lists(page: resource_slice.Page) -> resource_slice.Page:
     """Refuse a list attribute, as a server does that drops the list and then finds no value."""
     if any(isinstance(value, tuple) for item in page.devices for value in item.attributes.values()):

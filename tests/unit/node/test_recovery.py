@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import lifecycle, names
 from drakit.node import recovery
-from fakes import crash_node
+from fakes import author, crash_node
 
 
 def prepared(node: crash_node.CrashNode, *devices: str) -> names.ClaimUid:
@@ -43,6 +43,20 @@ def test_a_claim_of_an_earlier_boot_waits_for_the_kubelet() -> None:
     node.boot()
     assert node.cdi.files == {}, "nothing promises hardware that the reboot took"
     assert len(node.journal.entries()) == 1
+
+
+class VolatileDriver(author.FakeDriver):
+    volatile = True
+
+
+def test_a_volatile_driver_s_claim_of_an_earlier_boot_holds_no_device() -> None:
+    node = crash_node.CrashNode()
+    node.driver_type = VolatileDriver
+    ended, other = prepared(node, "chip-0"), node.claim("chip-0")
+    node.boot_id, node.hardware.made = "boot-2", {}
+    started = node.boot()
+    assert (node.journal.entries(), node.cdi.files) == ((), {}), f"the end of {ended} may have been lost in a power cut"
+    assert started.prepare([other], node.caller)[other.uid].error == ""
 
 
 def test_a_completion_lost_in_a_power_cut_is_undone_and_prepared_again() -> None:

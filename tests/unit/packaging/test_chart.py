@@ -149,6 +149,39 @@ def test_the_chart_renders_the_same_monitoring_as_the_components(tmp_path: pathl
     assert chart == kustomized
 
 
+def profiles_of_the_component() -> list[str]:
+    file = manifests.ROOT / "daemonset" / "components" / "extended-resources" / "deviceclasses.yaml"
+    expressions = [item["spec"]["selectors"][0]["cel"]["expression"] for item in yaml.safe_load_all(file.read_text())]
+    return [expression.rpartition("== ")[2].strip('"') for expression in expressions]
+
+
+def extended(*profiles: str) -> tuple[str, str]:
+    values = {"gpu": "nvidia.com/gpu", "mig": list(profiles)}
+    return "--set-json", f"gpu.deviceClasses.extendedResources={json.dumps(values)}"
+
+
+def test_the_chart_renders_the_same_extended_resources_as_the_component(tmp_path: pathlib.Path) -> None:
+    def inside(folder: str) -> str:
+        return os.path.relpath(manifests.ROOT / "daemonset" / folder, tmp_path)
+
+    own = {"kind": "Kustomization", "resources": [inside("overlays/gpu")], "components": [inside("components/extended-resources")]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(own))
+    found = template(*values_of("gpu"), *extended(*profiles_of_the_component()))
+    assert identified(found) == identified(manifests.rendered(str(tmp_path)))
+    for item in by_name(found, "DeviceClass").values():
+        kubernetes_validate.validate(item, API, strict=True)
+
+
+def test_a_profile_is_a_class_of_its_own_named_as_nvidias_device_plugin_names_it() -> None:
+    found = by_name(
+        template(*extended("1g.5gb+me"), "--set", "gpu.driverName=gpu.nvidia.com,gpu.deviceClasses.mig=mig.nvidia.com"), "DeviceClass"
+    )
+    spec = found["1g.5gb.me.mig.nvidia.com"]["spec"]
+    assert spec["extendedResourceName"] == "nvidia.com/mig-1g.5gb.me"
+    assert spec["selectors"][0]["cel"]["expression"].endswith('device.attributes["gpu.nvidia.com"].profile == "1g.5gb+me"')
+    assert "extendedResourceName" not in found["mig.nvidia.com"]["spec"]
+
+
 def test_the_monitor_finds_the_pods_and_their_port() -> None:
     found = template(*values_of("gpu-nic"), "--set", MONITORING)
     monitor = by_name(found, "PodMonitor")["drakit"]
@@ -188,6 +221,8 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("kubeletDir=var/lib/kubelet", "/kubeletDir"),
         ("gpu.driverName=GPU", "/gpu/driverName"),
         ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
+        ("gpu.deviceClasses.extendedResources.gpu=gpu", "/gpu/deviceClasses/extendedResources/gpu"),
+        ("gpu.deviceClasses.extendedResources.mig={1g5gb}", "/gpu/deviceClasses/extendedResources/mig/0"),
         ("tpu.enabled=true", "additional properties 'tpu' not allowed"),
     ],
 )

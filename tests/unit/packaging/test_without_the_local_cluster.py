@@ -6,12 +6,13 @@ import sys
 
 import pytest
 
+from drakit import extras
 from fakes import waits
 
 ROOT = pathlib.Path(__file__).parents[3]
 WITHOUT = f"import sys; sys.path[:] = [part for part in sys.path if part != {str(ROOT / 'cluster')!r}]; "
 """What a Python program does to find no local cluster, as if pip had not installed it."""
-ABSENT = "the local cluster is not installed (missing: drakit_cluster); run: pip install 'drakit[cluster]'"
+ABSENT = f"the local cluster is not installed (missing: drakit_cluster); run: {extras.command('cluster')}"
 
 
 def python(program: str) -> "subprocess.CompletedProcess[str]":

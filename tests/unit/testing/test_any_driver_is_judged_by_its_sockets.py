@@ -1,6 +1,7 @@
 """The conformance suite passes a good driver that shares no code with drakit, and finds each fault that is planted in it."""
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import shlex
@@ -14,9 +15,10 @@ import pytest
 from drakit.testing import report
 from drakit_cluster.objects.json_types import Object
 from drakit_tools import conformance
-from drakit_tools.conformance import claims, restarts, slices, sockets
+from drakit_tools.conformance import api_objects, claims, restarts, slices, sockets
 from fakes import demo, plain_driver
 
+HOST = "v1: the host has the device nodes, mounts and hooks of the CDI files"
 WARN, FAIL = report.Verdict.WARN, report.Verdict.FAIL
 PROGRAM = pathlib.Path(plain_driver.__file__)
 
@@ -39,14 +41,26 @@ def claim(number: int) -> Object:
     }
 
 
+def two_requests() -> Object:
+    """A claim with two requests."""
+    both = claim(2)
+    results: list[object] = both["status"]["allocation"]["devices"]["results"]  # type: ignore[index,call-overload,assignment]
+    results.append({"request": "second", "driver": plain_driver.NAME, "pool": "node-1", "device": "device-3"})
+    return both
+
+
 def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None) -> report.Report:
-    given = [claim(number) for number in range(2)]
-    known = {one["metadata"]["uid"]: ["device", "node-1", f"device-{number}"] for number, one in enumerate(given)}  # type: ignore[call-overload,index]
+    given = [claim(0), claim(1), two_requests()]
+    read = [claims.Claim.of(one, plain_driver.NAME) for one in given]
+    known = {one.id.uid: [[result.request, result.pool, result.device] for result in one.results] for one in read}
     (folder / "claims.json").write_text(json.dumps(known))
     subject = conformance.Subject(
         path=folder / "reg.sock",
         claims=lambda _: given,
         cdi=folder / "cdi",
+        exclusive=("PLAIN_*_ENGINE",) if fault == "a part is given twice" else (),
+        call_seconds=1.0 if "hangs" in fault else 45.0,
+        slow_seconds=0.25 if fault == "is slow" else 20.0,
         restarter=restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder), fault])),
     )
     return conformance.check_plugin(subject, junit=junit)
@@ -69,7 +83,7 @@ FAULTS = {
     "v1 is not served": (FAIL, "registration: the service answers", "UNIMPLEMENTED"),
     "refuses registration": (FAIL, "registration: NotifyRegistrationStatus is accepted", "not now"),
     "mixed up answers": (FAIL, "v1: prepare returns the allocated devices of every claim", "which the claim was not given"),
-    "a claim is left out": (FAIL, "v1: prepare returns the allocated devices of every claim", "leaves out default/claim-1"),
+    "a claim is left out": (FAIL, "v1: prepare returns the allocated devices of every claim", "leaves out default/claim-2 of 3"),
     "an extra claim": (FAIL, "v1: prepare returns the allocated devices of every claim", "claim UID another"),
     "wrong device": (FAIL, "v1: prepare returns the allocated devices of every claim", "'device-0-0'"),
     "wrong request": (FAIL, "v1: prepare returns the allocated devices of every claim", "for request 'gpu'"),
@@ -82,15 +96,71 @@ FAULTS = {
     "no CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "unresolvable"),
     "invalid CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "enviroment"),
     "malformed CDI id": (FAIL, "v1: CDI ids are well formed, and valid files define them", "vendor/class=name"),
+    "a variable without a value": (FAIL, "v1: CDI ids are well formed, and valid files define them", "must be NAME=value"),
+    "a late CDI file": (FAIL, "v1: CDI ids are well formed, and valid files define them", "unresolvable"),
+    "two CDI files": (FAIL, "v1: CDI ids are well formed, and valid files define them", "or two do"),
+    "a huge answer": (FAIL, "v1: prepare returns the allocated devices of every claim", "RESOURCE_EXHAUSTED"),
+    "leaves its CDI file": (FAIL, "v1: unprepare removes the CDI files of its claim", "after unprepare a CDI file in"),
+    "removes every CDI file": (FAIL, "v1: unprepare keeps the CDI files of other claims", "unprepare of default/claim-0 removed what"),
+    "no device node": (FAIL, HOST, 'failed to stat CDI host device "/dev/no-such-plain-device": no such file or directory'),
+    "no mounted file": (FAIL, HOST, "/no-such-plain-file: no such file or directory"),
+    "one variable for all devices": (
+        *(FAIL, "v1: two devices in one container agree on every variable"),
+        "PLAIN is 'device-0' for device-0 and 'device-1' for device-1, and a container with both devices has only one value",
+    ),
+    "a part is given twice": (
+        *(FAIL, "v1: no two claims get the same exclusive part"),
+        "PLAIN_DEVICE_0_ENGINE=0 of default/claim-0 and PLAIN_DEVICE_1_ENGINE=0 of default/claim-1 are the same part",
+    ),
+    "a second request is left out": (WARN, "v1: prepare returns the allocated devices of every claim", "lacks devices that the claim"),
+    "first request for all": (FAIL, "v1: prepare returns the allocated devices of every claim", "for request 'device'"),
+    "no request names": (WARN, "v1: prepare returns the allocated devices of every claim", "answered without request names"),
+    "hangs": (FAIL, "registration: the service answers", "NodePrepareResources does not answer"),
+    "is slow": (WARN, "v1: calls answer soon", "over 0.25 s"),
+    "ends": (FAIL, "registration: the service answers", "the driver's process ended with status 3"),
+    "forgets without a word": (
+        *(FAIL, "restart: unprepare succeeds in a new process, and prepare after it"),
+        "after unprepare in a new process a CDI file in",
+    ),
     "forgets": (FAIL, "restart: prepare returns the same result in a new process", "after a restart the answer is"),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+SAMPLE = 3
+"""The rest of the faults that other tests resemble run with the full matrix, because each starts three processes."""
+QUICK = [fault for number, fault in enumerate(FAULTS) if number % SAMPLE == 0 or list(FAULTS).index("a late CDI file") <= number]
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[] if fault in QUICK else pytest.mark.full) for fault in FAULTS])
 def test_a_planted_fault_is_found(folder: pathlib.Path, fault: str) -> None:
     verdict, name, message = FAULTS[fault]
     found = {check.name: check for check in judge(folder, fault).checks}
     assert (found[name].verdict, message in found[name].message) == (verdict, True), found[name]
+
+
+def test_a_driver_that_ends_at_its_start_is_named_with_its_status(folder: pathlib.Path) -> None:
+    with pytest.raises(sockets.UnreachableError, match=r"the driver's process ended with status 4; .*does not exist"):
+        judge(folder, "ends at its start")
+
+
+def test_a_service_that_hangs_is_not_asked_again(folder: pathlib.Path) -> None:
+    assert not [check.name for check in judge(folder, "hangs").checks if check.name.startswith("v1")]
+
+
+def test_slices_that_let_no_claim_be_allocated_are_reported(folder: pathlib.Path) -> None:
+    def refused(_: str) -> list[Object]:
+        raise api_objects.ClaimError("a claim of class plain does not fit on node-1")
+
+    (folder / "claims.json").write_text("{}")
+    restarter = restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder)]))
+    subject = conformance.Subject(path=folder / "reg.sock", claims=refused, published=lambda _: [published(0)], restarter=restarter)
+    judged = {check.name: check.message for check in conformance.check_plugin(subject).checks if check.verdict is FAIL}
+    assert judged == {
+        "claims: a claim of each class can be allocated": "a claim of class plain does not fit on node-1; the checks of the calls did not run",
+        WHOLE: "generation 1 of pool node-1: resourceSliceCount is [2], number of slices: 1",
+    }
+    with pytest.raises(api_objects.ClaimError):
+        conformance.check_plugin(dataclasses.replace(subject, published=lambda _: [published(0), published(1)]))
 
 
 def test_a_socket_of_something_else_is_an_error_of_the_caller(folder: pathlib.Path) -> None:

@@ -28,6 +28,7 @@ TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 
 WATCH = "watch() returns before or when the driver stops"
+PARTS = "no two claims get the same exclusive part"
 NODES = "device nodes that prepare returns exist on this host"
 LOST = "claims are restored after a lost journal, and can be undone"
 
@@ -53,6 +54,7 @@ def test_a_good_driver_passes_every_check(every: int) -> None:
         "unprepare undoes a claim that was bound and never prepared",
         WATCH,
         NODES,
+        PARTS,
     }
     assert report.crash_points > 50, "the lines of driver and engine, for a half, a whole and a share"
     assert "crash points" in str(report)
@@ -71,12 +73,31 @@ def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
         "unprepare undoes a claim that was bound and never prepared": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
         NODES: "prepare() returns no device node",
+        PARTS: "exclusive names no variable or device node that identifies a part, such as 'ENGINE_*'",
     }
 
 
 def test_a_wrong_recall_is_found() -> None:
     with pytest.raises(testing.CheckError, match=f"FAIL  {LOST}: chip-0-left: recall\\(\\) returned .*another-chip-0-left"):
         check(Confused, device_names=["chip-0-left"], every=50)
+
+
+class WithoutEdits(author.FakeDriver):
+    """Sets hardware up and gives the container nothing, so that it has no CDI files."""
+
+    def prepare(self, grant: drakit.Grant[author.Tuning]) -> drakit.Prepared:
+        return dataclasses.replace(super().prepare(grant), edits=drakit.Edits())
+
+    def recall(self, grant: drakit.Grant[author.Tuning]) -> drakit.Record:
+        return self.plan(grant)
+
+
+def test_a_driver_without_edits_keeps_claims_in_use_and_is_warned_of_the_others() -> None:
+    report = check(WithoutEdits, device_names=["chip-0-left"], every=50)
+    (warned,) = [item.message for item in report.checks if item.verdict is testing.Verdict.WARN]
+    assert warned.startswith(
+        "chip-0-left: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared"
+    )
 
 
 class Greedy(author.FakeDriver):
@@ -260,6 +281,17 @@ def test_a_driver_whose_hardware_outlives_it_survives_sigkill(tmp_path: pathlib.
         on(hardware), hardware=lambda: hardware.made, device_names=["chip-0-left"], death=crashing.Death.KILL, every=5
     )
     assert report.crash_points > 15
+
+
+def test_a_sigkill_names_the_line_at_which_it_came(tmp_path: pathlib.Path) -> None:
+    hardware = FileHardware(tmp_path)
+
+    def work() -> None:
+        with testing.Node(lambda: author.FakeDriver(hardware)) as node:
+            node.prepare(node.claim("chip-0-left"))
+
+    point = next(testing.crash_points(author.FakeDriver(hardware), work, death=crashing.Death.KILL))
+    assert re.fullmatch(r"crash point 0 at author\.py:\d+ \(__init__\)", str(point))
 
 
 def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -35,11 +35,18 @@ RoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
 ClusterRoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
 Port name=1 containerPort=3:int
 Container name=1 image=2 command=3:[] args=4:[] ports=6:[Port]
-PodSpec containers=2:[Container]
+PodSpec containers=2:[Container] restartPolicy=3
 Template metadata=1:Meta spec=2:PodSpec
 Selector matchLabels=1:{}
 DeploymentSpec replicas=1:int selector=2:Selector template=3:Template
 Deployment metadata=1:Meta spec=2:DeploymentSpec
+JobSpec parallelism=1:int completions=2:int activeDeadlineSeconds=3:long template=6:Template backoffLimit=7:int \
+ ttlSecondsAfterFinished=8:int completionMode=9 suspend=10:bool
+Job metadata=1:Meta spec=2:JobSpec
+IntOrString type=1:long intVal=2:int strVal=3
+ServicePort name=1 protocol=2 port=3:int targetPort=4:IntOrString nodePort=5:int
+ServiceSpec ports=1:[ServicePort] selector=2:{} clusterIP=3 type=4 externalName=10
+Service metadata=1:Meta spec=2:ServiceSpec
 Preconditions uid=1 resourceVersion=2
 DeleteOptions gracePeriodSeconds=1:int preconditions=2:Preconditions orphanDependents=3:bool propagationPolicy=4 dryRun=5:[]
 Eviction metadata=1:Meta deleteOptions=2:DeleteOptions
@@ -164,6 +171,9 @@ def _value(field: descriptor.FieldDescriptor, value: Any) -> Json:
     if field.message_type.name == "Quantity":
         text: str = value.string
         return text
+    if field.message_type.name == "IntOrString":
+        port: Json = value.strVal if value.type else value.intVal
+        return port
     if field.message_type.name == "Time":
         return (_EPOCH + datetime.timedelta(seconds=value.seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     return _object(value)

@@ -48,11 +48,12 @@ def _row(columns: tuple[Column, ...], obj: Object) -> Json:
     return {"cells": [column.read(obj) for column in columns], "object": partial}
 
 
-def age(moment: str) -> str:
-    """Return how long ago a time was, in its largest unit: ``5s``, ``12m``, ``3h``, ``8d``."""
+def age(moment: str, until: str = "") -> str:
+    """Return the time from a moment until another (default: now) in its largest unit: ``5s``, ``12m``, ``3h``, ``8d``."""
     if not moment:
         return "<unknown>"
-    passed = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(moment)
+    end = datetime.datetime.fromisoformat(until) if until else datetime.datetime.now(datetime.UTC)
+    passed = end - datetime.datetime.fromisoformat(moment)
     seconds = max(0, int(passed.total_seconds()))
     for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= 2 * size:
@@ -170,6 +171,26 @@ def _ready_replicas(obj: Object) -> Json:
     return f"{json_types.number(obj, 'status', 'readyReplicas')}/{json_types.number(obj, 'spec', 'replicas')}"
 
 
+def _job_status(job: Object) -> Json:
+    held = {one.get("type") for one in json_types.objects(job, "status", "conditions") if one.get("status") == "True"}
+    return next((name for name in ("Complete", "Failed", "Suspended") if name in held), "Running")
+
+
+def _completions(job: Object) -> Json:
+    succeeded, wanted = json_types.number(job, "status", "succeeded"), json_types.at(job, "spec", "completions")
+    return f"{succeeded}/{wanted}" if wanted is not None else f"{succeeded}/1 of {json_types.number(job, 'spec', 'parallelism')}"
+
+
+def _duration(job: Object) -> Json:
+    started, ended = json_types.text(job, "status", "startTime"), json_types.text(job, "status", "completionTime")
+    return age(started, ended) if started else ""
+
+
+def _ports(service: Object) -> Json:
+    ports = json_types.objects(service, "spec", "ports")
+    return ",".join(f"{json_types.number(port, 'port')}/{json_types.text(port, 'protocol') or 'TCP'}" for port in ports) or "<none>"
+
+
 def _size(obj: Object) -> Json:
     return str(len(json_types.mapping(obj, "data")) + len(json_types.mapping(obj, "binaryData")))
 
@@ -249,6 +270,30 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         Column("Available", _count("status", "availableReplicas")),
         _AGE,
         *_TEMPLATE,
+    ),
+    resources.REPLICA_SET: (
+        _NAME,
+        Column("Desired", _count("spec", "replicas")),
+        Column("Current", _count("status", "replicas")),
+        Column("Ready", _count("status", "readyReplicas")),
+        _AGE,
+        *_TEMPLATE,
+    ),
+    resources.STATEFUL_SET: (_NAME, Column("Ready", _ready_replicas), _AGE, *_TEMPLATE),
+    resources.JOB: (
+        _NAME,
+        Column("Status", _job_status),
+        Column("Completions", _completions),
+        Column("Duration", _duration),
+        _AGE,
+        *_TEMPLATE,
+    ),
+    resources.SERVICE: (
+        _NAME,
+        Column("Type", _field("spec", "type")),
+        Column("Cluster-IP", _field("spec", "clusterIP", default="<none>")),
+        Column("Port(s)", _ports),
+        _AGE,
     ),
     resources.SERVICEACCOUNT: (_NAME, Column("Secrets", _length("secrets")), _AGE),
     resources.ROLE: (_NAME, _CREATED),

@@ -13,6 +13,7 @@ from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of, uid_of
+from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId
 from drakit_cluster.kubelet.plugins.plugins import Plugins
 from drakit_cluster.kubelet.pods.records import Checkpoint, ClaimRecord, PreparedDevice
@@ -35,16 +36,13 @@ class _UsableClaim:
 
 
 class Preparation:
-    """The claims in use on one node. The constructor raises CheckpointError for a damaged checkpoint.
+    """The claims in use on one node. The constructor raises CheckpointError for a damaged checkpoint."""
 
-    ``for_workloads`` says whether a claim that is allocated for a workload may be used by pods that it is not reserved for (KEP-5194).
-    """
-
-    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, *, for_workloads: bool = True) -> None:
+    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, sharing: Sharing) -> None:
         self._api = api
         self._plugins = plugins
         self._checkpoint = checkpoint
-        self._may_use = pod_claims.may_use if for_workloads else pod_claims.is_reserved_for
+        self._sharing = sharing
         self._lock = threading.Lock()
         self._records = {record.key: record for record in checkpoint.load()}
 
@@ -131,9 +129,9 @@ class Preparation:
             claim = self._api.get(CLAIM, key.name, key.namespace)
         except errors.ApiError as error:
             raise PreparationError(f"fetch ResourceClaim {key.namespace}/{key.name}: {error}") from error
-        if reference.owned and not pod_claims.generated_for(claim, pod):
+        if reference.owned and not self._sharing.is_generated_for(claim, pod):
             raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not owned by pod {key_of(pod).name}")
-        if not self._may_use(claim, pod):
+        if not self._sharing.may_use(claim, pod):
             raise PreparationError(
                 f"pod {key_of(pod).name} ({uid_of(pod)}) is not allowed to use ResourceClaim {key.name} ({uid_of(claim)})"
             )

@@ -1,4 +1,5 @@
-"""Shapes of the core kinds, and of what runs and configures a driver: DaemonSet, Deployment, Lease, Secret, ConfigMap, ServiceAccount.
+"""Shapes of the core kinds, of PodGroups, and of what runs and configures drivers and their users: workloads, Lease, Secret, ConfigMap,
+Service.
 
 Pods and nodes are open: only fields that this cluster reads, merges or applies by key are described.
 """
@@ -46,6 +47,7 @@ _POD_SPEC = opened(
     volumes=_named(),
     imagePullSecrets=_named(),
     resourceClaims=_named("resourceClaimName resourceClaimTemplateName"),
+    schedulingGroup=struct("podGroupName"),
     affinity=struct(
         "",
         nodeAffinity=_affinity(meta.NODE_SELECTOR, "preference", meta.NODE_TERM),
@@ -87,6 +89,59 @@ DEPLOYMENT = meta.kind(
         conditions=_CONDITIONS,
     ),
 )
+_GROUP_CLAIM = struct("name! resourceClaimName resourceClaimTemplateName")
+POD_GROUP = meta.kind(
+    "spec!",
+    spec=struct(
+        """podGroupTemplateRef:any workloadRef:any schedulingConstraints:any disruptionMode:any parentCompositePodGroupName
+        priorityClassName priority:int preemptionPolicy schedulingPolicy!""",
+        schedulingPolicy=struct(basic=struct(), gang=struct("minCount:int!")),
+        resourceClaims=by_key("name", _GROUP_CLAIM),
+    ),
+    status=struct(conditions=meta.CONDITIONS, resourceClaimStatuses=by_key("name", struct("name! resourceClaimName"))),
+)
+"""All versions of a PodGroup: 1.36 has podGroupTemplateRef, 1.37 workloadRef."""
+REPLICA_SET = meta.kind(
+    "spec!",
+    spec=struct("selector! template minReadySeconds:int replicas:int", selector=meta.LABEL_SELECTOR, template=_TEMPLATE),
+    status=struct(
+        """observedGeneration:int replicas:int fullyLabeledReplicas:int readyReplicas:int availableReplicas:int terminatingReplicas:int""",
+        conditions=_CONDITIONS,
+    ),
+)
+STATEFUL_SET = meta.kind(
+    "spec!",
+    spec=struct(
+        f"""{_SPEC} replicas:int serviceName podManagementPolicy volumeClaimTemplates:[any]
+        persistentVolumeClaimRetentionPolicy:any""",
+        selector=meta.LABEL_SELECTOR,
+        template=_TEMPLATE,
+        updateStrategy=_STRATEGY,
+        ordinals=struct("start:int"),
+    ),
+    status=struct(
+        """observedGeneration:int replicas:int readyReplicas:int availableReplicas:int currentReplicas:int updatedReplicas:int
+        currentRevision updateRevision collisionCount:int""",
+        conditions=_CONDITIONS,
+    ),
+)
+JOB = meta.kind(
+    "spec!",
+    spec=struct(
+        """template! parallelism:int completions:int completionMode backoffLimit:int suspend:bool activeDeadlineSeconds:int
+        ttlSecondsAfterFinished:int manualSelector:bool podFailurePolicy:any successPolicy:any backoffLimitPerIndex:int
+        maxFailedIndexes:int podReplacementPolicy managedBy""",
+        selector=meta.LABEL_SELECTOR,
+        template=_TEMPLATE,
+    ),
+    status=struct(
+        """observedGeneration:int startTime:time completionTime:time active:int ready:int terminating:int succeeded:int failed:int
+        completedIndexes failedIndexes""",
+        uncountedTerminatedPods=struct("succeeded:[] failed:[]"),
+        conditions=_CONDITIONS,
+    ),
+)
+SERVICE = meta.opened_kind("spec", spec=opened("type clusterIP selector:{}", ports=ListOf(item=opened("port:int"))))
 LEASE = meta.kind(
     spec=struct("holderIdentity leaseDurationSeconds:int acquireTime:time renewTime:time leaseTransitions:int strategy preferredHolder")
 )

@@ -155,10 +155,10 @@ MAX_REASON_BYTES = 1024
 MAX_MESSAGE_BYTES = 32768
 
 
-def check_conditions(holder: Json, path: str, *, limit: int) -> Iterator[Failure]:
-    """Yield the failures of a list of conditions, one of each type. All are checked, even if there are too many."""
+def check_conditions(holder: Json, path: str, *, limit: int = 0) -> Iterator[Failure]:
+    """Yield the failures of a list of conditions, one of each type. All are checked, even if there are too many. ``limit`` 0 is none."""
     values, path = json_types.items(holder, "conditions"), f"{path}.conditions"
-    if len(values) > limit:
+    if limit and len(values) > limit:
         yield failure.too_many(path, len(values), limit)
     seen = set[str]()
     for index, value in enumerate(values):

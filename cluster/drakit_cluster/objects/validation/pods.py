@@ -1,17 +1,19 @@
-"""Rules of Pods, as far as dynamic resource allocation needs them. Source: Kubernetes 1.36's validation."""
+"""Rules of Pods and PodGroups, as far as dynamic resource allocation needs them. Source: Kubernetes 1.36's validation."""
 
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import workloads
-from drakit_cluster.objects.validation import failure, fields, names, rules
+from drakit_cluster.objects.validation import failure, fields, metadata, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
 _MUTABLE = frozenset({"nodeName", "tolerations", "activeDeadlineSeconds", "terminationGracePeriodSeconds", "ephemeralContainers"})
 _IMAGE_LISTS = ("containers", "initContainers")
 _SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
+_POLICIES = ("basic", "gang")
+MAX_GROUP_CLAIMS = 4
 
 
 def create(new: Object, _context: Context) -> Iterator[Failure]:
@@ -20,6 +22,7 @@ def create(new: Object, _context: Context) -> Iterator[Failure]:
     yield from fields.check(workloads.POD, new, "")
     yield from _containers(spec)
     yield from rules.items("resourceClaims", _claim)(spec, "spec")
+    yield from rules.if_set(rules.text(names.subdomain, "podGroupName"), "schedulingGroup")(spec, "spec")
 
 
 def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
@@ -63,3 +66,45 @@ def _fixed(spec: Object) -> Object:
         containers = json_types.objects(spec, group)
         fixed[group] = [{key: value for key, value in container.items() if key != "image"} for container in containers]
     return fixed
+
+
+def create_group(new: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of a new PodGroup."""
+    spec = json_types.mapping(new, "spec")
+    yield from fields.check(workloads.POD_GROUP, new, "")
+    if "schedulingPolicy" in spec:
+        yield from _policy(spec["schedulingPolicy"], "spec.schedulingPolicy")
+    yield from rules.items("resourceClaims", _group_claim, limit=MAX_GROUP_CLAIMS)(spec, "spec")
+
+
+def update_group(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failure of each changed field of a PodGroup's spec."""
+    spec, old_spec = json_types.mapping(new, "spec"), json_types.mapping(old, "spec")
+    for name in sorted({*spec, *old_spec}):
+        yield from failure.unchanged(f"spec.{name}", spec.get(name), old_spec.get(name))
+
+
+def update_group_status(new: Object, _old: Object, _context: Context) -> Iterator[Failure]:
+    """Yield the failures of a PodGroup's status."""
+    claims = {json_types.text(claim, "name") for claim in json_types.items(new, "spec", "resourceClaims")}
+
+    def check(status: Json, path: str) -> Iterator[Failure]:
+        if (name := json_types.text(status, "name")) not in claims:
+            yield failure.invalid(f"{path}.name", name, "must be the name of an entry of spec.resourceClaims")
+        yield from rules.if_set(rules.of_text(names.subdomain), "resourceClaimName")(status, path)
+
+    yield from metadata.check_conditions(new.get("status"), "status")
+    yield from rules.items("resourceClaimStatuses", check, limit=MAX_GROUP_CLAIMS, key=rules.by("name"))(new.get("status"), "status")
+
+
+def _policy(policy: Json, path: str) -> Iterator[Failure]:
+    chosen = [name for name in _POLICIES if json_types.at(policy, name) is not None]
+    if len(chosen) != 1:
+        yield failure.invalid(path, policy, f"exactly one of {' or '.join(_POLICIES)} is required")
+    if "gang" in chosen:
+        yield from rules.number(1, "must be 1 or more", "minCount")(json_types.at(policy, "gang"), f"{path}.gang")
+
+
+def _group_claim(claim: Json, path: str) -> Iterator[Failure]:
+    yield from names.label(json_types.text(claim, "name"), f"{path}.name")
+    yield from _claim(claim, path)

@@ -288,6 +288,7 @@ def create_request(new: Object, _context: Context) -> Iterator[Failure]:
     spec = json_types.mapping(new, "spec")
     yield from names.driver(json_types.text(spec, "driver"), "spec.driver")
     yield from rules.if_set(rules.of_text(names.pool), "poolName")(spec, "spec")
+    yield from rules.if_set(rules.of_text(names.fully_qualified), "defaultPartitionTypeAttribute")(spec, "spec")
     limit = spec.get("limit")
     if isinstance(limit, int) and not 1 <= limit <= MAX_POOLS:
         yield failure.invalid("spec.limit", limit, f"must be from 1 to {MAX_POOLS}")

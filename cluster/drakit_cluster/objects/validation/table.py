@@ -43,6 +43,9 @@ _RULES: dict[tuple[str, str], Rules] = {
         create=slices.create_request, update=slices.update_request, update_status=slices.update_request_status
     ),
     ("", "Pod"): Rules(create=pods.create, update=pods.update, full_metadata=True),
+    (resources.SCHEDULING_GROUP, "PodGroup"): Rules(
+        create=pods.create_group, update=pods.update_group, update_status=pods.update_group_status
+    ),
 }
 _NAMINGS: dict[tuple[str, str], NameRule] = {("", "Namespace"): names.label}
 _GROUP_NAMINGS: dict[str, NameRule] = {"rbac.authorization.k8s.io": names.path_segment}

@@ -99,7 +99,15 @@ class Allocator:
             requests=[request for claim in reading.claims for request in claim.requests],
             wants=reading.wants,
             inventory=inventory,
-            suitability=Suitability(inventory, allocated, node, self._verdicts, self._switches, early=not self._errors),
+            suitability=Suitability(
+                inventory,
+                allocated,
+                node,
+                self._verdicts,
+                self._switches,
+                early=not self._errors,
+                beside_shares=self.repeats(KnownError.FORMER_SHARES),
+            ),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
             errors=self._errors,
         )

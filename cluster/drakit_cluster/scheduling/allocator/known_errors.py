@@ -2,7 +2,7 @@
 
 Without them the allocator decides correctly. With :data:`KUBERNETES_1_36` or :data:`KUBERNETES_1_37` it decides as that version does.
 Sources: the structured allocator of Kubernetes 1.36.2; for 1.37, the allocator with KEP-5963, and kubernetes#140431, #140435, #140437 and
-#140600, which fixed errors of 1.36. 1.38 also has #141898; #140729 is open.
+#140600, which fixed errors of 1.36. 1.38 also has #140798 and #141898; #140729 is open.
 """
 
 import enum
@@ -19,6 +19,7 @@ class KnownError(enum.Enum):
     DISTINCT_LAST = "distinctAttribute compares a device with the last one of each request only"
     LISTS_NOT_RESTORED = "matchAttribute on lists keeps what devices that it gave up had narrowed"
     SHARES_WITHOUT_CAPACITY = "it consumes the counters of a shared device again for each share, if its shares have no consumedCapacity"
+    FORMER_SHARES = "it allocates a device that is no longer shared to one claim, although other claims still have shares of it"
     ALL_STOPS = "a request for all devices stops at a node with an incomplete or invalid pool, and other nodes are not tried"
     RULE_WITHOUT_SELECTOR = "a DeviceTaintRule without deviceSelector taints every device"
 
@@ -36,6 +37,7 @@ _FIXES: Mapping[KnownError, str] = {
     KnownError.DISTINCT_LAST: "write one request for each device instead of a count",
     KnownError.LISTS_NOT_RESTORED: "select the wanted element with a CEL selector",
     KnownError.SHARES_WITHOUT_CAPACITY: "let the driver publish a capacity on the shared device, so that each share has consumedCapacity",
+    KnownError.FORMER_SHARES: "release the shares before the driver stops sharing the device",
     KnownError.RULE_WITHOUT_SELECTOR: "give the rule a deviceSelector, or delete it",
     KnownError.ALL_STOPS: "wait until the pool is complete, or write a count instead of allocationMode: All",
 }
@@ -59,7 +61,8 @@ class KnownErrors:
 NONE = KnownErrors()
 KUBERNETES_1_36 = KnownErrors(kinds=frozenset(KnownError))
 KUBERNETES_1_37 = KnownErrors(
-    version="1.37", kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.ALL_STOPS, KnownError.RULE_WITHOUT_SELECTOR})
+    version="1.37",
+    kinds=frozenset({KnownError.ADMIN_COUNTERS, KnownError.FORMER_SHARES, KnownError.ALL_STOPS, KnownError.RULE_WITHOUT_SELECTOR}),
 )
 BY_VERSION: Mapping[str, KnownErrors] = {"1.36": KUBERNETES_1_36, "1.37": KUBERNETES_1_37}
 """By version, for ``--kubernetes``. Those of other versions were not recorded."""

@@ -109,9 +109,14 @@ class Suitability:
         switches: Switches,
         *,
         early: bool = True,
+        beside_shares: bool = False,
     ) -> None:
-        """``early``: refuse for counters and taints here; otherwise the search does."""
+        """``early``: refuse for counters and taints here; otherwise the search does.
+
+        ``beside_shares``: a device that is no longer shared may be allocated while shares of it remain.
+        """
         self._early = early
+        self._beside_shares = beside_shares
         self._inventory = inventory
         self._uses = [allocated.pool(*pool.id) for pool in inventory.pools]
         self._node = node
@@ -137,7 +142,7 @@ class Suitability:
     def in_use(self, device: Device) -> bool:
         """Return whether earlier allocations keep the device from everyone but admins."""
         use = self._uses[device.pool].get(device.name)
-        return use is not None and (use.held or (use.shared and not self.shared(device)))
+        return use is not None and (use.held or (use.shared and not self._beside_shares and not self.shared(device)))
 
     def draws(self, want: Want, device: Device) -> bool:
         """Return whether choosing the device draws its counters. False for admin access, and if an earlier share has drawn them."""

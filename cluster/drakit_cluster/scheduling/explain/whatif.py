@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from drakit_cluster import cel as selectors
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
+from drakit_cluster.client.sharing import Sharing, is_of_group
 from drakit_cluster.objects import capacity, json_types, naming, resources
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
@@ -61,6 +62,14 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Note:
+    """Something about the objects that a reader of an answer should know. ``doubtful``: the answer may be wrong because of it."""
+
+    text: str
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class World:
     """Objects as an API server stores them. Without nodes, the nodes that slices name are assumed, with plenty of any resource without a class."""
 
@@ -69,8 +78,11 @@ class World:
     claims: Sequence[Object] = ()
     templates: Sequence[Object] = ()
     pods: Sequence[Object] = ()
+    groups: Sequence[Object] = ()
     nodes: Sequence[Object] = ()
     taint_rules: Sequence[Object] = ()
+    notes: Sequence[Note] = ()
+    """What is missing among the objects of a live cluster, or is not considered."""
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
@@ -80,6 +92,7 @@ class World:
             claims=objects(resources.CLAIM),
             templates=objects(resources.CLAIM_TEMPLATE),
             pods=objects(resources.POD),
+            groups=objects(resources.POD_GROUP),
             nodes=objects(resources.NODE),
             taint_rules=objects(resources.TAINT_RULE),
         )
@@ -110,20 +123,24 @@ class Scheduler:
         ``compared`` differs.
         """
         classes = {_name(device_class): device_class for device_class in world.classes}
+        rules = sorted(world.taint_rules, key=_name) if gates.on(Gate.DEVICE_TAINT_RULES) else []
         unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
-        slices = [taint_rules.tainted(resource_slice, world.taint_rules, unselective=unselective) for resource_slice in world.slices]
+        slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
         self._errors = errors
         self._compared = replace(compared, max_steps=_QUICK_STEPS)
-        self._gates = gates
+        self._sharing = Sharing.of(gates)
         self._nodes = nodes
         self._world = world
         self._resources = extended.class_names(world.classes, gates)
         self._placed = PlacedPods()
         self._claims = {_key(claim_): claim_ for claim_ in world.claims}
+        self._groups: dict[Key, Object] = {}
+        for group in world.groups:
+            self._groups[_key(group)] = self._with_claims(group, pod_claims.references(group), resources.POD_GROUP)
         self._allocated = AllocatedState(consumable_capacity=gates.on(Gate.CONSUMABLE_CAPACITY))
         self._holders: dict[DeviceId, list[str]] = {}
-        for claim in world.claims:
+        for claim in sorted(world.claims, key=_key):
             self._record(claim)
         for pod in world.pods:
             self._placed.observe(pod, deleted=False)
@@ -179,20 +196,27 @@ class Scheduler:
         free = {name: value for name, value in pod.items() if name != "status"}
         return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
 
-    def _with_claims(self, pod: Object, references: Iterable[pod_claims.Reference]) -> Object:
-        """Return the pod with a claim from every template, as the controller would make them."""
-        namespace = json_types.text(pod, "metadata", "namespace")
+    def _with_claims(self, owner: Object, references: Iterable[pod_claims.Reference], resource: Resource = resources.POD) -> Object:
+        """Return the pod or PodGroup with a claim from every template, as the controller would make them."""
+        namespace = json_types.text(owner, "metadata", "namespace")
+        group_key = self._sharing.group_key(owner)
+        group = self._groups.get(group_key) if group_key is not None else None
         templates = {_key(template_): template_ for template_ in self._world.templates}
         statuses: list[Object] = []
         for reference in references:
             template = templates.get(Key(namespace, reference.template))
             if template is None or reference.claim:
                 continue
-            claim = _copy_of(template, f"{_name(pod)}-{reference.name}", owner=pod)
-            self._claims[_key(claim)] = claim
-            statuses.append({"name": reference.name, "resourceClaimName": _name(claim)})
-        existing = json_types.objects(pod, "status", "resourceClaimStatuses")
-        return pod | {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
+            if group is not None and is_of_group(reference, group):
+                name = next((entry.claim for entry in pod_claims.references(group) if entry.name == reference.name), None)
+            else:
+                claim = _copy_of(template, f"{_name(owner)}-{reference.name}")
+                json_types.child(claim, "metadata")["ownerReferences"] = [pod_claims.owned_by(resource, owner)]
+                self._claims[_key(claim)] = claim
+                name = _name(claim)
+            statuses.append({"name": reference.name, "resourceClaimName": name})
+        existing = json_types.objects(owner, "status", "resourceClaimStatuses")
+        return owner | {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
 
     def _site(self, pod: Object) -> placement.Site:
         return placement.Site(
@@ -201,7 +225,9 @@ class Scheduler:
             allocator=self._allocator,
             allocated=self._allocated,
             new_share_id=lambda: str(uuid.uuid4()),
-            for_workloads=self._gates.on(Gate.RESERVED_FOR_WORKLOADS),
+            sharing=self._sharing,
+            groups=self._groups,
+            is_first=lambda pod: self._placed.is_first(pod, ()),
             resources=self._resources,
             taken=self._placed.taken,
             apart=self._placed.rule_for(pod, {_name(node): node for node in self._nodes}),
@@ -215,9 +241,8 @@ class Scheduler:
                 why, difference = self._why(pod, site), self._difference(pod, site, None)
                 return Decision(subject=subject, message=message, why=why, difference=difference), None
             case Placement() as decided:
-                workloads = self._gates.on(Gate.RESERVED_FOR_WORKLOADS)
                 grants = [
-                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, for_workloads=workloads))
+                    Given(claim=naming.label(claim), allocation=reservation.granted(claim, allocation, self._sharing))
                     for claim, allocation in decided.allocate
                 ]
                 nothing = "all its claims are allocated" if pod_claims.references(pod) else "asks for no devices"
@@ -321,13 +346,10 @@ def _pod_for(claim: Object) -> Object:
     return {"metadata": {"namespace": namespace, "name": name, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
 
 
-def _copy_of(template: Object, name: str, *, owner: Object | None = None) -> Object:
-    """Return the claim made from a template, owned by ``owner`` if given."""
+def _copy_of(template: Object, name: str) -> Object:
+    """Return the claim made from a template."""
     namespace = json_types.text(template, "metadata", "namespace")
     metadata: Object = {"namespace": namespace, "name": name, "uid": str(uuid.uuid4())}
-    if owner is not None:
-        uid = json_types.text(owner, "metadata", "uid")
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": _name(owner), "uid": uid, "controller": True}]
     return {"metadata": metadata, "spec": json_types.copy(json_types.mapping(template, "spec", "spec"))}
 
 

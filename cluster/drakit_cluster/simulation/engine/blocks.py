@@ -90,7 +90,7 @@ class NodeType:
         problem = self.problem((), AllocatedState())
         self.inventory = problem.inventory
         self.blocks = [
-            Block(number=number, label=_label(group.devices), devices=tuple(group.devices))
+            Block(number=number, label=label_of(group.devices), devices=tuple(group.devices))
             for number, group in enumerate(symmetry.group_blocks(problem.inventory.devices))
         ]
         self.block_of: Mapping[DeviceId, int] = {device.id: block.number for block in self.blocks for device in block.devices}
@@ -241,7 +241,7 @@ def _count_suitable(problem: Problem, want: Want, block: Block) -> int | None:
     return count
 
 
-def _label(devices: Sequence[Device]) -> str:
+def label_of(devices: Sequence[Device]) -> str:
     """Return the model of a block: the product name, or the driver name with its largest capacity."""
     attributes = json_types.mapping(devices[0].spec, "attributes")
     product = json_types.text(attributes, "productName", "string")

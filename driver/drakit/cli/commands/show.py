@@ -1,15 +1,15 @@
 """``drakit show``: shows the devices of this node, and the claims that use them."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 import rich.console
 import typer
 
-from drakit.cli import composition, drawing, not_offered, options, output, views
-from drakit.core import advanced, context, inventory, lifecycle, quantity
+from drakit.cli import composition, drawing, fits, not_offered, options, output, views
+from drakit.core import advanced, context, inventory, lifecycle, packing, quantity
 from drakit.core import device as devices
-from drakit.telemetry import plurals
 
 _CAPACITIES = ("memory", "multiprocessors", "bandwidth")
 """The capacities that the table shows; if no device has one of these, it shows the first few of all."""
@@ -75,12 +75,11 @@ def _print(family: composition.NodeFamily, seen: views.View, *, every: bool) -> 
     output.heading(out, f"{family.spec.driver_name} on {seen.pool}")
     taken, width = holders(entries), output.width(out)
     room = None if width is None else width - _INDENT
-    fitting, best = drawing.fragmentation(offered, taken), drawing.at_best(offered, taken)
+    fitting = fits.by_counter_set(offered, taken)
     for gpu in drawing.gpu_maps(offered, taken):
-        possible, total = fitting.get(gpu.counter_set, (0, 0))
-        output.say(out, f"{gpu.counter_set}: {possible} of {plurals.counted(total, 'device')} still fit")
+        output.say(out, f"{gpu.counter_set}: {fitting[gpu.counter_set].text}", hang=_INDENT)
         out.print(drawing.indent(drawing.draw_gpu(gpu, room)), markup=False, soft_wrap=True)
-        if verdict := drawing.verdict(possible, best.get(gpu.counter_set, possible)):
+        if verdict := fitting[gpu.counter_set].verdict:
             output.say(out, verdict, indent=_INDENT)
     for bar in bars(offered, entries):
         output.say(out, bar.device)
@@ -123,8 +122,11 @@ def _print_devices(out: rich.console.Console, seen: views.View, *, every: bool) 
         columns = ["DEVICE", *(["POOL"] if has_pools else []), "KIND", *map(str.upper, capacities), "SHARED", "TAINTS", "HEALTH", "CLAIM"]
         output.put(out, output.table("", columns, rows))
     if counted:
-        columns = ["PROFILE", "FREE", *map(str.upper, capacities)]
-        output.put(out, output.table("\nMIG placements by profile; --all lists each", columns, _by_profile(seen, capacities)))
+        columns = ["PROFILE", "FITS", *map(str.upper, capacities)]
+        output.put(
+            out,
+            output.table("\nMIG profiles, each alone; --all lists all", columns, _by_profile(seen, capacities)),
+        )
     if seen.error:
         output.say(out, f"The devices cannot be read: {seen.error}")
     elif not offered:
@@ -143,15 +145,23 @@ def _placements(seen: views.View) -> frozenset[str]:
 
 
 def _by_profile(seen: views.View, capacities: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return a row for each profile: how many of its placements still fit, how many it has, and the capacities of one."""
-    fitting = drawing.fitting(seen.offered, holders(seen.entries))
-    alike: dict[tuple[str, ...], list[bool]] = {}
+    """Return a row for each profile: how many fit at the same time if no other profile is used, on an empty node too, and the capacities of one."""
+    now, empty = (_alone(seen.offered, taken) for taken in (holders(seen.entries), ()))
+    rows: dict[packing.Kind, tuple[str, ...]] = {}
     for device in seen.offered.flat().devices:
         if _PROFILE in device.attributes:
-            kind = f"{_kind(device)} shared" if device.allow_multiple_allocations else _kind(device)
             figures = (str(device.capacity[name].value) if name in device.capacity else "" for name in capacities)
-            alike.setdefault((kind, *figures), []).append(device.name in fitting)
-    return [(kind, f"{sum(fit)} of {len(fit)}", *figures) for (kind, *figures), fit in alike.items()]
+            kind = fits.kind_of(device)
+            rows.setdefault(kind, (str(kind), f"{now[kind]} of {empty[kind]}", *figures))
+    return list(rows.values())
+
+
+def _alone(offered: inventory.Inventory, taken: Collection[str]) -> Counter[packing.Kind]:
+    """Return how many devices of each kind fit on all boards, if no device of another kind is used."""
+    total: Counter[packing.Kind] = Counter()
+    for fitting in fits.by_counter_set(offered, taken).values():
+        total.update(fitting.alone)
+    return total
 
 
 def taken_by(entries: Sequence[lifecycle.Entry]) -> dict[str, str]:
@@ -204,15 +214,13 @@ def bars(offered: inventory.Inventory, entries: Sequence[lifecycle.Entry]) -> tu
 def _document(family: composition.NodeFamily, seen: views.View) -> dict[str, object]:
     offered, entries = seen.offered, seen.entries
     taken, held, used = taken_by(entries), holders(entries), consumed(entries)
-    best = drawing.at_best(offered, held)
-    fitting = drawing.fragmentation(offered, held)
     return {
         "driver": family.spec.driver_name,
         "pool": seen.pool,
         "devices": [
             {"pool": device.pool_on(seen.pool), **_device(device, taken.get(device.name), used, seen)} for device in offered.flat().devices
         ],
-        "fitting": {name: {"fit": fit, "best": best.get(name, fit), "of": total} for name, (fit, total) in fitting.items()},
+        "fitting": {name: fitting.document() for name, fitting in fits.by_counter_set(offered, held).items()},
         "notOffered": not_offered.documents(seen.withheld),
         "traffic": traffic_rows(seen.readings),
         "claims": [_claim(entry) for entry in entries],

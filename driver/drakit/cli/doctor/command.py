@@ -101,7 +101,7 @@ def _print(findings: Sequence[Finding]) -> None:
         for result in findings:
             if result.topic == topic and (result.verdict is not Verdict.OK or not prose.quiet):
                 output.say(out, f"{result.verdict.value:8} {result.subject}: {result.message}", hang=_INDENT)
-                if result.fix:
+                if result.fix and result.verdict is not Verdict.OK:
                     output.say(out, f"fix: {result.fix}", indent=_INDENT, hang=len("fix: "))
     count = Counter(result.verdict for result in findings)
     prose.print()

@@ -38,6 +38,8 @@ LONGEST_SETTLE = 30.0
 WRITES_WINDOW = 60.0
 WRITES_MAX = 16
 ROUNDS_MAX = 5
+_COUNTERS_BESIDE_DEVICES = "v1.34."
+"""The version that stores a slice with counters alone, but refuses devices that consume counters of another slice."""
 _ALTERED = "slice altered by another program: kept as stored"
 _UNREDUCED = "slice fields dropped by the API server: kept as stored"
 
@@ -218,6 +220,8 @@ class Publisher(SlicePublisher):
                 _log.warning("probe slice failed: last results kept", question=probe.value, error=str(error))
                 continue
             if probe is feature_probe.Probe.COUNTERS:
+                if described.version.startswith(_COUNTERS_BESIDE_DEVICES):
+                    layout, dropped = resource_slice.Layout.TOGETHER, dropped | {"DRAResourceSliceMixins"}
                 layout = layout or resource_slice.Layout.APART
             self._server = self._server.with_answer(stored=gates - dropped, dropped=dropped, layout=layout)
             self._log_dropped(dropped)

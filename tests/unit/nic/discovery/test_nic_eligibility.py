@@ -147,3 +147,37 @@ def test_a_bridge_with_ports_is_used_and_a_bond_has_its_slaves_to_itself() -> No
     assert {entry.name: entry.reason for entry in bridged.withheld}["br0"] == "carries the host's veth1 (veth)"
     bonded = offers.survey([nic(ifindex=3, name="bond0", kind="bond"), dataclasses.replace(pod, kind=port.PHYSICAL)], rule)
     assert [entry.interface.name for entry in bonded.nics] == ["bond0"]
+
+
+IPVLAN: dict[str, object] = {"rules": (RULE(match="eth0", child="ipvlan"),)}
+
+
+@pytest.mark.parametrize(
+    "shaping, reason",
+    [
+        (port.Shaping(classifier=port.Classifier.NETNS), "has child: ipvlan in nic.rules, and this kernel has no ipvlan"),
+        (
+            port.Shaping(classifier=port.Classifier.MAC, ipvlan=True),
+            "has child: ipvlan in nic.rules, and this kernel tells senders apart by MAC address only, which all ipvlans share",
+        ),
+    ],
+)
+def test_ipvlan_that_this_kernel_cannot_enforce_is_not_offered(shaping: port.Shaping, reason: str) -> None:
+    options = nic_options.NicOptions(**IPVLAN)  # type: ignore[arg-type]
+    (withheld,) = offers.survey([nic()], options, shaping).withheld
+    assert withheld.reason == reason
+    assert "remove child: ipvlan from the rule in nic.rules" in withheld.refusal.change
+    assert not withheld.refusal.expected
+    (offered,) = offers.survey([nic()], nic_options.NicOptions(), shaping).nics
+    assert offered.to_device().attributes["child"] == "macvlan"
+
+
+@pytest.mark.parametrize("user, choices, child", [("macvlan", IPVLAN, "ipvlan"), ("macvtap", IPVLAN, "ipvlan"), ("ipvlan", {}, "macvlan")])
+def test_a_nic_with_an_interface_of_the_other_kind_is_not_offered(user: str, choices: dict[str, object], child: str) -> None:
+    shaping = port.Shaping(classifier=port.Classifier.NETNS, ipvlan=True)
+    both = [nic(), nic(ifindex=3, name="user0", kind=user, lower=2)]
+    options = nic_options.NicOptions(offer_addressed=True, **choices)  # type: ignore[arg-type]
+    (reason,) = (entry.reason for entry in offers.survey(both, options, shaping).withheld if entry.name == "eth0")
+    assert reason == f"carries the host's user0 ({user}), beside which the kernel allows no {child}"
+    beside = [nic(), nic(ifindex=3, name="user0", kind=f"{child[:3]}{'vtap' if child == 'macvlan' else 'lan'}", lower=2)]
+    assert [entry.interface.name for entry in offers.survey(beside, options, shaping).nics] == ["eth0"]

@@ -207,6 +207,14 @@ def test_what_such_a_runtime_cannot_give_is_refused_by_name(machine: Machine, fi
     assert refused.value.field == f"parameters.{field}"
 
 
+def test_dhcp_is_refused_for_a_whole_interface_with_what_to_do_instead(node: Node) -> None:
+    with pytest.raises(
+        errors.ConfigError, match="eth1 moves into the pod, where the driver cannot renew a lease; run a DHCP client"
+    ) as refused:
+        node.driver.plan(node.grant(chosen=config.NicConfig(dhcp=True)))
+    assert refused.value.field == "parameters.dhcp"
+
+
 FUNCTION_WHOLE = "pci-0000-0c-00-2-whole"
 PLACE = sriov.Function(parent="eth1", number=3)
 

@@ -1,0 +1,119 @@
+"""Rules of the kinds that make pods. Source: the validation of apps/v1 and batch/v1 in Kubernetes 1.36.
+
+What this cluster's controllers do not do is refused here, so that no field is accepted and ignored.
+"""
+
+from collections.abc import Iterator
+
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation.failure import Failure
+
+_JOB_POLICIES = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "podReplacementPolicy", "managedBy")
+
+
+def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check that the selector matches the template's labels and does not change."""
+    selector = json_types.mapping(obj, "spec", "selector")
+    labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
+    match_labels = json_types.mapping(selector, "matchLabels")
+    if not match_labels and not json_types.items(selector, "matchExpressions"):
+        yield failure.invalid("spec.selector", selector, "empty selector is invalid")
+    elif any(labels.get(key) != value for key, value in match_labels.items()):
+        yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    if old is not None and selector != json_types.mapping(old, "spec", "selector"):
+        yield failure.invalid("spec.selector", selector, "field is immutable")
+    if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
+        restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
+        yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
+
+
+def replica_set(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check a ReplicaSet: selector, and numbers that are not negative."""
+    yield from _workload(obj, old)
+    yield from _not_negative(obj, "replicas", "minReadySeconds")
+
+
+def deployment(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check a Deployment, and the numbers of its strategy."""
+    yield from replica_set(obj, old)
+    strategy = json_types.mapping(obj, "spec", "strategy")
+    yield from _one_of("spec.strategy.type", json_types.text(strategy, "type"), ("Recreate", "RollingUpdate"))
+    rolling = json_types.at(strategy, "rollingUpdate")
+    if strategy.get("type") == "Recreate" and rolling is not None:
+        yield failure.forbidden("spec.strategy.rollingUpdate", "may not be specified when strategy `type` is 'Recreate'")
+    if isinstance(rolling, dict):
+        for field in ("maxSurge", "maxUnavailable"):
+            yield from _amount(f"spec.strategy.rollingUpdate.{field}", rolling.get(field))
+        if _is_zero(rolling.get("maxSurge")) and _is_zero(rolling.get("maxUnavailable")):
+            yield failure.invalid("spec.strategy.rollingUpdate.maxUnavailable", 0, "may not be 0 when `maxSurge` is 0")
+    if json_types.number(obj, "spec", "progressDeadlineSeconds") <= json_types.number(obj, "spec", "minReadySeconds"):
+        deadline = json_types.number(obj, "spec", "progressDeadlineSeconds")
+        yield failure.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
+
+
+def daemon_set(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check a DaemonSet, and the numbers of its strategy."""
+    yield from _workload(obj, old)
+    yield from _one_of("spec.updateStrategy.type", json_types.text(obj, "spec", "updateStrategy", "type"), ("OnDelete", "RollingUpdate"))
+    rolling = json_types.mapping(obj, "spec", "updateStrategy", "rollingUpdate")
+    if json_types.text(obj, "spec", "updateStrategy", "type") != "RollingUpdate":
+        return
+    for field in ("maxSurge", "maxUnavailable"):
+        yield from _amount(f"spec.updateStrategy.rollingUpdate.{field}", rolling.get(field))
+    if _is_zero(rolling.get("maxSurge")) == _is_zero(rolling.get("maxUnavailable")):
+        detail = "may not be 0 when `maxSurge` is 0" if _is_zero(rolling.get("maxSurge")) else "must be 0 when `maxSurge` is not 0"
+        yield failure.invalid("spec.updateStrategy.rollingUpdate.maxUnavailable", rolling.get("maxUnavailable"), detail)
+
+
+def stateful_set(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check a StatefulSet. Volume claims and maxUnavailable are refused."""
+    yield from replica_set(obj, old)
+    yield from _one_of("spec.podManagementPolicy", json_types.text(obj, "spec", "podManagementPolicy"), ("OrderedReady", "Parallel"))
+    yield from _one_of("spec.updateStrategy.type", json_types.text(obj, "spec", "updateStrategy", "type"), ("OnDelete", "RollingUpdate"))
+    for field in ("volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy"):
+        if json_types.at(obj, "spec", field):
+            yield failure.forbidden(f"spec.{field}", "this cluster has no volume claims")
+    if json_types.at(obj, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable") is not None:
+        yield failure.forbidden("spec.updateStrategy.rollingUpdate.maxUnavailable", "this cluster replaces one pod after the other")
+
+
+def job(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check a Job. Its own selector and policies of failure and success are refused."""
+    spec = json_types.mapping(obj, "spec")
+    yield from _not_negative(obj, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    yield from _one_of("spec.completionMode", json_types.text(spec, "completionMode"), ("Indexed", "NonIndexed"))
+    if json_types.text(spec, "completionMode") == "Indexed" and "completions" not in spec:
+        yield failure.required("spec.completions", "when completion mode is Indexed")
+    yield from _one_of(
+        "spec.template.spec.restartPolicy", json_types.text(spec, "template", "spec", "restartPolicy"), ("OnFailure", "Never")
+    )
+    for field in ("selector", "manualSelector", *_JOB_POLICIES):
+        if spec.get(field):
+            yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")
+    if old is not None:
+        for field in ("template", "completionMode") if json_types.at(old, "status", "startTime") else ("completionMode",):
+            if spec.get(field) != json_types.at(old, "spec", field):
+                yield failure.invalid(f"spec.{field}", spec.get(field), "field is immutable")
+
+
+def _one_of(path: str, value: str, known: tuple[str, ...]) -> Iterator[Failure]:
+    if value not in known:
+        yield failure.not_supported(path, value, known)
+
+
+def _not_negative(obj: Object, *fields: str) -> Iterator[Failure]:
+    for field in fields:
+        if (number := json_types.number(obj, "spec", field)) < 0:
+            yield failure.invalid(f"spec.{field}", number, "must be greater than or equal to 0")
+
+
+def _amount(path: str, value: Json) -> Iterator[Failure]:
+    is_percentage = isinstance(value, str) and value.endswith("%") and value[:-1].isdecimal()
+    if not is_percentage and not (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        yield failure.invalid(path, value, "must be a number of pods or a percentage, such as 1 or 25%")
+
+
+def _is_zero(value: Json) -> bool:
+    return value in (0, "0%")
