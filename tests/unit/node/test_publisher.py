@@ -547,7 +547,7 @@ def test_a_slice_kept_as_stored_is_logged_with_the_reason(
 FRACTION = capacity.Capacity(value=3, policy=capacity.RequestPolicy(default="500m", valid_values=("500m", "1")))
 
 
-def test_fractional_policies_are_published_once_an_upgrade_lets_the_server_store_them() -> None:
+def test_an_upgrade_publishes_fractions_that_the_older_server_refused() -> None:
     def refuse(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         policies = [entry.policy for item in spec.page.devices for entry in item.capacity.values() if entry.policy]
         if any(policy.in_whole_units() != policy for policy in policies):
@@ -581,9 +581,7 @@ def policy_of(store: slice_store.FakeSliceStore) -> capacity.RequestPolicy | Non
         ),
     ],
 )
-def test_a_field_that_the_schema_lacks_is_logged_once_and_only_if_the_inventory_has_it(
-    offered_device: device.Device, gate: str, level: str
-) -> None:
+def test_a_field_that_the_schema_lacks_is_logged_once_if_the_inventory_has_it(offered_device: device.Device, gate: str, level: str) -> None:
     store = slice_store.FakeSliceStore()
     upgrade(store, "v1.35.0", "DRAListTypeAttributes", "DRANodeAllocatableResources", "DRADeviceCompatibilityGroups")
     stream = io.StringIO()
