@@ -215,8 +215,9 @@ class Device:
     - ``pool``: put the device in the pool NODE/``pool`` instead of NODE, the node's own. It is a DNS label. Device names are unique across all pools
       of a node.
 
-    A tuple as an attribute's value is a list, which needs the feature gate DRAListTypeAttributes (alpha and off by default in Kubernetes 1.36). While
-    the gate is off, the device is published without that attribute, and a selector that reads it fails.
+    A tuple as an attribute's value is a list, which needs the feature gate DRAListTypeAttributes (alpha and off by default in Kubernetes 1.37). While
+    the gate is off, the device is published without that attribute, and a selector that reads it fails. Of a list of NUMA nodes (``drakit.numa``) the
+    first one stays.
     """
 
     name: str

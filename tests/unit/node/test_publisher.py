@@ -547,7 +547,7 @@ def test_a_slice_kept_as_stored_is_logged_with_the_reason(
 FRACTION = capacity.Capacity(value=3, policy=capacity.RequestPolicy(default="500m", valid_values=("500m", "1")))
 
 
-def test_fractional_policies_are_published_once_an_upgrade_lets_the_server_store_them() -> None:
+def test_an_upgrade_publishes_fractions_that_the_older_server_refused() -> None:
     def refuse(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
         policies = [entry.policy for item in spec.page.devices for entry in item.capacity.values() if entry.policy]
         if any(policy.in_whole_units() != policy for policy in policies):
@@ -581,9 +581,7 @@ def policy_of(store: slice_store.FakeSliceStore) -> capacity.RequestPolicy | Non
         ),
     ],
 )
-def test_a_field_that_the_schema_lacks_is_logged_once_and_only_if_the_inventory_has_it(
-    offered_device: device.Device, gate: str, level: str
-) -> None:
+def test_a_field_that_the_schema_lacks_is_logged_once_if_the_inventory_has_it(offered_device: device.Device, gate: str, level: str) -> None:
     store = slice_store.FakeSliceStore()
     upgrade(store, "v1.35.0", "DRAListTypeAttributes", "DRANodeAllocatableResources", "DRADeviceCompatibilityGroups")
     stream = io.StringIO()
@@ -597,3 +595,34 @@ def test_a_field_that_the_schema_lacks_is_logged_once_and_only_if_the_inventory_
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     dropped = [(line["features"], line["level"]) for line in lines if line["event"] == "API server drops fields"]
     assert [entry for entry in dropped if entry[0] != ["DRAResourceSliceMixins"]] == [([gate], level)]
+
+
+def test_node_resources_change_their_form_with_an_upgrade() -> None:
+    def store_1_36(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
+        return spec if all(map(is_mapping, taken_by(spec.page))) else on_page(without_node_resources)(spec)
+
+    def store_1_37(spec: resource_slice.SliceSpec) -> resource_slice.SliceSpec:
+        return on_page(without_node_resources)(spec) if any(map(is_mapping, taken_by(spec.page))) else spec
+
+    store = slice_store.FakeSliceStore(store_1_36)
+    upgrade(store, "v1.36.2", "nodeAllocatableResources")
+    taken = node_resources.NodeResource(per_device=2)
+    made = start(store, inventory.Inventory.of([device.Device(name="a", node_resources={"cpu": taken})]))
+    made.reconcile()
+    assert [found for one in store.list() for found in taken_by(one.spec.page)] == [node_resources.as_mapping(taken)]
+    store.stored_as = store_1_37
+    upgrade(store, "v1.37.0")
+    made.reconcile()
+    assert [found for one in store.list() for found in taken_by(one.spec.page)] == [taken]
+
+
+def taken_by(page: resource_slice.Page) -> list[node_resources.NodeResource]:
+    return [taken for item in page.devices for taken in item.node_resources.values()]
+
+
+def is_mapping(taken: node_resources.NodeResource) -> bool:
+    return isinstance(taken, node_resources.NodeResourceMapping)
+
+
+def without_node_resources(page: resource_slice.Page) -> resource_slice.Page:
+    return dataclasses.replace(page, devices=tuple(dataclasses.replace(item, node_resources={}) for item in page.devices))

@@ -200,7 +200,9 @@ class Publisher(SlicePublisher):
         described = self._store.server()
         if described.version != self._version:
             self._version, self._due_probes = described.version, frozenset(feature_probe.Probe)
-        self._server = self._server.with_answer(dropped=described.lacks)
+        # No probe answers this one: the schema alone says which form of node resources the server has.
+        field = frozenset({feature_gates.NODE_RESOURCES_FIELD})
+        self._server = self._server.with_answer(stored=field - described.lacks, dropped=described.lacks)
         self._log_dropped(self._used)
         wanted = feature_probe.needed_probes(self._used, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due_probes
         is_clean = False
