@@ -217,7 +217,9 @@ def test_in_a_mixed_list_ended_pods_are_removed_and_workloads_stay(cluster: Quic
 def test_a_full_list_does_not_stop_pods_of_a_listed_workload(cluster: QuickCluster) -> None:
     cluster.create(CLAIM, _claim())
     cluster.run(objects.pod("p", claim="c"))
-    others: list[Json] = [{"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    others: list[Json] = [
+        {"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)
+    ]
     _set_reserved(cluster, JOB, *others)
     cluster.run(objects.pod("q", claim="c"))
     assert len(_reserved(cluster)) == 256

@@ -159,7 +159,9 @@ def test_a_full_list_does_not_stop_pods_of_a_group(cluster: QuickCluster) -> Non
     cluster.create(POD_GROUP, _group())
     claim = _claim_of(cluster)
     cluster.run(_member("p"))
-    others: list[Json] = [{"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    others: list[Json] = [
+        {"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)
+    ]
     entries = [*json_types.items(cluster.claim(claim), "status", "reservedFor"), *others]
     patch: Object = {"status": {"reservedFor": entries}}
     cluster.api.patch(CLAIM, claim, patch, namespace="default", kind=PatchKind.MERGE, subresource="status")

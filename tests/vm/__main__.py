@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from vm import cut_power
 from vm import machine as machines
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
@@ -27,12 +26,6 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--keep", action="store_true", help="leave the machine running; later runs use it, until one without --keep")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="limit for start and tests (default: %(default)s)")
     parser.add_argument("--shell", metavar="SCRIPT", help="run a shell script in the checkout instead of pytest")
-    parser.add_argument(
-        "--power-cuts",
-        type=int,
-        metavar="N",
-        help="instead of pytest, cut the machine's power N times and check each boot; it is a machine of its own",
-    )
     return parser.parse_known_args(arguments)
 
 
@@ -49,21 +42,13 @@ def main() -> int:
     built = subprocess.run([str(CHECKOUT / "tests/vm/build"), str(cache)], check=False)
     if built.returncode:
         return built.returncode
-    suffix = "-iommu" if options.iommu else "-power-cuts" if options.power_cuts else ""
-    machine = machines.Machine(
-        kernel=options.kernel,
-        cache=cache,
-        folder=CHECKOUT / "build/vm" / f"{options.kernel}{suffix}",
-        iommu=options.iommu,
-        keeps_disk=bool(options.power_cuts),
-    )
+    folder = CHECKOUT / "build/vm" / (f"{options.kernel}-iommu" if options.iommu else options.kernel)
+    machine = machines.Machine(kernel=options.kernel, cache=cache, folder=folder, iommu=options.iommu)
     done = False
     try:
         if machine.pid is None:
             _say(f"starting kernel {options.kernel}; its console: {machine.folder / 'console.log'}")
             machine.start()
-        if options.power_cuts:
-            return cut_power.cut_often(machine, options.power_cuts, checkout=CHECKOUT, timeout_s=options.timeout)
         status = machine.run(script_of(options.shell, arguments), checkout=CHECKOUT, keep=options.keep, timeout_s=options.timeout)
         done = True
     except machines.MachineError as error:

@@ -43,17 +43,16 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("DRAKIT_VM_CACHE") or default)
 
 
-def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False, keeps_disk: bool = False) -> list[str]:
+def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False) -> list[str]:
     """Return the command that starts the machine, to run in the machine's folder. QEMU runs from its unpacked packages, by their own loader.
 
     The first NIC is an Intel 82576 behind a root port, whose driver igb has up to seven virtual functions. The second is a virtio NIC. A hub
     without any way out connects the two, so a test can put the second into a namespace and have a partner on the wire. With ``iommu`` the machine
-    has an Intel IOMMU, which puts each device into an IOMMU group. With ``keeps_disk`` the machine writes to the file ``disk`` in its folder.
+    has an Intel IOMMU, which puts each device into an IOMMU group.
     """
     qemu, root = cache / "qemu", cache / "root"
     # Without interrupt remapping, a virtio disk with MSI loses requests once there are virtual functions.
     disk = "virtio-blk-pci,drive=disk" + (",vectors=0" if iommu else "")
-    file = "file=disk,cache=writeback" if keeps_disk else f"file={cache / 'disk'},snapshot=on,cache=unsafe"
     return [
         str(root / _LIBRARIES / "ld-linux-x86-64.so.2"),
         *("--library-path", f"{qemu / _LIBRARIES}:{root / _LIBRARIES}"),
@@ -66,7 +65,7 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iom
         *("-kernel", str(cache / f"vmlinuz-{kernel}"), "-initrd", str(cache / f"initrd-{kernel}")),
         *("-append", "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no" + (" intel_iommu=on iommu=pt" if iommu else "")),
         *(("-device", "intel-iommu,intremap=off,caching-mode=on") if iommu else ()),
-        *("-drive", f"{file},if=none,id=disk,format=raw", "-device", disk),
+        *("-drive", f"file={cache / 'disk'},if=none,id=disk,format=raw,snapshot=on,cache=unsafe", "-device", disk),
         *("-virtfs", "local,path=share,mount_tag=host,security_model=none"),
         *("-device", "pcie-root-port,id=port1,slot=1,chassis=1"),
         *("-netdev", "hubport,id=net1,hubid=1", "-device", "igb,bus=port1,netdev=net1,mac=52:54:00:00:00:01,romfile="),
@@ -77,13 +76,12 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iom
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Machine:
-    """A machine that is or will be running, with its folder on the host. With ``keeps_disk`` a later start has what an earlier one wrote."""
+    """A machine that is or will be running, with its folder on the host."""
 
     kernel: str
     cache: pathlib.Path
     folder: pathlib.Path
     iommu: bool = False
-    keeps_disk: bool = False
 
     @property
     def share(self) -> pathlib.Path:
@@ -99,18 +97,15 @@ class Machine:
                 return pid
         return None
 
-    def start(self, *, again: bool = False) -> None:
-        """Start QEMU in the background, ``again`` with the folder and the disk of the last start. Its complaints go to ``FOLDER/qemu.log``."""
-        if not again:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            self.share.mkdir(parents=True)
-            if self.keeps_disk:
-                subprocess.run(["cp", "--sparse=always", "--reflink=auto", self.cache / "disk", self.folder], check=True)
+    def start(self) -> None:
+        """Start QEMU in the background. Its complaints go to ``FOLDER/qemu.log``."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.share.mkdir(parents=True)
         shutil.copy(pathlib.Path(__file__).with_name("jobs"), self.share)
         modules = {"QEMU_MODULE_DIR": str(self.cache / "qemu" / _LIBRARIES / "qemu"), "TMPDIR": str(self.folder)}
         with (self.folder / "qemu.log").open("wb") as log:
             process = subprocess.Popen(
-                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu, keeps_disk=self.keeps_disk),
+                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu),
                 cwd=self.folder,
                 env={**os.environ, **modules},
                 stdin=subprocess.DEVNULL,

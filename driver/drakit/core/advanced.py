@@ -25,10 +25,10 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
+from drakit.core import arguments, inventory, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.core import inventory, records
 
 Config = TypeVar("Config")
 
@@ -42,6 +42,7 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown"
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Finding:
     """The result of one check, with a fix unless it passed. ``topic`` is its heading in the output."""
@@ -184,6 +185,7 @@ class ClusterDevices(Protocol):
         """
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Metric:
     """One sample of a driver's metrics: ``<metrics_prefix>_<name>`` with these labels and ``driver``. ``total`` marks a counter.
@@ -211,6 +213,7 @@ class MetricsProvider(Protocol):
         """
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NotOffered:
     """Hardware that a driver does not offer, or offers with a caution: ``kind`` and ``name`` as an admin knows them, such as interface ``eth0``.
@@ -263,6 +266,7 @@ class Removable(Protocol):
         """Remove all that ``leftovers`` names. Succeeds if there is nothing to remove. Raises HardwareError."""
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Leftover:
     """Hardware state that no claim of the journal has: a share, a MIG instance, a daemon.

@@ -9,13 +9,14 @@ import dataclasses
 import types
 from collections.abc import Collection, Mapping
 
-from drakit.core import names, records
+from drakit.core import arguments, names, records
 
 READY = "Ready"
 
 DeviceKey = tuple[str, str, str]
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Condition:
     """One condition of a device in a claim's status (metav1.Condition). ``reason`` is CamelCase. The framework sets times and generation."""
@@ -26,6 +27,7 @@ class Condition:
     message: str = ""
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkStatus:
     """The network data of a device (NetworkDeviceData). ``addresses`` are in canonical CIDR form, ``hardware_address`` is a MAC address."""
@@ -35,6 +37,7 @@ class NetworkStatus:
     hardware_address: str = ""
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceStatus:
     """A driver's status of one device of a claim (ResourceClaim.status.devices[]). ``values`` becomes its ``data`` field, a JSON object.

@@ -15,8 +15,8 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from drakit.core import arguments, claim_status, names, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 
@@ -32,6 +32,7 @@ class Health(enum.Enum):
     UNHEALTHY = "Unhealthy"
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HealthReport:
     """The health of one device of this node's pool. ``message`` is for the pod's owner and is cut to 1024 bytes."""
@@ -48,6 +49,7 @@ class EventType(enum.Enum):
     WARNING = "Warning"
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
     """An Event on every pod that has the claim reserved, or on the claim itself if there is none. ``reason`` is CamelCase."""

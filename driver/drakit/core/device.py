@@ -14,8 +14,8 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
+from drakit.core import arguments, errors, names, quantity
 from drakit.core import capacity as capacities
-from drakit.core import errors, names, quantity
 from drakit.core import node_resources as resources
 from drakit.core.slices import node_selection
 
@@ -123,6 +123,7 @@ def check_includes(includes: tuple[str, ...], field: str) -> None:
         names.check_label(name, field)
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterSet:
     """The counters of one physical device: counter name to amount."""
@@ -141,6 +142,7 @@ class CounterSet:
         check_includes(self.includes, f"sharedCounters[{self.name}].includes")
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterConsumption:
     """The amounts that one device takes from one counter set while it is allocated.
@@ -182,6 +184,7 @@ class TaintEffect(enum.Enum):
     NO_EXECUTE = "NoExecute"
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Taint:
     """A reason not to use a device. ``time_added`` is kept across publications, because eviction counts from it."""
@@ -198,6 +201,7 @@ class Taint:
             raise errors.InventoryError("needs a time zone", field=f"taints[{self.key}].timeAdded")
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
     """A device that the scheduler can allocate to a claim. Raises InventoryError on construction if it breaks a rule of the API.

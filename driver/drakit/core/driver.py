@@ -154,6 +154,8 @@ class Prepared:
         if not isinstance(self.edits, cdi_edits.Edits):
             raise TypeError(f"Prepared.edits is {type(self.edits).__name__}; give drakit.Edits(...)")
         object.__setattr__(self, "record", frozen("Prepared.record", self.record))
+        if not isinstance(self.metadata, Mapping):
+            raise TypeError(f"Prepared.metadata is {type(self.metadata).__name__}; give a mapping of attributes by name")
         if self.metadata:
             object.__setattr__(self, "metadata", devices.freeze_attributes(self.metadata, "Prepared.metadata"))
 

@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from drakit.core import arguments, device, errors, names, quantity
 from drakit.core import capacity as capacities
-from drakit.core import device, errors, names, quantity
 from drakit.core.slices import node_selection
 
 MixinValue = TypeVar("MixinValue")
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceMixin:
     """Attributes and capacities that several devices have in common."""
@@ -45,6 +46,7 @@ class DeviceMixin:
         object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"mixins.device[{self.name}].capacity"))
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CounterSetMixin:
     """Counters that several counter sets have in common."""
@@ -61,6 +63,7 @@ class CounterSetMixin:
         object.__setattr__(self, "counters", device.freeze_counters(self.counters, f"mixins.counterSet[{self.name}].counters"))
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConsumptionMixin:
     """Counters that several devices consume, each from its own counter set."""
@@ -78,6 +81,7 @@ class ConsumptionMixin:
         object.__setattr__(self, "counters", device.freeze_counters(self.counters, field))
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mixins:
     """All mixins of an inventory or of one slice. Names are unique within each of the three kinds."""
@@ -109,6 +113,7 @@ def merge_mixins(own: Mapping[str, MixinValue], included: Iterable[Mapping[str, 
     return types.MappingProxyType(merged)
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inventory:
     """The devices in order of preference (the scheduler takes the first that fits), their counter sets, and mixins.
@@ -336,6 +341,7 @@ def _tainted(offered_device: device.Device, put: Sequence[device.Taint]) -> devi
     return dataclasses.replace(offered_device, taints=(*put, *kept)[: device.TAINTS_MAX])
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterPool:
     """One pool of the cluster. Raises InventoryError unless either the pool or each of its devices states its nodes."""

@@ -82,7 +82,7 @@ def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: QuickCluster) 
 
 def fail(cluster: QuickCluster) -> None:
     """End the pod that runs with a failure, as an eviction does."""
-    cluster.until(lambda: active(cluster), "a pod that runs")
+    cluster.until(lambda: any(json_types.text(pod, "status", "phase") == "Running" for pod in active(cluster)), "a pod that runs")
     name = json_types.text(active(cluster)[0], "metadata", "name")
     cluster.api.patch(POD, name, {"status": {"phase": "Failed"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
 

@@ -177,7 +177,9 @@ def test_a_pod_for_which_the_claim_is_not_reserved_is_not_prepared(cluster: Quic
     cluster.create(CLAIM, objects.claim("c"))
     cluster.run(objects.pod("p", claim="c"))
     claim = cluster.claim("c")
-    others: list[Json] = [{"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)]
+    others: list[Json] = [
+        {"apiGroup": "kubeflow.org", "resource": "trainjobs", "name": f"j{index}", "uid": str(index)} for index in range(255)
+    ]
     json_types.items(claim, "status", "reservedFor").extend(others)
     cluster.api.update(CLAIM, claim, subresource="status")
     cluster.create(POD, objects.pod("q", claim="c", nodeName=objects.NODE))

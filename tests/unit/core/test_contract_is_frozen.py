@@ -67,8 +67,8 @@ def members(node: ast.ClassDef) -> Iterator[str]:
 
 
 def marks(node: ast.ClassDef | ast.FunctionDef) -> str:
-    """The decorators, which decide how values are made and whether a method is owed."""
-    return "".join(f"@{ast.unparse(mark)} " for mark in node.decorator_list)
+    """The decorators, which decide how values are made and whether a method is owed; checks of arguments do neither."""
+    return "".join(f"@{text} " for mark in node.decorator_list if (text := ast.unparse(mark)) != "arguments.checked")
 
 
 def signature(node: ast.FunctionDef) -> str:

@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from drakit.core import errors, names, records
+from drakit.core import arguments, errors, names, records
 
 HOSTNAME = "kubernetes.io/hostname"
 _FIELD_KEY = "metadata.name"
@@ -31,6 +31,7 @@ _LISTS = (Operator.IN, Operator.NOT_IN)
 _PRESENCE = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Requirement:
     """A requirement on a node: on a label in ``NodeSelector.expressions``, on ``metadata.name`` in ``NodeSelector.fields``."""
@@ -52,6 +53,7 @@ class Requirement:
             raise errors.InventoryError(f"{self.operator.value} needs exactly one value", field=field)
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeSelector:
     """The nodes that meet every requirement. At least one is needed, because an empty term selects no node."""
@@ -72,6 +74,7 @@ class NodeSelector:
         return cls(expressions=(Requirement(key=key, operator=Operator.IN, values=tuple(values)),))
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OneNode:
     """The node with this name."""
