@@ -205,16 +205,17 @@ def test_an_object_of_the_files_replaces_that_of_the_cluster_with_a_note(shell: 
 @pytest.mark.parametrize(
     "command",
     [
-        ("simulate", "--mix", "gpu=1:1", "--tasks", "2"),
-        ("plan", "--ask", "gpu=1", "--move"),
-        ("plan", "--ask", "gpu=1", "--buy", "server-a30"),
+        ("free", "--kubeconfig"),
+        ("simulate", "--mix", "gpu=1:1", "--tasks", "2", "--capture"),
+        ("plan", "--ask", "gpu=1", "--move", "--capture"),
+        ("plan", "--ask", "gpu=1", "--buy", "server-a30", "--capture"),
     ],
 )
-def test_captures_say_what_could_not_be_read(shell: command_line.CommandLine, command: Sequence[str]) -> None:
+def test_every_command_that_reads_a_cluster_says_what_it_could_not_read(shell: command_line.CommandLine, command: Sequence[str]) -> None:
     api = StubApi(version="1.37", objects=OBJECTS, statuses={"devicetaintrules": 403})
     with stub_api.serving(api, shell.folder) as kubeconfig:
-        ran = Ran(shell.run(*command, "--capture", str(kubeconfig), "-o", "json"))
-        shown = shell.run(*command, "--capture", str(kubeconfig))
+        ran = Ran(shell.run(*command, str(kubeconfig), "-o", "json"))
+        shown = shell.run(*command, str(kubeconfig))
     assert ran.answer["certain"] is False, ran.err
     assert ran.notes[0].startswith("devicetaintrules may not be listed (403)")
     assert "this answer may be wrong: devicetaintrules may not be listed (403)" in " ".join(shown.out.split())
