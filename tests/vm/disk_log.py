@@ -4,7 +4,7 @@ The kernel adds a write to the record when it is permanent: a write with FUA (fo
 record has the order that a power cut sees. ``mark`` adds a text at once, so a program can record what it did elsewhere and what it answered.
 
 What a disk has after a cut is not only a prefix of the record. Of the writes since the last flush, a disk with a volatile cache may have any, and
-some may be torn at a sector. ``Record.cut`` makes such disks from a seed.
+some may be torn between two physical sectors. ``Record.cut`` makes such disks from a seed.
 """
 
 import contextlib
@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 SECTOR = 512
+WHOLE = 4096
+"""Disks write this many bytes wholly or not at all. XFS relies on it: with parts of such a block its own recovery fails."""
 MAGIC = 0x6A736677736872
 FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
 END = "dm-log-writes-end"
@@ -50,14 +52,6 @@ class Entry:
         return self.data.decode() if self.flags & MARK else ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Cut:
-    """A disk after a power cut: its image, and the marks that were made before."""
-
-    image: pathlib.Path
-    marks: Sequence[str]
-
-
 class Record:
     """All that was written to a disk, from its empty file system on."""
 
@@ -70,21 +64,32 @@ class Record:
         """How often the disk was flushed, or wrote through its cache."""
         return sum(1 for entry in self.entries if entry.flags & (FLUSH | FUA))
 
-    def cut(self, position: int, chance: random.Random, image: pathlib.Path) -> Cut:
-        """Write to ``image`` a disk whose power ended when the record had this many entries."""
-        command("cp", "--sparse=always", self._base, image)
+    @contextlib.contextmanager
+    def cut(self, position: int, chance: random.Random, memory: pathlib.Path) -> Iterator[tuple[pathlib.Path, Sequence[str]]]:
+        """Mount a disk whose power ended when the record had this many entries. Yield its folder, and the marks that were made before."""
         done = self.entries[:position]
-        # A flush makes everything before it permanent, but not the data that came with it.
-        flushed = max((number for number, entry in enumerate(done) if entry.flags & FLUSH), default=0)
-        with image.open("r+b", buffering=0) as disk:
-            for number, entry in enumerate(done):
-                if entry.flags & MARK:
-                    continue
-                data = entry.data or bytes(entry.zeros * SECTOR)
-                if number >= flushed and not entry.flags & FUA:
-                    data = data[: chance.choice([0, len(data), SECTOR * chance.randint(0, len(data) // SECTOR)])]
-                os.pwrite(disk.fileno(), data, entry.sector * SECTOR)
-        return Cut(image=image, marks=[entry.text for entry in done if entry.flags & MARK])
+        # A file of its own for each disk: a loop device may keep blocks of a file that changes beside it.
+        image = memory / f"cut-{position}"
+        command("cp", "--sparse=always", self._base, image)
+        try:
+            _replay(done, chance, image)
+            with looped(image) as device, mounted(device, memory / "mounted") as folder:
+                yield folder, [entry.text for entry in done if entry.flags & MARK]
+        finally:
+            image.unlink()
+
+
+def _replay(entries: Sequence[Entry], chance: random.Random, image: pathlib.Path) -> None:
+    """Write to a disk what it has of these entries. A flush makes everything before it permanent, but not the data that came with it."""
+    flushed = max((number for number, entry in enumerate(entries) if entry.flags & FLUSH), default=0)
+    with image.open("r+b", buffering=0) as disk:
+        for number, entry in enumerate(entries):
+            if entry.flags & MARK:
+                continue
+            data = entry.data or bytes(entry.zeros * SECTOR)
+            if number >= flushed and not entry.flags & FUA:
+                data = data[: chance.choice([0, len(data), WHOLE * chance.randint(0, len(data) // WHOLE)])]
+            os.pwrite(disk.fileno(), data, entry.sector * SECTOR)
 
 
 class Recorder:

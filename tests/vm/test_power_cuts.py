@@ -39,10 +39,9 @@ def test_a_power_cut_loses_no_claim_and_leaks_nothing(
         record, chance = recorded(memory, system, kind, seed=1), random.Random(1)
         record_testsuite_property(f"{system} {kind.__name__}", f"{len(record.entries)} entries, {record.flushes} flushes")
         for position in sorted(chance.sample(range(len(record.entries) + 1), CUTS)):
-            cut = record.cut(position, chance, memory / "cut")
-            with disk_log.mounted(cut.image, memory / "mounted", "-o", "loop") as folder:
+            with record.cut(position, chance, memory) as (folder, marks):
                 try:
-                    cut_node.NextBoot(cut_node.World(folder=folder, kind=kind), cut_node.Past.of(cut.marks)).check("boot-2")
+                    cut_node.NextBoot(cut_node.World(folder=folder, kind=kind), cut_node.Past.of(marks)).check("boot-2")
                 except Exception as error:
                     error.add_note(f"power cut after entry {position} of {len(record.entries)}")
                     raise
