@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from drakit import machines
 from drakit.core import records
-from drakit.core.slices import paging, reconcile, resource_slice
+from drakit.core.slices import feature_gates, paging, reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.cel import selectors
@@ -43,7 +43,7 @@ def _published(machine: str, node: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         choice = machines.Choice(name=machine, directory=pathlib.Path(folder) / "mock", owner=node)
         for family, driver in (("gpu", GPU), ("nic", NIC)):
-            offered = installed_drivers.build(family, node=node, machine=choice).discover()
+            offered = feature_gates.without_lists(installed_drivers.build(family, node=node, machine=choice).discover())
             pages = paging.paginate(offered, form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
             changes = reconcile.plan(pages, (), driver=driver, node=node, pool=node)
             made += [
@@ -54,7 +54,7 @@ def _published(machine: str, node: str) -> str:
 
 
 def slices_of(machine: str, node: str) -> list[Object]:
-    """Return the slices that both drivers publish for a node; every node has identities of its own."""
+    """Return the slices that both drivers publish for a node by default; every node has identities of its own."""
     made: list[Object] = json.loads(_published(machine, node))
     return made
 
