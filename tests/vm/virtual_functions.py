@@ -123,10 +123,10 @@ def attach(world: nic_attach.World, ref: claims.ClaimRef, pod: nic_attach.Pod, c
 
     def is_attached() -> bool:
         said = world.call(ref, pod, container)
-        assert said.code == 0 or "did not answer in time" in said.stderr, said
+        assert said.code == 0 or "in time" in said.stderr, said
         return said.code == 0
 
-    until(is_attached, "the driver answers no call in time")
+    nic_attach.until(is_attached, "the driver answers no call in time", seconds=5 * SETTLING_SECONDS)
 
 
 def shaping() -> set[str]:
