@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from drakit.core import errors
 from drakit.kube import client, transport
 from drakit.telemetry import plurals
+from drakit_tools import manifests
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates, Gate
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.explain.whatif import Note
 
-LIST_SECONDS = 30.0
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _SHOWN_OBJECTS = 3
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -103,7 +103,7 @@ class _Reader:
             versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
-                return self._api.request("GET", served.path(), timeout=LIST_SECONDS).get("items")
+                return self._api.request("GET", served.path(), timeout=manifests.LIST_SECONDS).get("items")
             except errors.ApiError as error:
                 if error.status != _NOT_FOUND:
                     raise
@@ -119,7 +119,7 @@ class _Reader:
             reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
         if error.status == _NOT_FOUND and kind is resources.POD_GROUP:
-            return  # Most servers have none, and a pod that names one is said to.
+            return  # Most servers have none. A pod that names one gets an error of its own.
         is_unused = error.status == _NOT_FOUND and kind is resources.TAINT_RULE
         consequence = _UNUSED if is_unused else f"{_consequence(kind)}: {fix}"
         self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
@@ -135,11 +135,11 @@ def _consequence(kind: "Resource") -> str:
 
 
 def _discovered(api: transport.Transport, group: str) -> frozenset[tuple[str, str]] | None:
-    """Return API version and plural of each kind of a group that the server serves; None if it does not tell."""
+    """Return API version and plural of each kind of a group that the server serves; None if it refuses to say."""
     base = f"/apis/{group}"
     try:
-        versions = _fields(api.request("GET", base, timeout=LIST_SECONDS), "versions", "version")
-        lists = {version: api.request("GET", f"{base}/{version}", timeout=LIST_SECONDS) for version in versions}
+        versions = _fields(api.request("GET", base, timeout=manifests.LIST_SECONDS), "versions", "version")
+        lists = {version: api.request("GET", f"{base}/{version}", timeout=manifests.LIST_SECONDS) for version in versions}
     except errors.ApiError as error:
         if error.status == _NOT_FOUND:
             return frozenset()
@@ -167,7 +167,7 @@ def _unreadable(kind: "Resource", item: object) -> str:
     label = naming.label(item) or "an object without a name"
     if not isinstance(item.get("metadata"), dict) or not json_types.text(item, "metadata", "name"):
         return f"{label}: metadata.name is missing"
-    if kind.group == resources.RESOURCE_GROUP:
+    if kind.group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP):
         try:
             table.decode(kind, {**item, "apiVersion": kind.api_version, "kind": kind.kind})
         except object_errors.ApiError as error:

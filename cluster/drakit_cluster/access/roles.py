@@ -51,18 +51,20 @@ _SCHEDULER = [
     _rule(resources.SCHEDULING_GROUP, "podgroups", _READ),
 ]
 _VIEW = [
-    _rule("", "configmaps pods events namespaces serviceaccounts", _READ),
-    _rule("apps", "daemonsets deployments", _READ),
+    _rule("", "configmaps pods events namespaces serviceaccounts services", _READ),
+    _rule("apps", "daemonsets deployments replicasets statefulsets controllerrevisions", _READ),
+    _rule("batch", "jobs", _READ),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _READ),
     _rule(resources.SCHEDULING_GROUP, "podgroups podgroups/status", _READ),
 ]
 _EDIT = [
     *_VIEW,
     _rule("", "secrets", _READ),
-    _rule("", "configmaps pods events secrets serviceaccounts", _CHANGE),
+    _rule("", "configmaps pods events secrets serviceaccounts services", _CHANGE),
     _rule("", "pods/eviction", "create"),
     _rule("", "serviceaccounts/token", "create"),
-    _rule("apps", "daemonsets deployments deployments/scale", _CHANGE),
+    _rule("apps", "daemonsets deployments deployments/scale replicasets replicasets/scale statefulsets statefulsets/scale", _CHANGE),
+    _rule("batch", "jobs", _CHANGE),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _CHANGE),
     _rule(resources.SCHEDULING_GROUP, "podgroups", _CHANGE),
 ]

@@ -56,6 +56,7 @@ def deployment(obj: Object, old: Object | None) -> Iterator[Failure]:
 def daemon_set(obj: Object, old: Object | None) -> Iterator[Failure]:
     """Check a DaemonSet, and the numbers of its strategy."""
     yield from _workload(obj, old)
+    yield from _not_negative(obj, "minReadySeconds")
     yield from _one_of("spec.updateStrategy.type", json_types.text(obj, "spec", "updateStrategy", "type"), ("OnDelete", "RollingUpdate"))
     rolling = json_types.mapping(obj, "spec", "updateStrategy", "rollingUpdate")
     if json_types.text(obj, "spec", "updateStrategy", "type") != "RollingUpdate":
@@ -72,6 +73,9 @@ def stateful_set(obj: Object, old: Object | None) -> Iterator[Failure]:
     yield from replica_set(obj, old)
     yield from _one_of("spec.podManagementPolicy", json_types.text(obj, "spec", "podManagementPolicy"), ("OrderedReady", "Parallel"))
     yield from _one_of("spec.updateStrategy.type", json_types.text(obj, "spec", "updateStrategy", "type"), ("OnDelete", "RollingUpdate"))
+    for path in ("ordinals.start", "updateStrategy.rollingUpdate.partition"):
+        if (number := json_types.number(obj, "spec", *path.split("."))) < 0:
+            yield failure.invalid(f"spec.{path}", number, "must be greater than or equal to 0")
     for field in ("volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy"):
         if json_types.at(obj, "spec", field):
             yield failure.forbidden(f"spec.{field}", "this cluster has no volume claims")
@@ -93,7 +97,10 @@ def job(obj: Object, old: Object | None) -> Iterator[Failure]:
         if spec.get(field):
             yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")
     if old is not None:
-        for field in ("template", "completionMode") if json_types.at(old, "status", "startTime") else ("completionMode",):
+        fixed = ["completionMode", *(["template"] if json_types.at(old, "status", "startTime") else [])]
+        if json_types.text(spec, "completionMode") != "Indexed":
+            fixed.append("completions")
+        for field in fixed:
             if spec.get(field) != json_types.at(old, "spec", field):
                 yield failure.invalid(f"spec.{field}", spec.get(field), "field is immutable")
 

@@ -109,8 +109,7 @@ class Controllers:
             self._add(self._releaser.check, claim)
         if json_types.items(change.object, "metadata", "ownerReferences"):
             self._observe_owned(change)
-        if (check := self._workloads.check_of_owner(change.object)) is not None:
-            self._add(*check)
+        self._check_owners(change)
         if (group := group_of(change.object)) is not None:
             self._add(self._protector.check, group)
         if change.deleted:
@@ -192,9 +191,14 @@ class Controllers:
         self._add(self._workloads.check_of(change.resource), key)
         if json_types.items(change.object, "metadata", "ownerReferences"):
             self._observe_owned(change)
-        if (check := self._workloads.check_of_owner(change.object)) is not None:
-            self._add(*check)
+        self._check_owners(change)
         self._observe_owner(change)
+
+    def _check_owners(self, change: Change) -> None:
+        """Check the workload that controls an object, and the one that controlled it before the change."""
+        for obj in filter(None, (change.before, change.object)):
+            if (check := self._workloads.check_of_owner(obj)) is not None:
+                self._add(*check)
 
     def _observe_owner(self, change: Change) -> None:
         if change.deleted:
@@ -213,6 +217,8 @@ class Controllers:
             except errors.ApiError as error:
                 _log.debug("controller step failed", object=str(key), error=str(error))
                 self._add(action, key)
+            except Exception:  # noqa: BLE001 -- one object that nobody thought of must not stop the others.
+                _log.exception("controller step ended by an error", object=str(key))
         due, failed = None, False
         try:
             due = earliest(self._evictor.act() if self._evicts else None, self._pools.act())

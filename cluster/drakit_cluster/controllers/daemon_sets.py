@@ -15,7 +15,7 @@ from drakit_cluster.client.informer import discard, find
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers import owned_pods, replicas, statuses
 from drakit_cluster.controllers.owned_pods import PodMaker
-from drakit_cluster.objects import errors, json_types, taints
+from drakit_cluster.objects import errors, json_types, nodes, taints
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import DAEMON_SET, NODE, POD
 
@@ -51,25 +51,25 @@ class DaemonSets:
             if pod_claims.is_terminal(pod) and not pod_claims.is_deleting(pod):
                 discard(self._api, POD, pod)
         pods = owned_pods.active(found)
-        nodes = {json_types.text(node, "metadata", "name") for node in self._api.list(NODE).items if _runs_on(owner, node)}
+        wanted = {json_types.text(node, "metadata", "name") for node in self._api.list(NODE).items if _runs_on(owner, node)}
         current = owned_pods.template_hash(owner)
         minimum = json_types.number(owner, "spec", "minReadySeconds")
         ready = owned_pods.availability(pods, minimum)
-        by_node: dict[str, _Node] = {name: _Node() for name in nodes}
+        by_node: dict[str, _Node] = {name: _Node() for name in wanted}
         for pod in pods:
             name = json_types.text(pod, "spec", "nodeName")
-            if name in nodes:
+            if name in wanted:
                 is_current = json_types.text(pod, "metadata", "labels", HASH) == current
                 (by_node[name].current if is_current else by_node[name].old).append(pod)
             else:
                 discard(self._api, POD, pod)
         status: Object = {
-            "desiredNumberScheduled": len(nodes),
+            "desiredNumberScheduled": len(wanted),
             "currentNumberScheduled": sum(bool(one.old or one.current) for one in by_node.values()),
-            "numberMisscheduled": len({json_types.text(pod, "spec", "nodeName") for pod in pods} - nodes),
-            "numberReady": min(ready.ready, len(nodes)),
-            "numberAvailable": min(ready.available, len(nodes)),
-            "numberUnavailable": max(0, len(nodes) - ready.available),
+            "numberMisscheduled": len({json_types.text(pod, "spec", "nodeName") for pod in pods} - wanted),
+            "numberReady": min(ready.ready, len(wanted)),
+            "numberAvailable": min(ready.available, len(wanted)),
+            "numberUnavailable": max(0, len(wanted) - ready.available),
             "updatedNumberScheduled": sum(bool(one.current) for one in by_node.values()),
         }
         statuses.write(self._api, DAEMON_SET, owner, status)
@@ -86,12 +86,11 @@ class DaemonSets:
             return set()
         surge = replicas.rounded_up(json_types.at(strategy, "rollingUpdate", "maxSurge"), len(by_node))
         unavailable = replicas.rounded_up(json_types.at(strategy, "rollingUpdate", "maxUnavailable"), len(by_node))
-        unavailable -= sum(not any(map(owned_pods.is_ready, (*one.old, *one.current))) for one in by_node.values())
+        unavailable -= sum(not _serves([*one.old, *one.current], minimum) for one in by_node.values())
         surge -= sum(bool(one.old and one.current) for one in by_node.values())
         surged = set()
         for name, one in by_node.items():
-            is_spare = bool(one.current) and owned_pods.availability(one.current, minimum).available > 0
-            is_broken = not any(map(owned_pods.is_ready, one.old))
+            is_spare, is_broken = _serves(one.current, minimum), not _serves(one.old, minimum)
             if one.old and (is_spare or is_broken or (unavailable > 0 and not one.current)):
                 unavailable -= not is_spare and not is_broken
                 for pod in one.old:
@@ -101,10 +100,10 @@ class DaemonSets:
                 surged.add(name)
         return surged
 
-    def _create(self, owner: Object, nodes: list[str], current: str) -> None:
+    def _create(self, owner: Object, names: list[str], current: str) -> None:
         metadata: Object = {"generateName": f"{json_types.text(owner, 'metadata', 'name')}-", "labels": {HASH: current}}
         refusals = []
-        for name in nodes:
+        for name in names:
             try:
                 self._maker.create(DAEMON_SET, owner, metadata, {"nodeName": name})
             except errors.ApiError as error:
@@ -113,11 +112,19 @@ class DaemonSets:
             raise refusals[0]
 
 
+def _serves(pods: list[Object], minimum: int) -> bool:
+    """Return whether one of the pods was ready for ``minimum`` seconds."""
+    return owned_pods.availability(pods, minimum).available > 0
+
+
 def _runs_on(owner: Object, node: Object) -> bool:
-    """Return whether a DaemonSet has a pod on a node: its labels and taints allow it. A cordoned node may run one."""
+    """Return whether a DaemonSet has a pod on a node: labels, affinity and taints allow it. A cordoned node may run one."""
     spec = json_types.mapping(owner, "spec", "template", "spec")
     labels = json_types.mapping(node, "metadata", "labels")
     if any(labels.get(name) != value for name, value in json_types.mapping(spec, "nodeSelector").items()):
+        return False
+    required = json_types.at(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    if required is not None and not nodes.selects(required, node):
         return False
     tolerations = [*json_types.objects(spec, "tolerations"), *_TOLERATIONS]
     return not taints.prevents(json_types.objects(node, "spec", "taints"), tolerations) and not pod_claims.is_deleting(node)

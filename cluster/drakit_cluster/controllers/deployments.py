@@ -15,7 +15,7 @@ from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers import owned_pods, replicas, statuses
 from drakit_cluster.controllers.replicas import Count, Limits
 from drakit_cluster.controllers.statuses import Condition
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import DEPLOYMENT, REPLICA_SET
 
@@ -102,16 +102,24 @@ class Deployments:
         if rollout.new is None:
             self._create(rollout, revision)
             return "NewReplicaSetCreated"
+        self._copy(rollout.owner, rollout.new)
         before = _revision(rollout.new)
         if before >= revision:
             self._annotate(rollout.owner, before)
             return ""
         earlier = json_types.text(rollout.new, "metadata", "annotations", HISTORY)
         history = f"{earlier},{before}" if earlier else str(before)
-        annotations: Object = _copied(rollout.owner) | {REVISION: str(revision), HISTORY: history}
+        annotations: Object = {REVISION: str(revision), HISTORY: history}
         self._patch_set(rollout.new, {"metadata": {"annotations": annotations}})
         self._annotate(rollout.owner, revision)
         return "FoundNewReplicaSet"
+
+    def _copy(self, owner: Object, new: Object) -> None:
+        """Give the ReplicaSet the annotations and minReadySeconds that the Deployment has by now."""
+        own, minimum = json_types.mapping(new, "metadata", "annotations"), json_types.number(owner, "spec", "minReadySeconds")
+        missing: Object = {name: value for name, value in _copied(owner).items() if own.get(name) != value}
+        if missing or json_types.number(new, "spec", "minReadySeconds") != minimum:
+            self._patch_set(new, {"metadata": {"annotations": missing}, "spec": {"minReadySeconds": minimum}})
 
     def _create(self, rollout: _Rollout, revision: int) -> None:
         owner = rollout.owner
@@ -136,9 +144,22 @@ class Deployments:
                 "minReadySeconds": json_types.number(owner, "spec", "minReadySeconds"),
             },
         }
-        made = self._api.create(REPLICA_SET, body, namespace=key_of(owner).namespace)
+        try:
+            made = self._api.create(REPLICA_SET, body, namespace=key_of(owner).namespace)
+        except errors.ApiError as error:
+            self._refused(owner, error)
+            raise
         self._record_scaling(rollout, json_types.text(made, "metadata", "name"), 0, first)
         self._annotate(owner, revision)
+
+    def _refused(self, owner: Object, error: errors.ApiError) -> None:
+        fix = "; delete that ReplicaSet, or rename the Deployment" if isinstance(error, errors.AlreadyExistsError) else ""
+        message = f"Failed to create new replica set: {error}{fix}"
+        self._recorder.warning(DEPLOYMENT, owner, "ReplicaSetCreateError", message)
+        condition = Condition(type="Progressing", status="False", reason="ReplicaSetCreateError", message=message)
+        kept = [one for one in json_types.objects(owner, "status", "conditions") if one.get("type") != condition.type]
+        merged = json_types.objects({"conditions": statuses.merged(owner, [condition])}, "conditions")
+        statuses.write(self._api, DEPLOYMENT, owner, {"conditions": [*kept, *merged]})
 
     def _annotate(self, owner: Object, revision: int) -> None:
         if json_types.text(owner, "metadata", "annotations", REVISION) != str(revision):

@@ -24,6 +24,7 @@ from drakit_cluster.objects.resources import JOB, POD
 INDEX = "batch.kubernetes.io/job-completion-index"
 _COUNTED = "batch.kubernetes.io/counted"
 _BACKOFF_SECONDS = (10.0, 360.0)
+_DOUBLINGS = 16
 _LABELS = ("batch.kubernetes.io/job-name", "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 
 
@@ -68,7 +69,7 @@ class Jobs:
     def _count(self, job: Object, pods: Iterable[Object]) -> Object:
         """Add the pods that have finished to the status, then annotate them; return the Job as it is afterwards."""
         named = {uid for kind in ("succeeded", "failed") for uid in json_types.strings(job, "status", "uncountedTerminatedPods", kind)}
-        open_ = [pod for pod in pods if pod_claims.is_terminal(pod) and not json_types.text(pod, "metadata", "annotations", _COUNTED)]
+        open_ = [pod for pod in pods if _has_ended(pod) and not json_types.text(pod, "metadata", "annotations", _COUNTED)]
         ended = _Ended(fresh=[pod for pod in open_ if uid_of(pod) not in named], counted=[pod for pod in open_ if uid_of(pod) in named])
         if ended.fresh:
             good = [pod for pod in ended.fresh if json_types.text(pod, "status", "phase") == "Succeeded"]
@@ -91,8 +92,9 @@ class Jobs:
     def _run(self, job: Object, pods: Sequence[Object], active: Sequence[Object]) -> float | None:
         if not json_types.text(job, "status", "startTime"):
             job = self._write(job, {"startTime": naming.now(), "conditions": _conditions(job, [_suspension(job)])})
+        left = _seconds_left(job)
         if (waits := self._backs_off(job, pods)) > 0:
-            return waits
+            return waits if left is None else min(waits, left)
         completions = json_types.at(job, "spec", "completions")
         succeeded = json_types.number(job, "status", "succeeded")
         wanted = json_types.number(job, "spec", "parallelism")
@@ -103,7 +105,7 @@ class Jobs:
         for pod in owned_pods.first_to_delete(active)[: max(0, len(active) - wanted)]:
             discard(self._api, POD, pod)
         self._fill(job, active, wanted - len(active))
-        return _seconds_left(job)
+        return left
 
     def _fill(self, job: Object, active: Iterable[Object], missing: int) -> None:
         if not _is_indexed(job):
@@ -136,7 +138,7 @@ class Jobs:
         if not failures or not times:
             return 0.0
         first, longest = self._backoff
-        return min(longest, first * 2.0 ** (failures - 1)) - owned_pods.seconds_since(max(times))
+        return min(longest, first * 2.0 ** min(failures - 1, _DOUBLINGS)) - owned_pods.seconds_since(max(times))
 
     def _finish(self, job: Object, end: Condition | None) -> None:
         if end is None:
@@ -172,7 +174,8 @@ class Jobs:
 def _verdict(job: Object, active: Sequence[Object]) -> Condition | None:
     """Return the condition that ends the Job, None while it goes on."""
     failed, succeeded = json_types.number(job, "status", "failed"), json_types.number(job, "status", "succeeded")
-    if failed > json_types.number(job, "spec", "backoffLimit"):
+    limit, restarts = json_types.number(job, "spec", "backoffLimit"), sum(map(_restarts, active))
+    if failed > limit or (restarts and restarts >= limit and _restarts_itself(job)):
         message = "Job has reached the specified backoff limit"
         return Condition(type="Failed", status="True", reason="BackoffLimitExceeded", message=message)
     left = _seconds_left(job)
@@ -182,6 +185,19 @@ def _verdict(job: Object, active: Sequence[Object]) -> Condition | None:
     is_complete = succeeded >= completions if isinstance(completions, int) else bool(succeeded) and not active
     reached = "Reached expected number of succeeded pods"
     return Condition(type="Complete", status="True", reason="CompletionsReached", message=reached) if is_complete else None
+
+
+def _has_ended(pod: Object) -> bool:
+    """Return whether a pod finished by itself: a container that is stopped by a deletion says nothing about its work."""
+    return pod_claims.is_terminal(pod) and not pod_claims.is_deleting(pod)
+
+
+def _restarts_itself(job: Object) -> bool:
+    return json_types.text(job, "spec", "template", "spec", "restartPolicy") == "OnFailure"
+
+
+def _restarts(pod: Object) -> int:
+    return sum(json_types.number(one, "restartCount") for one in json_types.objects(pod, "status", "containerStatuses"))
 
 
 def _end(job: Object) -> str | None:

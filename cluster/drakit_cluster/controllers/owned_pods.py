@@ -3,6 +3,7 @@
 import datetime
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from drakit_cluster.objects.resources import POD, Resource
 
 _HASH_LENGTH = 10
 _PHASES = {"Running": 2, "Unknown": 1}
+_NUMBER = re.compile(r"-?[0-9]{1,10}")
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -86,11 +88,12 @@ def first_to_delete(pods: Sequence[Object]) -> list[Object]:
 
 def _rank(pod: Object) -> tuple[bool, int, bool, int]:
     cost = json_types.text(pod, "metadata", "annotations", DELETION_COST)
+    is_number = _NUMBER.fullmatch(cost) is not None
     return (
         bool(json_types.text(pod, "spec", "nodeName")),
         _PHASES.get(json_types.text(pod, "status", "phase"), 0),
         is_ready(pod),
-        int(cost) if cost.lstrip("-").isdecimal() else 0,
+        int(cost) if is_number else 0,
     )
 
 

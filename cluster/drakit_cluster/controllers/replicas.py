@@ -51,7 +51,7 @@ def limits(strategy: Mapping[str, Json], replicas: int) -> Limits:
     """Return the limits of a strategy. maxSurge is rounded up and maxUnavailable down; if both are 0, one pod may be unavailable."""
     rolling = strategy.get("rollingUpdate") if strategy.get("type") != "Recreate" else None
     if not isinstance(rolling, dict):
-        return Limits(replicas=replicas, surge=0, unavailable=replicas)
+        return Limits(replicas=replicas, surge=0, unavailable=0)
     surge = rounded_up(rolling.get("maxSurge"), replicas)
     unavailable = math.floor(_amount(rolling.get("maxUnavailable"), replicas))
     return Limits(replicas=replicas, surge=surge, unavailable=min(replicas, unavailable if surge or unavailable else 1))
@@ -70,6 +70,8 @@ def rolled(limits: Limits, new: Count, old: Sequence[Count]) -> dict[str, int]:
     if growth > 0:
         return {new.name: new.wanted + growth}
     may_go = total - limits.minimum_available - (new.wanted - new.available)
+    if may_go <= 0:
+        return {}
     wanted = {one.name: one.wanted for one in old}
     for one in old:
         unhealthy = min(may_go, one.wanted - one.available)

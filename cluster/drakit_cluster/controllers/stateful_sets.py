@@ -1,7 +1,11 @@
-"""StatefulSets: pods with a number and a name that stays. Source: apps/v1 StatefulSet.
+"""StatefulSets: pods with a number and a name that stays. Source: apps/v1 StatefulSet and ControllerRevision.
 
-A pod that was deleted comes back under its name; a new template replaces pods from the highest number down to the partition.
+A pod that was deleted comes back under its name. A new template replaces pods from the highest number down to the partition, one after
+the other; until it has replaced all, pods below the partition are made from the former template.
 """
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
@@ -12,9 +16,17 @@ from drakit_cluster.controllers import owned_pods, statuses
 from drakit_cluster.controllers.owned_pods import PodMaker
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import POD, STATEFUL_SET
+from drakit_cluster.objects.resources import CONTROLLER_REVISION, POD, STATEFUL_SET
 
 HASH, NAME, INDEX = "controller-revision-hash", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Revisions:
+    """The names of the revision that all pods had last, and of the one that they should have."""
+
+    former: str
+    update: str
 
 
 class StatefulSets:
@@ -30,61 +42,94 @@ class StatefulSets:
         owner = find(self._api, STATEFUL_SET, key)
         if owner is None or pod_claims.is_deleting(owner):
             return None
-        current = owned_pods.template_hash(owner)
-        revision = f"{key.name}-{current}"
+        update = self._revision(owner)
         by_number = {_number(pod, key.name): pod for pod in owned_pods.of(self._api, owner)}
         pods = [pod for number, pod in by_number.items() if number >= 0]
         ready = owned_pods.availability(owned_pods.active(pods), json_types.number(owner, "spec", "minReadySeconds"))
-        updated = sum(_revision_of(pod) == revision for pod in pods)
-        wanted = json_types.number(owner, "spec", "replicas")
-        done = updated == len(pods) == wanted
-        former = json_types.text(owner, "status", "currentRevision") or revision
+        updated = sum(_revision_of(pod) == update for pod in pods)
+        is_done = updated == len(pods) == json_types.number(owner, "spec", "replicas")
+        former = update if is_done else json_types.text(owner, "status", "currentRevision") or update
         status: Object = {
             "replicas": len(pods),
             "readyReplicas": ready.ready,
             "availableReplicas": ready.available,
             "updatedReplicas": updated,
-            "currentReplicas": updated if done or former == revision else len(pods) - updated,
-            "updateRevision": revision,
-            "currentRevision": revision if done else former,
+            "currentReplicas": sum(_revision_of(pod) == former for pod in pods),
+            "updateRevision": update,
+            "currentRevision": former,
         }
         statuses.write(self._api, STATEFUL_SET, owner, status)
-        self._step(owner, by_number, revision)
+        self._remove_history(owner, {former, update})
+        self._step(owner, by_number, _Revisions(former=former, update=update))
         return ready.seconds
 
-    def _step(self, owner: Object, by_number: dict[int, Object], revision: str) -> None:
+    def _revision(self, owner: Object) -> str:
+        """Return the name of the template's ControllerRevision; create it, or make it the newest."""
+        key = key_of(owner)
+        hashed = owned_pods.template_hash(owner)
+        name, known = f"{key.name}-{hashed}", self._revisions(owner)
+        newest = max((json_types.number(one, "revision") for one in known), default=0)
+        existing = next((one for one in known if json_types.text(one, "metadata", "name") == name), None)
+        if existing is not None and json_types.number(existing, "revision") == newest:
+            return name
+        if existing is not None:
+            self._api.update(CONTROLLER_REVISION, existing | {"revision": newest + 1})
+            return name
+        template = json_types.mapping(owner, "spec", "template") | {"$patch": "replace"}
+        labels: Object = json_types.mapping(owner, "spec", "template", "metadata", "labels") | {HASH: hashed}
+        metadata: Object = {"name": name, "labels": labels, "ownerReferences": [pod_claims.owned_by(STATEFUL_SET, owner)]}
+        body: Object = {"metadata": metadata, "data": {"spec": {"template": template}}, "revision": newest + 1}
+        self._api.create(CONTROLLER_REVISION, body, namespace=key.namespace)
+        return name
+
+    def _revisions(self, owner: Object) -> list[Object]:
+        listed = self._api.list(CONTROLLER_REVISION, namespace=key_of(owner).namespace).items
+        return sorted((one for one in listed if owned_pods.owns(owner, one)), key=lambda one: json_types.number(one, "revision"))
+
+    def _remove_history(self, owner: Object, used: set[str]) -> None:
+        unused = [one for one in self._revisions(owner) if json_types.text(one, "metadata", "name") not in used]
+        surplus = len(unused) - json_types.number(owner, "spec", "revisionHistoryLimit")
+        for one in unused[: max(0, surplus)]:
+            discard(self._api, CONTROLLER_REVISION, one)
+
+    def _step(self, owner: Object, by_number: Mapping[int, Object], revisions: _Revisions) -> None:
         first = json_types.number(owner, "spec", "ordinals", "start")
         numbers = range(first, first + json_types.number(owner, "spec", "replicas"))
-        parallel = json_types.text(owner, "spec", "podManagementPolicy") == "Parallel"
+        is_parallel = json_types.text(owner, "spec", "podManagementPolicy") == "Parallel"
         for number in numbers:
             pod = by_number.get(number)
             if pod is None:
-                self._create(owner, number, revision)
+                self._create(owner, number, revisions)
             elif pod_claims.is_terminal(pod) and not pod_claims.is_deleting(pod):
                 discard(self._api, POD, pod)
-            if not parallel and (pod is None or not _runs(pod)):
+            if not is_parallel and (pod is None or not _serves(owner, pod)):
                 return
         for number in sorted(set(by_number) - set(numbers), reverse=True):
             self._delete(owner, by_number[number])
-            if not parallel:
+            if not is_parallel:
                 return
-        self._replace(owner, [(number, by_number[number]) for number in reversed(numbers) if number in by_number], revision)
+        if json_types.text(owner, "spec", "updateStrategy", "type") != "OnDelete":
+            self._replace(owner, [(number, by_number.get(number)) for number in reversed(numbers)], revisions.update)
 
-    def _replace(self, owner: Object, pods: list[tuple[int, Object]], revision: str) -> None:
-        """Delete the pod with the highest number that has an old template. A pod that is not ready goes before others are waited for."""
-        strategy = json_types.mapping(owner, "spec", "updateStrategy")
-        if json_types.text(strategy, "type") == "OnDelete":
-            return
-        partition = json_types.number(strategy, "rollingUpdate", "partition")
+    def _replace(self, owner: Object, pods: list[tuple[int, Object | None]], update: str) -> None:
+        """Delete the pod with the highest number that has a former template, unless one with a higher number does not serve."""
         for number, pod in pods:
-            if number >= partition and _revision_of(pod) != revision:
+            if pod is None:
+                return
+            if number >= _partition(owner) and _revision_of(pod) != update:
                 self._delete(owner, pod)
                 return
-            if not _runs(pod):
+            if not _serves(owner, pod):
                 return
 
-    def _create(self, owner: Object, number: int, revision: str) -> None:
-        name = f"{key_of(owner).name}-{number}"
+    def _create(self, owner: Object, number: int, revisions: _Revisions) -> None:
+        key = key_of(owner)
+        revision = revisions.former if number < _partition(owner) else revisions.update
+        kept = find(self._api, CONTROLLER_REVISION, Key(key.namespace, revision))
+        if kept is not None:
+            template = {name: value for name, value in json_types.mapping(kept, "data", "spec", "template").items() if name != "$patch"}
+            owner = owner | {"spec": json_types.mapping(owner, "spec") | {"template": template}}
+        name = f"{key.name}-{number}"
         labels: Object = {HASH: revision, NAME: name, INDEX: str(number)}
         fields: Object = {"hostname": name, "subdomain": json_types.text(owner, "spec", "serviceName")}
         self._maker.create(STATEFUL_SET, owner, {"name": name, "labels": labels}, fields)
@@ -95,8 +140,14 @@ class StatefulSets:
             self._recorder.normal(STATEFUL_SET, owner, "SuccessfulDelete", message)
 
 
-def _runs(pod: Object) -> bool:
-    return owned_pods.is_ready(pod) and not pod_claims.is_deleting(pod)
+def _partition(owner: Object) -> int:
+    return json_types.number(owner, "spec", "updateStrategy", "rollingUpdate", "partition")
+
+
+def _serves(owner: Object, pod: Object) -> bool:
+    """Return whether the pod has been ready for spec.minReadySeconds and stays."""
+    minimum = json_types.number(owner, "spec", "minReadySeconds")
+    return owned_pods.availability([pod], minimum).available > 0 and not pod_claims.is_deleting(pod)
 
 
 def _revision_of(pod: Object) -> str:

@@ -22,7 +22,8 @@ _FIX = "run drakit allocate --why with the same files, which shows the reason fo
 def check(
     intake: Intake, claims: Sequence[Accepted], pods: Sequence[Accepted], gates: FeatureGates, compared: KnownErrors
 ) -> Iterator[Finding]:
-    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node, or for the errors ``compared``.
+    """Yield a warning for each claim or template, and each pod with extended resources, that fits on no node, also if it fits only without
+    the known errors ``compared``.
 
     Requests of missing classes are skipped, because their selectors are unknown.
     """

@@ -101,7 +101,12 @@ class FeatureGates:
         on = {Gate(name) for name, state in changes.items() if state}
         off = {Gate(name) for name, state in changes.items() if not state}
         base = cls(version=version, enabled=_defaults(versions.known(version))) if version else cls()
-        return cls(version=base.version, enabled=(base.enabled | on) - off)
+        made = cls(version=base.version, enabled=(base.enabled | on) - off)
+        for gate in sorted(on):
+            if not made.on(gate):
+                needed = _NEEDS[gate]
+                raise ValueError(f"{gate.value} has no effect without {needed.value}: add --gate {needed.value}=true")
+        return made
 
     def on(self, gate: Gate) -> bool:
         """Return whether ``gate`` is on, and the gate that it needs."""

@@ -5,7 +5,7 @@ import pytest
 from drakit_cluster.api import registry
 from drakit_cluster.api.http import discovery
 from drakit_cluster.objects import errors, json_types
-from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, NAMESPACE, SLICE
 from unit.cluster import samples
@@ -136,3 +136,9 @@ def test_a_claim_that_asks_for_admin_access_may_still_get_it_when_the_gate_goes_
     result = samples.result() | {"adminAccess": True}
     stored = after.update(CLAIM, samples.allocated(made, result), subresource="status")
     assert json_types.at(stored, "status", "allocation", "devices", "results", 0, "adminAccess") is True
+
+
+def test_a_gate_that_needs_another_one_is_refused_without_it() -> None:
+    with pytest.raises(ValueError, match="DRADeviceTaintRules has no effect without DRADeviceTaints: add --gate DRADeviceTaints=true"):
+        FeatureGates.of({"DRADeviceTaintRules": True}, "1.35")
+    assert FeatureGates.of({"DRADeviceTaintRules": True, "DRADeviceTaints": True}, "1.35").on(Gate.DEVICE_TAINT_RULES)

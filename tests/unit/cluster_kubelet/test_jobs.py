@@ -97,6 +97,35 @@ def test_a_job_fails_after_more_failures_than_its_back_off_limit(cluster: QuickC
     assert not active(cluster)
 
 
+def test_a_pod_that_is_deleted_counts_neither_as_done_nor_as_failed(cluster: QuickCluster) -> None:
+    cluster.create(JOB, job(seconds=600, completions=3, parallelism=3))
+    cluster.until(lambda: status(cluster, "ready") == (3,), "three pods")
+    cluster.api.patch(JOB, "j", {"spec": {"parallelism": 1}}, namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: len(cluster.api.list(POD).items) == 1, "the end of two")
+    cluster.delete(json_types.text(cluster.api.list(POD).items[0], "metadata", "name"))
+    cluster.until(lambda: status(cluster, "ready") == (1,), "another one")
+    assert (status(cluster, "succeeded", "failed"), ended(cluster)) == ((0, 0), "")
+
+
+def test_a_deadline_passes_while_a_job_waits_after_a_failure(cluster: QuickCluster) -> None:
+    cluster.create(JOB, job(seconds=600, activeDeadlineSeconds=3))
+    fail(cluster)
+    cluster.until(lambda: ended(cluster) == "Failed DeadlineExceeded", "the deadline", timeout=9)
+
+
+def test_restarts_in_place_count_against_the_back_off_limit(cluster: QuickCluster) -> None:
+    made = job(seconds=600, backoffLimit=2)
+    json_types.mapping(made, "spec", "template", "spec")["restartPolicy"] = "OnFailure"
+    cluster.create(JOB, made)
+    cluster.until(lambda: status(cluster, "ready") == (1,), "the pod")
+    [pod] = cluster.api.list(POD).items
+    containers = [{**one, "restartCount": 2} for one in json_types.objects(pod, "status", "containerStatuses")]
+    patch: Object = {"status": {"containerStatuses": json_types.from_objects(containers)}}
+    name = json_types.text(pod, "metadata", "name")
+    cluster.api.patch(POD, name, patch, namespace="default", kind=PatchKind.MERGE, subresource="status")
+    cluster.until(lambda: ended(cluster) == "Failed BackoffLimitExceeded", "the end")
+
+
 def test_a_job_ends_at_its_deadline_and_is_deleted_when_its_time_after_that_is_over(cluster: QuickCluster) -> None:
     cluster.create(JOB, job(seconds=600, activeDeadlineSeconds=1, ttlSecondsAfterFinished=1))
     cluster.until(lambda: ended(cluster) == "Failed DeadlineExceeded", "the deadline")

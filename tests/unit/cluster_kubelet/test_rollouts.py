@@ -134,6 +134,56 @@ def test_a_strategy_that_kubernetes_refuses_is_refused(cluster: QuickCluster, st
     assert message in str(raised.value)
 
 
+def test_one_pod_with_a_strange_annotation_keeps_no_other_pod_from_its_claim(cluster: QuickCluster) -> None:
+    cluster.plugin()
+    cluster.offer("gpu-0", "gpu-1")
+    cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+    odd = workload(replicas=2)
+    annotations: Object = {"controller.kubernetes.io/pod-deletion-cost": "--5"}
+    json_types.mapping(odd, "spec", "template", "metadata")["annotations"] = annotations
+    cluster.create(DEPLOYMENT, odd)
+    cluster.until(lambda: status(cluster, DEPLOYMENT, "readyReplicas") == (1, 2), "both pods")
+    change(cluster, replicas=1)
+    cluster.run(objects.pod("p", template="t"))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, "replicas") == (2, 1), "the smaller number")
+
+
+def test_a_deployment_without_pods_is_not_available_whatever_its_strategy(cluster: QuickCluster) -> None:
+    pod = json_types.mapping(objects.pod("x"), "spec") | {"nodeSelector": {"no": "node"}}
+    cluster.create(DEPLOYMENT, workload(pod=pod, replicas=1, strategy=RECREATE))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, "replicas") == (1, 1), "the pod")
+    conditions = json_types.objects(cluster.find(DEPLOYMENT, "w") or {}, "status", "conditions")
+    assert [one["status"] for one in conditions if one["type"] == "Available"] == ["False"]
+
+
+def test_a_replica_set_that_cannot_be_made_is_named_in_condition_and_event(cluster: QuickCluster) -> None:
+    cluster.create(DEPLOYMENT, workload(replicas=1))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 1, 1, 1), "the pod")
+    [kept] = cluster.api.list(REPLICA_SET).items
+    name = json_types.text(kept, "metadata", "name")
+    orphan: Object = {"metadata": {"ownerReferences": None}}
+    cluster.api.patch(REPLICA_SET, name, orphan, namespace="default", kind=PatchKind.MERGE)
+    cluster.until(lambda: progressing(cluster) == ("False", "ReplicaSetCreateError"), "the condition")
+    cluster.until(lambda: cluster.events("ReplicaSetCreateError"), "the event")
+    assert "delete that ReplicaSet, or rename the Deployment" in cluster.events("ReplicaSetCreateError")[0]
+    cluster.api.delete(REPLICA_SET, name, namespace="default")
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 1, 1, 1), "the Deployment's own")
+
+
+def test_annotations_and_the_minimum_of_a_deployment_reach_its_replica_set(cluster: QuickCluster) -> None:
+    cluster.create(DEPLOYMENT, workload(replicas=1))
+    cluster.until(lambda: status(cluster, DEPLOYMENT, *REPLICAS) == (1, 1, 1, 1), "the pod")
+    annotated: Object = {"metadata": {"annotations": {"kubernetes.io/change-cause": "first"}}, "spec": {"minReadySeconds": 7}}
+    cluster.api.patch(DEPLOYMENT, "w", annotated, namespace="default", kind=PatchKind.MERGE)
+
+    def reached() -> bool:
+        [one] = cluster.api.list(REPLICA_SET).items
+        cause = json_types.text(one, "metadata", "annotations", "kubernetes.io/change-cause")
+        return (cause, json_types.number(one, "spec", "minReadySeconds")) == ("first", 7)
+
+    cluster.until(reached, "both in the ReplicaSet")
+
+
 def steps(limits: Limits, old: int, new: int = 0) -> list[tuple[int, int]]:
     """The numbers of old and new pods in a rolling update in which every pod is available at once."""
     seen = [(old, new)]
@@ -152,6 +202,12 @@ def test_a_rolling_update_never_has_more_pods_or_fewer_available_than_its_limits
             seen = steps(limits, wanted)
             assert seen[-1] == (0, wanted)
             assert all(limits.minimum_available <= old + new <= limits.maximum for old, new in seen)
+
+
+def test_no_old_pod_goes_while_new_ones_are_not_available() -> None:
+    limits = Limits(replicas=3, surge=1, unavailable=0)
+    stale = [Count(name="old", wanted=2, available=3)]
+    assert replicas.rolled(limits, Count(name="new", wanted=2, available=1), stale) == {}
 
 
 def test_pods_that_never_became_ready_go_before_those_that_serve() -> None:

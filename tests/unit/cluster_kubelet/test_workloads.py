@@ -82,6 +82,25 @@ def test_a_new_template_replaces_the_pods_of_a_daemon_set_one_by_one(pair: Quick
     assert images(pair) == {"v2"}
 
 
+def test_a_daemon_set_has_pods_only_where_its_affinity_allows_them(pair: QuickCluster) -> None:
+    term: Object = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-2"]}]}
+    required: Object = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    spec = json_types.mapping(objects.pod("x"), "spec") | {"affinity": {"nodeAffinity": required}}
+    pair.create(DAEMON_SET, workload(pod=spec))
+    pair.until(lambda: status(pair, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")
+    assert nodes(pair) == ["node-2"]
+
+
+def test_the_new_pod_of_a_daemon_set_starts_beside_the_old_one_where_surge_says_so(pair: QuickCluster) -> None:
+    strategy: Object = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+    pair.create(DAEMON_SET, workload(updateStrategy=strategy, minReadySeconds=1))
+    pair.until(lambda: status(pair, DAEMON_SET, *DAEMON) == (1, 2, 2, 2), "the status")
+    pair.api.patch(DAEMON_SET, "w", workload(image="v2"), namespace="default", kind=PatchKind.MERGE)
+    pair.until(lambda: len(pods(pair)) == 3, "one pod more")
+    assert images(pair) == {"v1", "v2"}
+    pair.until(lambda: images(pair) == {"v2"} and len(pods(pair)) == 2, "the new pods")
+
+
 def test_a_daemon_set_that_waits_for_deletions_replaces_nothing_itself(cluster: QuickCluster) -> None:
     cluster.create(DAEMON_SET, workload(updateStrategy={"type": "OnDelete"}))
     cluster.until(lambda: status(cluster, DAEMON_SET, *DAEMON) == (1, 1, 1, 1), "the status")

@@ -28,6 +28,7 @@ SHAPES: dict[tuple[str, str], Struct] = {
     (resources.SCHEDULING_GROUP, "PodGroup"): workloads.POD_GROUP,
     ("apps", "ReplicaSet"): workloads.REPLICA_SET,
     ("apps", "StatefulSet"): workloads.STATEFUL_SET,
+    ("apps", "ControllerRevision"): workloads.CONTROLLER_REVISION,
     ("batch", "Job"): workloads.JOB,
     ("", "Service"): workloads.SERVICE,
     ("coordination.k8s.io", "Lease"): workloads.LEASE,

@@ -125,6 +125,7 @@ STATEFUL_SET = meta.kind(
         conditions=_CONDITIONS,
     ),
 )
+CONTROLLER_REVISION = meta.kind("data:any revision:int")
 JOB = meta.kind(
     "spec!",
     spec=struct(
