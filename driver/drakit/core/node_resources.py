@@ -76,11 +76,12 @@ class NodeResourceMapping(NodeResource):
 def as_mapping(resource: NodeResource) -> NodeResourceMapping | None:
     """Return the form of Kubernetes 1.36; None if there is none.
 
-    That version has no overhead. ``per_pod`` becomes an amount of each device, which is the same for a claim of one pod. ``per_container`` is lost.
+    That version has no overhead. ``per_pod`` is added to the amount of each device, which is the same for a claim of one pod; beside ``per_unit``, an
+    amount of each unit, it is lost. ``per_container`` is always lost.
     """
     if resource.capacity:
         return NodeResourceMapping(capacity=resource.capacity, per_unit=resource.per_unit)
-    amount = resource.per_device or resource.per_pod
+    amount = (resource.per_device or quantity.ZERO) + (resource.per_pod or quantity.ZERO)
     return NodeResourceMapping(per_device=amount) if amount else None
 
 

@@ -42,7 +42,8 @@ def test_a_capacity_of_a_mixin_may_be_what_a_device_takes_of_its_node() -> None:
 @pytest.mark.parametrize(
     "given, older",
     [
-        ({"per_device": 2, "per_pod": 1}, {"per_device": 2}),
+        ({"per_device": 2, "per_pod": 1}, {"per_device": 3}),
+        ({"capacity": "cores", "per_unit": 1, "per_pod": 1}, {"capacity": "cores", "per_unit": 1}),
         ({"capacity": "cores", "per_unit": "500m", "per_container": 1}, {"capacity": "cores", "per_unit": "500m"}),
         ({"per_pod": "1Gi", "per_container": "1Mi"}, {"per_device": "1Gi"}),
         ({"per_container": "1Mi"}, None),

@@ -92,7 +92,10 @@ EFFECTS: Mapping[str, str] = {
     PARTITION_TYPE: "slices do not name the type of partitions",
     NODE_OPERATIONS: "the kubelet calls the driver for devices that need nothing on the node",
     NODE_RESOURCES: "what devices take of the node's own resources is not counted",
-    NODE_RESOURCES_FIELD: "what a pod needs beside a device is counted once a claim, and what each container needs is not counted",
+    NODE_RESOURCES_FIELD: (
+        "what a pod needs beside a device is counted once a claim, or not at all beside an amount of each unit; "
+        "what each container needs is not counted"
+    ),
     _MIXINS: "slices are written without mixins",
 }
 """What is offered while a gate is off, by gate."""
