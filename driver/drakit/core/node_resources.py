@@ -90,5 +90,8 @@ def freeze(resources: Mapping[str, NodeResource], capacities: Collection[str] | 
     for name, resource in resources.items():
         if not name or ("/" in name and "kubernetes.io/" not in name):
             raise errors.InventoryError("must be a resource that nodes have, such as cpu or memory", field=f"{field}[{name}]")
+        # Authors may have no type checker.
+        if not isinstance(resource, NodeResource):
+            raise errors.InventoryError(f"{resource!r} is not a NodeResource; write NodeResource(per_device=...)", field=f"{field}[{name}]")
         resource.check(capacities, f"{field}[{name}]")
     return types.MappingProxyType(dict(resources))
