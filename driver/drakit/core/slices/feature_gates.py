@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from drakit import numa
 from drakit.core import capacity as capacities
 from drakit.core import device as devices
 from drakit.core import inventory, node_resources
@@ -25,7 +26,6 @@ FRACTIONS: Final = "DRAFractionalCapacityRange"
 GROUPS: Final = "DRADeviceCompatibilityGroups"
 PARTITION_TYPE: Final = "DRAPartitionableDevicesType"
 NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
-NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 
 _Holder = TypeVar("_Holder", devices.Device, inventory.DeviceMixin)
 _DeviceView = Callable[[devices.Device], object]
@@ -212,8 +212,8 @@ def _without_lists(holder: _Holder) -> _Holder:
     if not any(isinstance(value, tuple) for value in holder.attributes.values()):
         return holder
     kept = {name: value for name, value in holder.attributes.items() if not isinstance(value, tuple)}
-    nodes = holder.attributes.get(NUMA_NODE)
-    return dataclasses.replace(holder, attributes={**kept, NUMA_NODE: nodes[0]} if isinstance(nodes, tuple) else kept)
+    nodes = holder.attributes.get(numa.ATTRIBUTE)
+    return dataclasses.replace(holder, attributes={**kept, numa.ATTRIBUTE: nodes[0]} if isinstance(nodes, tuple) else kept)
 
 
 def without_groups(offered: inventory.Inventory) -> inventory.Inventory:
