@@ -152,7 +152,8 @@ class Resolver:
     def _gone_names(self) -> Collection[str]:
         """Return the devices that claims may hold and the last discovery does not have. The journal is read once for each changed discovery.
 
-        What this process begins after that is noted (``beginning``).
+        What this process begins after that is noted (``beginning``). An instance that this one replaces has at most a last call under way; what that
+        begins is found unless the device was gone at this one's last discovery already.
         """
         with self._gone_lock:
             changes = self._offered.changes
