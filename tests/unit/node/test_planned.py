@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import drakit
 from drakit import testing
+from drakit.core import lifecycle
 from drakit.node import inventory_cache, resolution
 from fakes import journal as journals
 from fakes import journal_samples as samples
@@ -98,10 +99,14 @@ def resolver(card: Card) -> tuple[resolution.Resolver, CountingJournal, inventor
     return resolution.Resolver(driver, journal, offered, pool="node-1", program="card"), journal, offered
 
 
+def _grant(number: int, device: str) -> lifecycle.GrantEntry:
+    return dataclasses.replace(samples.grant("a", device), device=_part(device), intent={"engines": str(number)})
+
+
 def begin(made: resolution.Resolver, journal: CountingJournal, number: int, device: str) -> None:
-    grant = dataclasses.replace(samples.grant("a", device), device=_part(device), intent={"engines": str(number)})
-    made.beginning([grant])
-    journal.begin(samples.entry(number, grant))
+    entry = samples.entry(number, _grant(number, device))
+    made.beginning(entry.grants)
+    journal.begin(entry)
 
 
 def test_planning_does_not_read_the_names_of_all_held_devices_again() -> None:
@@ -122,11 +127,13 @@ def test_a_part_begun_after_discovery_lost_its_device_stays_taken() -> None:
     assert [intent["engines"] for intent in made.planned(_part("card-0-b"))] == ["1"]
 
 
-def test_a_part_whose_device_a_later_discovery_loses_stays_taken() -> None:
+def test_a_part_whose_device_is_lost_while_it_is_begun_stays_taken() -> None:
     card = Card()
     made, journal, offered = resolver(card)
-    assert made.planned(_part("card-0-b")) == []
-    begin(made, journal, 1, "card-0-a")
+    entry = samples.entry(1, _grant(1, "card-0-a"))
+    made.beginning(entry.grants)
     card.parts = ("card-0-b",)
     offered.refresh()
+    assert made.planned(_part("card-0-b")) == []
+    journal.begin(entry)
     assert [intent["engines"] for intent in made.planned(_part("card-0-b"))] == ["1"]
