@@ -1,6 +1,7 @@
 # Two stages. The first, `build`, runs on the building machine's own architecture whatever the target is: it unpacks wheels for the target without
 # executing them and cross-compiles the C programs. The second adds one layer to the base image and runs nothing, so no emulator is needed.
-# Every file of a dependency is checked by its hash. For a base image that cannot change, give its digest, which the engine checks:
+# Every wheel is checked by its hash. Debian's packages, of which the image has busybox, are those that apt has on the day of the build, and apt checks
+# Debian's signature. For a base image that cannot change, give its digest, which the engine checks:
 #   --build-arg BASE_DIGEST=sha256:...   (of the image's index, which lists all architectures)
 ARG PYTHON=3.13
 ARG BASE_DIGEST=

@@ -2,8 +2,8 @@
 
 These names are the public API for driver authors, which drakit's own GPU and NIC drivers use too. The contract is in ``drakit.core.driver``.
 Besides, ``drakit.machines`` and ``drakit.tables`` have mock machines and the reader of their files, ``drakit.wire`` JSON by schema,
-``drakit.settings`` types of settings, ``drakit.mountinfo`` the reader of mounts, ``drakit.numa`` that of NUMA nodes, ``drakit.vfio`` passes PCI
-functions to virtual machines, and ``drakit.testing`` is the test kit. All other modules are internal.
+``drakit.settings`` types of settings, ``drakit.mountinfo`` the reader of mounts, ``drakit.numa`` that of NUMA nodes, ``drakit.pci`` reads
+facts about PCI functions, ``drakit.vfio`` passes them to virtual machines, and ``drakit.testing`` is the test kit. All other modules are internal.
 """
 
 import types as _types

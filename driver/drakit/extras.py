@@ -23,26 +23,33 @@ _LOCAL_CLUSTER = ("drakit_cluster", "httpx", "re2", "starlette", "trustme", "uvi
 def command(*names: str) -> str:
     """Return the command that installs these extras from the place that drakit itself came from (PEP 610); an index may not have them."""
     extra = f"'drakit[{','.join(names)}]'"
-    url, commit = _origin()
+    url, commit, is_folder = _origin()
     if not url:
         return f"pip install {extra}"
     folders = list(dict.fromkeys(folder for name in names for folder in _FOLDERS[name]))
     if commit:
         return " ".join(["pip install", *(shlex.quote(f"git+{url}@{commit}#subdirectory={folder}") for folder in folders)])
-    place = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path))
+    address = urllib.parse.urlsplit(url)
+    place = pathlib.Path(urllib.parse.unquote(address.path))
     if place.suffix == ".whl":
-        return f"pip install --find-links {shlex.quote(str(place.parent))} {extra}"
+        links = str(place.parent) if address.scheme == "file" else urllib.parse.urljoin(url, ".")
+        return f"pip install --find-links {shlex.quote(links)} {extra}"
+    if not is_folder:
+        return f"pip install {extra}"
     return " ".join(["pip install", *(shlex.quote(str(place / folder)) for folder in folders)])
 
 
-def _origin() -> tuple[str, str]:
-    """Return the URL that drakit was installed from, and the commit of a repository; empty if it came from an index or is not known."""
+def _origin() -> tuple[str, str, bool]:
+    """Return the URL that drakit was installed from, the commit of a repository, and whether it is a folder.
+
+    Both texts are empty if it came from an index or that is not known.
+    """
     try:
         text = importlib.metadata.distribution("drakit").read_text("direct_url.json")
         record = json.loads(text or "{}")
-        return str(record.get("url", "")), str(record.get("vcs_info", {}).get("commit_id", ""))
+        return str(record.get("url", "")), str(record.get("vcs_info", {}).get("commit_id", "")), "dir_info" in record
     except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
-        return "", ""
+        return "", "", False
 
 
 def require_local_cluster() -> None:

@@ -1,7 +1,8 @@
 """The facts that Kubernetes and selectors know a PCI function by, read from sysfs by its address, such as ``0000:3b:00.0``.
 
 ``attributes`` returns the standard attributes ``resource.kubernetes.io/pciBusID``, ``pcieRoot`` and ``numaNode``: the same names and forms that the
-Go helper ``deviceattribute`` gives, so that claims can match devices of several drivers by ``matchAttribute``. ``ids`` returns vendor and device.
+Go helper ``deviceattribute`` gives, so that claims can match devices of several drivers by ``matchAttribute``. ``ids`` returns vendor and device,
+``root`` the root complex.
 """
 
 import dataclasses
@@ -36,9 +37,9 @@ def attributes(address: str, *, sysfs: pathlib.Path = SYSFS) -> Mapping[str, dev
     Raises HardwareError for an address that is malformed or that this host does not have.
     """
     folder = _folder(address, sysfs)
-    roots = [part for part in folder.parts if _ROOT.fullmatch(part)]
+    found = root(folder)
     near = numa.attribute(numa.of_device(folder, sysfs / "devices/system"))
-    return {BUS_ID: folder.name, **({ROOT: roots[0]} if roots else {}), **near}
+    return {BUS_ID: folder.name, **({ROOT: found} if found else {}), **near}
 
 
 def ids(address: str, *, sysfs: pathlib.Path = SYSFS) -> Ids:
@@ -53,9 +54,23 @@ def ids(address: str, *, sysfs: pathlib.Path = SYSFS) -> Ids:
     )
 
 
+def root(folder: pathlib.Path) -> str | None:
+    """Return the root complex above a PCI function (``pci0000:00``) by its folder in sysfs; None where the kernel has no such folder."""
+    try:
+        parts = folder.resolve(strict=True).parts
+    except OSError:
+        return None
+    return next((part for part in parts if _ROOT.fullmatch(part)), None)
+
+
+def is_address(text: str) -> bool:
+    """Return whether a text has the form of a PCI address in lower case."""
+    return _ADDRESS.fullmatch(text) is not None
+
+
 def _folder(address: str, sysfs: pathlib.Path) -> pathlib.Path:
     """Return the folder of a PCI function below its root complex."""
-    if not _ADDRESS.fullmatch(address.lower()):
+    if not is_address(address.lower()):
         raise errors.HardwareError("reading a PCI address", f"{address!r} is not DOMAIN:BUS:DEVICE.FUNCTION, such as 0000:3b:00.0")
     try:
         return (sysfs / "bus/pci/devices" / address.lower()).resolve(strict=True)

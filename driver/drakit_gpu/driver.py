@@ -377,7 +377,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
                 self._context.record_event(grant.claim, event)
 
     def _grants_of(self, device: drakit.Device, wanted: identity.Identity) -> Sequence[identity.Identity]:
-        """Return the identities of all grants of a shared device in this boot; none of any other device."""
+        """Return the identities of all grants under a shared device's locks in this boot; none of any other device."""
         return identity.from_intents(self.planned(device), wanted.boot, gpu=wanted.gpu) if wanted.shared else ()
 
     def _make_whole(self, grant: Grant, gpu: port.Gpu) -> bool:

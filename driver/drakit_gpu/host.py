@@ -7,7 +7,7 @@ boot id may come from elsewhere, because a folder that stands in for the kernel 
 import contextlib
 import pathlib
 
-from drakit import numa
+from drakit import numa, pci
 from drakit_gpu import nvml_errors, port
 
 _BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
@@ -53,10 +53,7 @@ class Host:
 
     def pcie_root(self, pci_bus_id: str) -> str | None:
         """Return the root complex above a PCI device (``pci0000:00``); None when sysfs does not know the device."""
-        with contextlib.suppress(OSError):
-            parts = (self._pci / pci_bus_id).resolve(strict=True).parts
-            return next((part for part in parts if part.startswith("pci") and ":" in part), None)
-        return None
+        return pci.root(self._pci / pci_bus_id)
 
     def numa_nodes(self, pci_bus_id: str) -> tuple[int, ...]:
         """Return the NUMA node of a PCI device, and those as near; none if sysfs has none."""

@@ -278,12 +278,6 @@ def from_machine(machine: machines.Machine) -> tuple[port.Interface, ...]:
     return tuple(_interface(index, row) for index, row in enumerate(rows, start=2))
 
 
-def _numa_nodes(row: tables.Table) -> tuple[int, ...]:
-    """Return the NUMA node of a row, and those as near: ``numaNode: 2``, ``nearNumaNodes: [3]``."""
-    node = row.optional("numaNode", row.integer)
-    return () if node is None else (node, *(row.optional("nearNumaNodes", row.integers) or ()))
-
-
 def _interface(index: int, row: tables.Table) -> port.Interface:
     speed = row.optional("speedMbps", lambda field: row.integer(field, least=1))
     carrier = row.optional("carrier", row.flag)
@@ -300,7 +294,7 @@ def _interface(index: int, row: tables.Table) -> port.Interface:
         pci=port.PciFunction(
             bus_id=row.text("pciBusID").lower(),
             root=row.optional("pcieRoot", row.text) or "",
-            numa_nodes=_numa_nodes(row),
+            numa_nodes=machines.numa_nodes(row),
             physical_function=row.optional("physicalFunction", row.text) or "",
             function_number=row.optional("functionNumber", row.integer),
             virtual_functions=row.optional("virtualFunctions", row.integer) or 0,

@@ -76,11 +76,12 @@ class NodeResourceMapping(NodeResource):
 def as_mapping(resource: NodeResource) -> NodeResourceMapping | None:
     """Return the form of Kubernetes 1.36; None if there is none.
 
-    That version has no overhead. ``per_pod`` becomes an amount of each device, which is the same for a claim of one pod. ``per_container`` is lost.
+    That version has no overhead. ``per_pod`` is added to the amount of each device, which is the same for a claim of one pod; beside ``per_unit``, an
+    amount of each unit, it is lost. ``per_container`` is always lost.
     """
     if resource.capacity:
         return NodeResourceMapping(capacity=resource.capacity, per_unit=resource.per_unit)
-    amount = resource.per_device or resource.per_pod
+    amount = (resource.per_device or quantity.ZERO) + (resource.per_pod or quantity.ZERO)
     return NodeResourceMapping(per_device=amount) if amount else None
 
 
@@ -89,5 +90,8 @@ def freeze(resources: Mapping[str, NodeResource], capacities: Collection[str] | 
     for name, resource in resources.items():
         if not name or ("/" in name and "kubernetes.io/" not in name):
             raise errors.InventoryError("must be a resource that nodes have, such as cpu or memory", field=f"{field}[{name}]")
+        # Authors may have no type checker.
+        if not isinstance(resource, NodeResource):
+            raise errors.InventoryError(f"{resource!r} is not a NodeResource; write NodeResource(per_device=...)", field=f"{field}[{name}]")
         resource.check(capacities, f"{field}[{name}]")
     return types.MappingProxyType(dict(resources))

@@ -91,6 +91,12 @@ def _files() -> Mapping[str, importlib.resources.abc.Traversable]:
     return {entry.name.removesuffix(_SUFFIX): entry for entry in entries if entry.name.endswith(_SUFFIX)}
 
 
+def numa_nodes(row: tables.Table) -> tuple[int, ...]:
+    """Return the NUMA node of a device's row, and those as near: ``numaNode: 2``, ``nearNumaNodes: [3]``."""
+    node = row.optional("numaNode", row.integer)
+    return () if node is None else (node, *(row.optional("nearNumaNodes", row.integers) or ()))
+
+
 def load(name: str) -> Machine:
     """Return the machine of a name, or of a file if ``name`` has a ``/``. Raises SettingsError, which lists the known names."""
     if "/" in name:

@@ -234,6 +234,7 @@ class Engine:
         entry = lifecycle.Entry(claim=ref, state=lifecycle.State.PREPARING, grants=tuple(grants), boot_id=self._identity.boot_id)
         # Cached results belong to an earlier entry of this claim, which another process undid.
         self.preparer.drop(ref.uid)
+        self.resolver.beginning(entry.grants)
         with self._meter.phase("journal"):
             self._journal.begin(entry)
         return entry

@@ -60,6 +60,10 @@ class Resolver:
         self._offered = offered
         self._pool = pool
         self._local = _ThreadLocal()
+        self._gone_lock = threading.Lock()
+        self._begun: set[str] = set()
+        self._gone: set[str] = set()
+        self._gone_since = -1
 
     def resolve(
         self, claim: claims.Claim, *, begun: bool = False, published: Mapping[str, devices.Device] = _NONE
@@ -125,6 +129,13 @@ class Resolver:
             self._local.planned = ()
         return planned
 
+    def beginning(self, grants: Grants) -> None:
+        """Note the devices of a claim that is about to be journaled, for ``planned``: a discovery may lose one meanwhile."""
+        own = {grant.device.name for grant in grants if grant.device.node_pool(grant.pool) == self._pool}
+        with self._gone_lock:
+            self._begun |= own
+            self._gone.update(name for name in own if self._offered.seen(name) is None)
+
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """Return the intents under a device's locks: those in the journal, then those that this thread has planned for its current claim."""
         begun = self._journal.intents_of(self._pool, self._devices_under(device))
@@ -134,9 +145,23 @@ class Resolver:
         """Return the names of the devices under a device's locks, with those that claims hold and discovery no longer has."""
         sets = frozenset(part.counter_set for part in device.consumes)
         offered = {device.name}.union(*(self._offered.consumers.get(name, ()) for name in sets), self._offered.displaced_under(device))
-        gone = [name for name in self._journal.device_names(self._pool) if self._offered.seen(name) is None]
+        gone = self._gone_names()
         held = self._journal.holdings(self._pool, gone) if gone else ()
         return offered.union(holding.device.name for holding in held if _share_a_lock(holding.device, device))
+
+    def _gone_names(self) -> Collection[str]:
+        """Return the devices that claims may hold and the last discovery does not have. The journal is read once for each changed discovery.
+
+        What this process begins after that is noted (``beginning``). An instance that this one replaces has at most a last call under way; what that
+        begins is found unless the device was gone at this one's last discovery already.
+        """
+        with self._gone_lock:
+            changes = self._offered.changes
+            if changes != self._gone_since:
+                self._begun.update(self._journal.device_names(self._pool))
+                self._gone = {name for name in self._begun if self._offered.seen(name) is None}
+                self._gone_since = changes
+            return frozenset(self._gone)
 
     def _grant(
         self, claim: claims.Claim, index: int, result: claims.AllocationResult, *, begun: bool, published: Mapping[str, devices.Device]

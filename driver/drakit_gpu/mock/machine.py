@@ -189,12 +189,6 @@ def _fabric(row: tables.Table) -> port.Fabric:
     return fabric
 
 
-def _numa_nodes(row: tables.Table) -> tuple[int, ...]:
-    """Return the NUMA node of a row, and those as near: ``numaNode: 2``, ``nearNumaNodes: [3]``."""
-    node = row.optional("numaNode", row.integer)
-    return () if node is None else (node, *(row.optional("nearNumaNodes", row.integers) or ()))
-
-
 def _nvlinks(row: tables.Table) -> port.NvLinks:
     """Return the NVLinks of a row: ``switched: true``, or the PCI addresses of the GPUs at the other ends."""
     links = port.NvLinks(gpus=row.optional("gpus", row.texts) or (), switched=row.optional("switched", row.flag) or False)
@@ -219,7 +213,7 @@ def _board(row: tables.Table, minor: int, origin: str, models: dict[str, Model],
         architecture=model.architecture,
         compute_capability=model.compute_capability,
         pcie_root=row.optional("pcieRoot", row.text),
-        numa_nodes=_numa_nodes(row),
+        numa_nodes=machines.numa_nodes(row),
         is_vgpu=row.optional("vgpu", row.flag) or False,
         serial=str(identity.int % _SERIALS + _SERIALS) if model.ecc is not None else None,
         module_id=row.optional("moduleID", row.integer),

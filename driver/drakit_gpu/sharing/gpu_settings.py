@@ -75,7 +75,7 @@ class Settings:
 
 
 def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, grants: Iterable[identity.Identity]) -> Settings:
-    """Return the settings that the grant's parameters change; ``grants`` are the identities of all grants of this boot.
+    """Return the settings that the grant's parameters change; ``grants`` are the identities of this boot's grants under the GPU's locks.
 
     Raises ConfigError for a field that only a class may set or that this GPU does not support, DeviceBusyError where other claims share the GPU with
     different settings.

@@ -12,12 +12,11 @@ import dataclasses
 import errno
 import fcntl
 import pathlib
-import re
 import socket
 import struct
 from collections.abc import Iterable, Mapping
 
-from drakit import numa
+from drakit import numa, pci
 from drakit_nic import port
 
 DEVICES = pathlib.Path("/sys/bus/pci/devices")
@@ -30,9 +29,7 @@ _SPEED_AT = 4
 _WORDS_AT = 15
 _NO_SPEED = frozenset({0, 0xFFFF, 0xFFFFFFFF})
 _BITS_PER_MEGABIT = 10**6
-_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _NOT_REPORTED = frozenset({errno.EOPNOTSUPP, errno.ENODEV, errno.EINVAL, errno.EBUSY, errno.ENETDOWN, errno.EIO, errno.EPERM})
-_ROOT = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
 
 
 def pci_function(bus_id: str, devices: pathlib.Path = DEVICES) -> port.PciFunction:
@@ -41,7 +38,7 @@ def pci_function(bus_id: str, devices: pathlib.Path = DEVICES) -> port.PciFuncti
     parent = folder / "physfn"
     return port.PciFunction(
         bus_id=bus_id,
-        root=next((part for part in folder.resolve().parts if _ROOT.fullmatch(part)), ""),
+        root=pci.root(folder) or "",
         numa_nodes=numa.of_device(folder),
         physical_function=parent.resolve().name if parent.exists() else "",
         virtual_functions=_read_number(folder / "sriov_totalvfs") or 0,
@@ -105,7 +102,7 @@ def ethtool(sock: socket.socket, name: str) -> EthtoolReport:
     if drvinfo is not None:
         fields = _DRVINFO.unpack(drvinfo)
         driver, bus_id = _c_text(fields[1]), _c_text(fields[4]).lower()
-    return EthtoolReport(driver=driver, bus_id=bus_id if _BDF.fullmatch(bus_id) else "", speed=_speed(sock, name))
+    return EthtoolReport(driver=driver, bus_id=bus_id if pci.is_address(bus_id) else "", speed=_speed(sock, name))
 
 
 def _speed(sock: socket.socket, name: str) -> int | None:

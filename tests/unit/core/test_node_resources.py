@@ -27,6 +27,13 @@ def test_what_the_server_would_refuse_is_refused_with_its_field(name: str, given
     assert caught.value.field == f"devices[a].nodeAllocatableResources{field}"
 
 
+def test_an_amount_in_place_of_a_node_resource_is_refused_with_the_fix() -> None:
+    amount: Any = {"cpu": 1}
+    with pytest.raises(errors.InventoryError, match=r"1 is not a NodeResource; write NodeResource\(per_device=...\)") as caught:
+        drakit.Device(name="a", node_resources=amount)
+    assert caught.value.field == "devices[a].nodeAllocatableResources[cpu]"
+
+
 def test_a_capacity_of_a_mixin_may_be_what_a_device_takes_of_its_node() -> None:
     taken = {"cpu": drakit.NodeResource(capacity="cores", per_unit=1)}
     mixins = drakit.Mixins(device=(drakit.DeviceMixin(name="base", capacity={"cores": 4}),))
@@ -42,7 +49,8 @@ def test_a_capacity_of_a_mixin_may_be_what_a_device_takes_of_its_node() -> None:
 @pytest.mark.parametrize(
     "given, older",
     [
-        ({"per_device": 2, "per_pod": 1}, {"per_device": 2}),
+        ({"per_device": 2, "per_pod": 1}, {"per_device": 3}),
+        ({"capacity": "cores", "per_unit": 1, "per_pod": 1}, {"capacity": "cores", "per_unit": 1}),
         ({"capacity": "cores", "per_unit": "500m", "per_container": 1}, {"capacity": "cores", "per_unit": "500m"}),
         ({"per_pod": "1Gi", "per_container": "1Mi"}, {"per_device": "1Gi"}),
         ({"per_container": "1Mi"}, None),

@@ -1,9 +1,14 @@
 """``planned`` returns every intent that the device's locks cover: an interchangeable part is never given to two claims."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import drakit
 from drakit import testing
+from drakit.core import lifecycle
+from drakit.node import inventory_cache, resolution
+from fakes import journal as journals
+from fakes import journal_samples as samples
 
 
 @dataclasses.dataclass
@@ -75,3 +80,60 @@ def test_the_part_of_an_earlier_boot_stays_taken_until_it_is_undone() -> None:
         assert engines(node, "card-0-b") == "1"
         node.unprepare(first)
         assert [intent["engines"] for intent in node.driver.planned(_part("card-0-b"))] == ["1"]
+
+
+class CountingJournal(journals.MemoryJournal):
+    """Counts how often the names of all held devices are read."""
+
+    names_read = 0
+
+    def device_names(self, pool: str) -> Sequence[str]:
+        self.names_read += 1
+        return super().device_names(pool)
+
+
+def resolver(card: Card) -> tuple[resolution.Resolver, CountingJournal, inventory_cache.InventoryCache]:
+    driver, journal = CardDriver(card), CountingJournal()
+    offered = inventory_cache.InventoryCache(driver)
+    offered.refresh()
+    return resolution.Resolver(driver, journal, offered, pool="node-1", program="card"), journal, offered
+
+
+def _grant(number: int, device: str) -> lifecycle.GrantEntry:
+    return dataclasses.replace(samples.grant("a", device), device=_part(device), intent={"engines": str(number)})
+
+
+def begin(made: resolution.Resolver, journal: CountingJournal, number: int, device: str) -> None:
+    entry = samples.entry(number, _grant(number, device))
+    made.beginning(entry.grants)
+    journal.begin(entry)
+
+
+def test_planning_does_not_read_the_names_of_all_held_devices_again() -> None:
+    made, journal, _ = resolver(Card())
+    for number, device in enumerate(("card-0-a", "card-0-b", "card-1-a")):
+        assert len(made.planned(_part(device))) == (number if device.startswith("card-0") else 0)
+        begin(made, journal, number, device)
+    assert journal.names_read == 1
+
+
+def test_a_part_begun_after_discovery_lost_its_device_stays_taken() -> None:
+    card = Card()
+    made, journal, offered = resolver(card)
+    card.parts = ("card-0-b",)
+    offered.refresh()
+    assert made.planned(_part("card-0-b")) == []
+    begin(made, journal, 1, "card-0-a")
+    assert [intent["engines"] for intent in made.planned(_part("card-0-b"))] == ["1"]
+
+
+def test_a_part_whose_device_is_lost_while_it_is_begun_stays_taken() -> None:
+    card = Card()
+    made, journal, offered = resolver(card)
+    entry = samples.entry(1, _grant(1, "card-0-a"))
+    made.beginning(entry.grants)
+    card.parts = ("card-0-b",)
+    offered.refresh()
+    assert made.planned(_part("card-0-b")) == []
+    journal.begin(entry)
+    assert [intent["engines"] for intent in made.planned(_part("card-0-b"))] == ["1"]

@@ -575,6 +575,11 @@ def policy_of(store: slice_store.FakeSliceStore) -> capacity.RequestPolicy | Non
     [
         (device.Device(name="a", attributes={"peers": (1, 2)}), "DRAListTypeAttributes", "info"),
         (
+            device.Device(name="a", node_resources={"cpu": node_resources.NodeResource(per_pod=1)}),
+            "nodeAllocatableResources",
+            "warning",
+        ),
+        (
             device.Device(name="a", node_resources={"cpu": node_resources.NodeResource(per_device=1)}),
             "DRANodeAllocatableResources",
             "warning",
@@ -583,7 +588,7 @@ def policy_of(store: slice_store.FakeSliceStore) -> capacity.RequestPolicy | Non
 )
 def test_a_field_that_the_schema_lacks_is_logged_once_if_the_inventory_has_it(offered_device: device.Device, gate: str, level: str) -> None:
     store = slice_store.FakeSliceStore()
-    upgrade(store, "v1.35.0", "DRAListTypeAttributes", "DRANodeAllocatableResources", "DRADeviceCompatibilityGroups")
+    upgrade(store, "v1.35.0", "DRAListTypeAttributes", gate, "DRADeviceCompatibilityGroups")
     stream = io.StringIO()
     logs.setup(stream=stream)
     made = start(store, inventory.Inventory.of([device.Device(name="b")]))
@@ -593,8 +598,9 @@ def test_a_field_that_the_schema_lacks_is_logged_once_if_the_inventory_has_it(of
     made.offer(inventory.Inventory.of([offered_device, device.Device(name="b")]))
     made.reconcile()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    dropped = [(line["features"], line["level"]) for line in lines if line["event"] == "API server drops fields"]
-    assert [entry for entry in dropped if entry[0] != ["DRAResourceSliceMixins"]] == [([gate], level)]
+    (dropped,) = [line for line in lines if line["event"] == "API server drops fields"]
+    assert (dropped["features"], dropped["level"]) == ([gate], level)
+    assert dropped["fix"] == "update the API server to Kubernetes 1.37, or leave these fields out"
 
 
 def test_node_resources_change_their_form_with_an_upgrade() -> None:

@@ -16,6 +16,12 @@ CODE = "import sys; sys.path.insert(0, sys.argv[1]); from drakit import extras; 
     [
         (None, "pip install 'drakit[cluster,tools]'"),
         ({"url": "file:///work/a%20b/wheels/drakit-0.1.0.whl"}, "pip install --find-links '/work/a b/wheels' 'drakit[cluster,tools]'"),
+        (
+            {"url": "https://dl.example.com/a%20b/drakit-0.1.0-py3-none-any.whl?key=1", "archive_info": {}},
+            "pip install --find-links https://dl.example.com/a%20b/ 'drakit[cluster,tools]'",
+        ),
+        ({"url": "https://dl.example.com/x/drakit-0.1.0.tar.gz", "archive_info": {}}, "pip install 'drakit[cluster,tools]'"),
+        ({"url": "file:///work/drakit-0.1.0.tar.gz", "archive_info": {}}, "pip install 'drakit[cluster,tools]'"),
         ({"url": "file:///src/drakit", "dir_info": {}}, "pip install /src/drakit/cluster /src/drakit/driver/drakit_tools"),
         (
             {"url": "https://example.com/drakit", "vcs_info": {"vcs": "git", "commit_id": "abc"}},

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from drakit import numa
 from drakit.core import capacity as capacities
 from drakit.core import device as devices
 from drakit.core import inventory, node_resources
@@ -25,7 +26,6 @@ FRACTIONS: Final = "DRAFractionalCapacityRange"
 GROUPS: Final = "DRADeviceCompatibilityGroups"
 PARTITION_TYPE: Final = "DRAPartitionableDevicesType"
 NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
-NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 
 _Holder = TypeVar("_Holder", devices.Device, inventory.DeviceMixin)
 _DeviceView = Callable[[devices.Device], object]
@@ -92,7 +92,10 @@ EFFECTS: Mapping[str, str] = {
     PARTITION_TYPE: "slices do not name the type of partitions",
     NODE_OPERATIONS: "the kubelet calls the driver for devices that need nothing on the node",
     NODE_RESOURCES: "what devices take of the node's own resources is not counted",
-    NODE_RESOURCES_FIELD: "what a pod needs beside a device is counted once a claim, and what each container needs is not counted",
+    NODE_RESOURCES_FIELD: (
+        "what a pod needs beside a device is counted once a claim, or not at all beside an amount of each unit; "
+        "what each container needs is not counted"
+    ),
     _MIXINS: "slices are written without mixins",
 }
 """What is offered while a gate is off, by gate."""
@@ -209,8 +212,8 @@ def _without_lists(holder: _Holder) -> _Holder:
     if not any(isinstance(value, tuple) for value in holder.attributes.values()):
         return holder
     kept = {name: value for name, value in holder.attributes.items() if not isinstance(value, tuple)}
-    nodes = holder.attributes.get(NUMA_NODE)
-    return dataclasses.replace(holder, attributes={**kept, NUMA_NODE: nodes[0]} if isinstance(nodes, tuple) else kept)
+    nodes = holder.attributes.get(numa.ATTRIBUTE)
+    return dataclasses.replace(holder, attributes={**kept, numa.ATTRIBUTE: nodes[0]} if isinstance(nodes, tuple) else kept)
 
 
 def without_groups(offered: inventory.Inventory) -> inventory.Inventory:

@@ -42,6 +42,8 @@ _COUNTERS_BESIDE_DEVICES = "v1.34."
 """The version that stores a slice with counters alone, but refuses devices that consume counters of another slice."""
 _ALTERED = "slice altered by another program: kept as stored"
 _UNREDUCED = "slice fields dropped by the API server: kept as stored"
+_ENABLE = "enable these feature gates in the API server and the scheduler, then restart the driver"
+_UPDATE = "update the API server to Kubernetes 1.37, or leave these fields out"
 
 Target = feature_probe.Target
 
@@ -154,6 +156,7 @@ class Publisher(SlicePublisher):
         self._logged: frozenset[str] = frozenset()
         self._server = slice_pages.Server()
         self._version = ""
+        self._lacks: frozenset[str] = frozenset()
         self._due_probes: frozenset[feature_probe.Probe] = frozenset(feature_probe.Probe)
         self._paged: tuple[inventory.Inventory, slice_pages.Server, Pages] | None = None
         self._altered: dict[tuple[str, int], resource_slice.Page] = {}
@@ -203,6 +206,7 @@ class Publisher(SlicePublisher):
         # No probe answers this one: the schema alone says which form of node resources the server has.
         field = frozenset({feature_gates.NODE_RESOURCES_FIELD})
         self._server = self._server.with_answer(stored=field - described.lacks, dropped=described.lacks)
+        self._lacks = described.lacks
         self._log_dropped(self._used)
         wanted = feature_probe.needed_probes(self._used, mixins=self._form is FormChoice.AUTO, lacks=described.lacks) & self._due_probes
         is_clean = False
@@ -224,7 +228,7 @@ class Publisher(SlicePublisher):
                     layout, dropped = resource_slice.Layout.TOGETHER, dropped | {"DRAResourceSliceMixins"}
                 layout = layout or resource_slice.Layout.APART
             self._server = self._server.with_answer(stored=gates - dropped, dropped=dropped, layout=layout)
-            self._log_dropped(dropped)
+            self._log_dropped(dropped - described.lacks)
             self._due_probes -= {probe}
 
     def _log_dropped(self, gates: frozenset[str]) -> None:
@@ -232,14 +236,11 @@ class Publisher(SlicePublisher):
         dropped = frozenset(gate for gate in gates & slice_pages.GATES if self._server.drops(gate))
         newly_dropped = dropped - self._logged
         self._logged = dropped | frozenset(gate for gate in self._logged if self._server.drops(gate))
-        if newly_dropped:
-            log = _log.warning if newly_dropped - feature_gates.HARMLESS else _log.info
-            log(
-                "API server drops fields",
-                features=sorted(newly_dropped),
-                effect="; ".join(feature_gates.EFFECTS[gate] for gate in sorted(newly_dropped)),
-                fix="enable these feature gates in the API server and the scheduler, then restart the driver",
-            )
+        for features, fix in ((newly_dropped - self._lacks, _ENABLE), (newly_dropped & self._lacks, _UPDATE)):
+            if features:
+                log = _log.warning if features - feature_gates.HARMLESS else _log.info
+                effect = "; ".join(feature_gates.EFFECTS[gate] for gate in sorted(features))
+                log("API server drops fields", features=sorted(features), effect=effect, fix=fix)
 
     def _reconcile_once(self, offered: inventory.Inventory) -> tuple[int, frozenset[str]]:
         """List the slices once and write each pool's changes; return the number of writes and the features that the server dropped."""
