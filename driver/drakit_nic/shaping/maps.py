@@ -94,7 +94,10 @@ class Maps:
         return {_host(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in entries.items()}
 
     def set_hosts(self, minor: int, wanted: Collection[str]) -> None:
-        """Direct the packets for exactly these IP addresses to a class. Without the map ``hosts``, do nothing."""
+        """Direct the packets for exactly these IP addresses to a class. Without the map ``hosts``, do nothing.
+
+        The host's class never takes the address of a member, because nothing would restore the entry when the host gives the address up.
+        """
         if self.hosts is None:
             return
         present = self.read_hosts()
@@ -102,7 +105,7 @@ class Maps:
             if other == minor and host not in wanted:
                 bpf.delete(self.hosts, _packed_host(host))
         for host in wanted:
-            if present.get(host) != minor:
+            if present.get(host) != minor and (minor != htb.HOST or host not in present):
                 bpf.update(self.hosts, _packed_host(host), _CLASS.pack(_MAJOR | minor, 0))
 
     def descriptors(self) -> Mapping[str, int]:

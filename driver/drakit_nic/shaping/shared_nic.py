@@ -114,9 +114,13 @@ class Nic:
     def follow_host_addresses(self) -> None:
         """Direct packets for the host's present IP addresses to its class, where the NIC's children share its address."""
         if self.bpf_maps.hosts is not None:
-            sock, nic = self.context.sock, self.context.nic
-            on_top = {link.ifindex for link in link_requests.links(sock) if link.lower == nic and link.other_nsid is None}
-            self.bpf_maps.set_hosts(htb.HOST, link_requests.hosts(sock, {nic, *on_top}))
+            self.bpf_maps.set_hosts(htb.HOST, self._host_addresses())
+
+    def _host_addresses(self) -> frozenset[str]:
+        """Return the IP addresses of the NIC and of the host's interfaces on top of it."""
+        sock, nic = self.context.sock, self.context.nic
+        on_top = {link.ifindex for link in link_requests.links(sock) if link.lower == nic and link.other_nsid is None}
+        return link_requests.hosts(sock, {nic, *on_top})
 
     def admit(self, share: port.Share, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
@@ -201,6 +205,16 @@ class Nic:
             present = {minor: entry.spec for minor, entry in tc_messages.classes(self.context.sock, ifindex, limits).items()}
             for change in htb.differences(specs, present):
                 yield f"{side}: {change.why}", _step_for(self.context, ifindex, change)
+        yield from self._conflict_steps()
+
+    def _conflict_steps(self) -> Iterator[Step]:
+        """Yield a step for each member's IP address that the host has too. It raises HardwareError, because only the admin can fix this."""
+        if self.bpf_maps.hosts is None:
+            return
+        present, of_host = self.bpf_maps.read_hosts(), self._host_addresses()
+        for host in sorted(host for host, minor in present.items() if minor != htb.HOST and host in of_host):
+            why = f"the host has {host} on {self.context.name}, which is the address of a pod; remove it from the host, or delete the pod"
+            yield why, functools.partial(_refuse, why)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
         if not link_requests.name_of(self.context.sock, self.context.nic):
@@ -325,6 +339,10 @@ class Nic:
                 bpf_maps.set_first_member(member.cookie, successor)
         for ifindex in self._sides.values():
             tc_messages.delete_class(self.context.sock, ifindex, member.minor)
+
+
+def _refuse(why: str) -> None:
+    raise drakit.HardwareError("repair", why)
 
 
 def _step_for(context: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
