@@ -8,10 +8,11 @@ because the kernel would give one for the pod's address to the pod. A server tha
 import dataclasses
 import hashlib
 import ipaddress
-import os
 import pathlib
+import secrets
 import shutil
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -64,6 +65,7 @@ class Udhcpc:
 
     def __init__(self, folder: pathlib.Path, run_inside: Callable[[Callable[[], Offer]], Offer]) -> None:
         self._folder, self._run_inside = folder, run_inside
+        self._writing = threading.Lock()
 
     def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
         words = (
@@ -78,11 +80,13 @@ class Udhcpc:
         """Return the script, which is written before its first use. Raises HardwareError."""
         path = self._folder / _SCRIPT
         try:
-            if not path.exists() or path.read_text("ascii") != _SCRIPT_TEXT:
-                fresh = path.with_name(f"{_SCRIPT}.{os.getpid()}")
-                fresh.write_text(_SCRIPT_TEXT, "ascii")
-                fresh.chmod(0o700)
-                fresh.replace(path)
+            # A client that another thread starts during a write inherits the open file for a moment, and Linux runs no file that is open for writing.
+            with self._writing:
+                if not path.exists() or path.read_text("ascii") != _SCRIPT_TEXT:
+                    fresh = path.with_name(f"{_SCRIPT}.{secrets.token_hex(8)}")  # In two pods both drivers may have the PID 1.
+                    fresh.write_text(_SCRIPT_TEXT, "ascii")
+                    fresh.chmod(0o700)
+                    fresh.replace(path)
         except OSError as error:
             raise drakit.HardwareError("DHCP", f"writing {path} failed: {error}") from error
         return path

@@ -1,0 +1,43 @@
+"""The DHCP client runs busybox's program with the driver's script, here a program in its place that calls the script as busybox does."""
+
+import concurrent.futures
+import pathlib
+import threading
+
+import pytest
+
+from drakit_nic.addresses import dhcp
+
+LEASE = dhcp.Offer(address="10.66.0.50/24", seconds=120, server="10.66.0.1")
+PROGRAM = """#!/bin/sh
+while [ "$1" != -s ]; do shift; done
+ip=10.66.0.50 mask=24 lease=120 serverid=10.66.0.1 exec "$2" bound
+"""
+
+
+@pytest.fixture
+def program(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The program ``udhcpc``, which gets a lease at once."""
+    path = tmp_path / "bin" / "udhcpc"
+    path.parent.mkdir()
+    path.write_text(PROGRAM)
+    path.chmod(0o700)
+    monkeypatch.setenv("PATH", str(path.parent), prepend=":")
+    return path
+
+
+@pytest.mark.usefixtures("program")
+def test_pods_that_start_together_all_get_a_lease_from_a_new_folder(tmp_path: pathlib.Path) -> None:
+    together = 16
+    with concurrent.futures.ThreadPoolExecutor(together) as threads:
+        for number in range(15):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            client, barrier = dhcp.Udhcpc(folder, lambda work: work()), threading.Barrier(together)
+
+            def lease(client: dhcp.Udhcpc = client, barrier: threading.Barrier = barrier) -> dhcp.Offer:
+                barrier.wait()
+                return client.request("lo", "00aa", lambda: True)
+
+            assert [each.result() for each in [threads.submit(lease) for _ in range(together)]] == [LEASE] * together
+            assert [path.name for path in folder.iterdir()] == ["dhcp-lease"]
