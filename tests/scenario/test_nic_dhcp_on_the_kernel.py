@@ -112,6 +112,17 @@ def test_each_pod_of_a_claim_gets_an_address_of_the_server_and_keeps_it(world: n
         assert leased(driver) == []
 
 
+def test_a_nic_that_was_renamed_since_the_claim_was_prepared_gets_its_lease(world: nic_attach.World) -> None:
+    with world.driver() as driver, nic_attach.pod() as pod:
+        ref = driver.prepare(nic_attach.claim(1, parameters=PARAMETERS))
+        for words in (("down",), ("name", "other0"), ("up",)):
+            world.node.ip("link", "set", "other0" if words == ("up",) else "nic0", *words)
+        said = world.call(ref, pod)
+        assert said.code == 0, said.stderr
+        assert addresses(pod)[0].startswith("10.66.0.5")
+        driver.unprepare(ref)
+
+
 def test_a_sandbox_that_is_created_again_gets_the_address_of_the_former(world: nic_attach.World) -> None:
     with world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1, parameters=PARAMETERS))

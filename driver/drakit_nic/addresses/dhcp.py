@@ -11,6 +11,7 @@ import ipaddress
 import pathlib
 import secrets
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -47,10 +48,11 @@ class Offer:
 class Client(Protocol):
     """A DHCP client of one exchange."""
 
-    def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
+    def request(self, nic: int, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
         """Return a lease from the network of a NIC, for at most ``SECONDS``. ``address`` is an earlier one, to request again.
 
-        ``identifier`` is the client identifier in hexadecimal digits. Raises HardwareError where no server answers, or ``is_wanted`` becomes false.
+        ``nic`` is the NIC's interface index, which stays when the NIC is renamed. ``identifier`` is the client identifier in
+        hexadecimal digits. Raises HardwareError where no server answers, or ``is_wanted`` becomes false.
         """
 
 
@@ -67,14 +69,19 @@ class Udhcpc:
         self._folder, self._run_inside = folder, run_inside
         self._writing = threading.Lock()
 
-    def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
-        words = (
-            *_program(),
-            *("-i", nic, "-f", "-q", "-n", "-B", "-C", "-o", "-O", "subnet"),
+    def request(self, nic: int, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
+        options = (
+            *("-f", "-q", "-n", "-B", "-C", "-o", "-O", "subnet"),
             *("-t", str(_TRIES), "-T", str(_PAUSE_SECONDS), "-x", f"0x3d:{identifier}", "-s", str(self._script())),
             *(("-r", address.partition("/")[0]) if address else ()),
         )
-        return self._run_inside(lambda: _run(words, nic, is_wanted))
+        program = _program()
+
+        def run() -> Offer:
+            name = _name_of(nic)
+            return _run((*program, "-i", name, *options), name, is_wanted)
+
+        return self._run_inside(run)
 
     def _script(self) -> pathlib.Path:
         """Return the script, which is written before its first use. Raises HardwareError."""
@@ -99,6 +106,15 @@ def _program() -> tuple[str, ...]:
             return (path, *words[1:])
     fix = "install busybox or udhcpc where the driver runs (drakit's image has it), or use addresses or addressPools"
     raise drakit.HardwareError("DHCP", f"NicConfig.dhcp needs the program udhcpc; {fix}")
+
+
+def _name_of(nic: int) -> str:
+    """Return the present name of an interface of the calling thread's namespace. Raises HardwareError."""
+    try:
+        return socket.if_indextoname(nic)
+    except OSError as error:
+        reason = f"there is no interface with index {nic}: the NIC was replaced or pulled out since the claim was prepared"
+        raise drakit.HardwareError("DHCP", f"{reason}; delete the pod and its claim") from error
 
 
 def _run(words: tuple[str, ...], nic: str, is_wanted: Callable[[], bool]) -> Offer:

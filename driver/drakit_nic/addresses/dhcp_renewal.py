@@ -66,7 +66,7 @@ class Renewer:
                 self._report_lost(lease, terms, silent[share.ifindex])
                 continue
             try:
-                self._renew(share.interface, lease, terms)
+                self._renew(share.ifindex, lease, terms)
             except drakit.ClaimError:  # The claim was unprepared meanwhile.
                 continue
             except drakit.DrakitError as error:
@@ -99,7 +99,7 @@ class Renewer:
             return False
         return self._now() >= max(terms.until - terms.seconds / 2, self._retry_at.get(lease.location, 0.0))
 
-    def _renew(self, nic: str, lease: address_leases.Lease, terms: address_leases.Terms) -> None:
+    def _renew(self, nic: int, lease: address_leases.Lease, terms: address_leases.Terms) -> None:
         """Renew one lease. Raises DrakitError, HardwareError only where no server answers."""
         began = self._now()
         offer = self._client.request(nic, terms.identifier, lambda: not self._stopping.is_set(), address=terms.address)

@@ -94,7 +94,7 @@ class Attacher:
             return None
         pod = request.pod or attachment_records.sandbox_name(request.sandbox, cookie)
         identifier, began = dhcp.identifier_of(self._node, share.id, pod), time.time()
-        offer = self._dhcp.request(share.interface, identifier, is_waited_for)
+        offer = self._dhcp.request(share.ifindex, identifier, is_waited_for)
         return address_leases.Terms(address=offer.address, identifier=identifier, seconds=offer.seconds, until=int(began + offer.seconds))
 
     def attachments(self, grant: Grant) -> tuple[attachment_records.Attachment, ...]:

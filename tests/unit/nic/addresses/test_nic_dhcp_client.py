@@ -6,9 +6,11 @@ import threading
 
 import pytest
 
+from drakit.core import errors
 from drakit_nic.addresses import dhcp
 
 LEASE = dhcp.Offer(address="10.66.0.50/24", seconds=120, server="10.66.0.1")
+LOOPBACK = 1
 PROGRAM = """#!/bin/sh
 while [ "$1" != -s ]; do shift; done
 ip=10.66.0.50 mask=24 lease=120 serverid=10.66.0.1 exec "$2" bound
@@ -37,7 +39,13 @@ def test_pods_that_start_together_all_get_a_lease_from_a_new_folder(tmp_path: pa
 
             def lease(client: dhcp.Udhcpc = client, barrier: threading.Barrier = barrier) -> dhcp.Offer:
                 barrier.wait()
-                return client.request("lo", "00aa", lambda: True)
+                return client.request(LOOPBACK, "00aa", lambda: True)
 
             assert [each.result() for each in [threads.submit(lease) for _ in range(together)]] == [LEASE] * together
             assert [path.name for path in folder.iterdir()] == ["dhcp-lease"]
+
+
+@pytest.mark.usefixtures("program")
+def test_a_nic_that_is_gone_is_an_error_with_the_fix(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(errors.HardwareError, match=r"no interface with index 99999: the NIC was replaced .*; delete the pod and its claim"):
+        dhcp.Udhcpc(tmp_path, lambda work: work()).request(99999, "00aa", lambda: True)

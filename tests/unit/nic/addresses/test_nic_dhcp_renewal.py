@@ -23,13 +23,13 @@ class FakeServer:
     """A client whose server renews every address, or gives another one, or none where ``address`` is empty. ``asked`` are the requested addresses."""
 
     address: str = TERMS.address
-    asked: list[tuple[str, str, str]] = dataclasses.field(default_factory=list)
+    asked: list[tuple[int, str, str]] = dataclasses.field(default_factory=list)
     meanwhile: Callable[[], object] = lambda: None
-    silent_nics: set[str] = dataclasses.field(default_factory=set)
+    silent_nics: set[int] = dataclasses.field(default_factory=set)
     failing: set[str] = dataclasses.field(default_factory=set)
     """The identifiers whose requests fail in another way."""
 
-    def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> dhcp.Offer:
+    def request(self, nic: int, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> dhcp.Offer:
         assert is_wanted()
         self.asked.append((nic, identifier, address))
         self.meanwhile()
@@ -106,7 +106,7 @@ def test_a_lease_is_renewed_after_half_of_its_time_and_no_earlier(world: World) 
     world.at(59)
     assert world.server.asked == []
     world.at(61)
-    assert world.server.asked == [("eth1", "00aa", TERMS.address)]
+    assert world.server.asked == [(2, "00aa", TERMS.address)]
     assert world.until == [61 + SECONDS]
     world.at(61 + 59)
     assert len(world.server.asked) == 1
@@ -126,14 +126,14 @@ def test_a_failed_renewal_is_tried_again_and_one_event_says_when_the_lease_is_lo
 
 
 def test_a_silent_server_delays_a_round_once_and_no_other_nic(three: World) -> None:
-    three.server.silent_nics = {"eth1"}
+    three.server.silent_nics = {2}
     three.at(70)
-    assert [(nic, identifier) for nic, identifier, _ in three.server.asked] == [("eth1", "00aa"), ("eth2", "00a3")]
+    assert [(nic, identifier) for nic, identifier, _ in three.server.asked] == [(2, "00aa"), (3, "00a3")]
     three.at(75)
     assert [identifier for _, identifier, _ in three.server.asked[2:]] == ["00a2"], "the failed lease does not delay the other one for ever"
     three.server.asked.clear()
     three.at(SECONDS + 10)
-    assert [nic for nic, _, _ in three.server.asked].count("eth1") == 1
+    assert [nic for nic, _, _ in three.server.asked].count(2) == 1
     assert {claim.name for claim, _ in three.context.events} == {"claim-1", "claim-2"}, "also the one that was not tried"
 
 
