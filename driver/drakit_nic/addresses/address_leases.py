@@ -14,6 +14,7 @@ import os
 import pathlib
 import secrets
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -26,6 +27,8 @@ LOCK = f"{'z' * 16}-nic-addresses"
 """Locks are taken in the order of their names. This one sorts after every interface's, so a call that waits for its NIC does not hold it."""
 FILE = "addresses.by"
 _KEY_PREFIX = "address-"
+_RENEWED_LOCK_SECONDS = 2.0
+"""The longest wait of a renewal for the NIC's lock, because the leases of other NICs wait meanwhile."""
 
 Grant = drakit.Grant[object]
 
@@ -192,8 +195,12 @@ class AddressLeases:
         return next((lease for lease in own if not self._is_of_earlier_boot(lease)), None)
 
     def renewed(self, lease: Lease, terms: Terms, offer: dhcp.Offer, *, until: float) -> None:
-        """Record the new time of a DHCP lease that still exists. Raises ClaimError where the claim was unprepared."""
-        with self._context.hold((LOCK,)):
+        """Record the new time of a DHCP lease that still exists.
+
+        Raises ClaimError where the claim was unprepared, and LockedError where another call holds the NIC's lock, under which leases are released.
+        """
+        end = time.monotonic() + _RENEWED_LOCK_SECONDS
+        with self._context.hold((*lease.grant.device.lock_names, LOCK), lambda: time.monotonic() < end):
             if lease in leases_of(self._context, lease.grant):
                 self._write(dataclasses.replace(lease, terms=dataclasses.replace(terms, seconds=offer.seconds, until=int(until))))
 

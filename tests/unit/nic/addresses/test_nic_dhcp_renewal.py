@@ -169,6 +169,15 @@ def test_a_lease_that_was_released_meanwhile_stays_released(world: World) -> Non
     assert world.until == []
 
 
+def test_a_renewal_is_recorded_only_while_nobody_can_release_the_lease(world: World) -> None:
+    with world.context.hold(world.grant.device.lock_names):
+        world.at(60)
+        assert world.until == [SECONDS]
+        assert world.context.events == []
+    world.at(91)
+    assert world.until == [91 + SECONDS]
+
+
 def test_a_lease_of_an_earlier_boot_is_not_renewed(world: World) -> None:
     world.context.reboot("boot-2")
     world.at(60)
