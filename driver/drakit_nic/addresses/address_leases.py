@@ -112,7 +112,7 @@ class SandboxId:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms of a DHCP lease: its address as CIDR, its client identifier, its time in seconds, and when it ends (seconds since 1970)."""
+    """The terms of a DHCP lease: its address as CIDR, its client identifier, its time in seconds, and when it ends (``dhcp.now``)."""
 
     address: str
     identifier: str

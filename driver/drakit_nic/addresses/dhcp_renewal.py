@@ -6,7 +6,6 @@ stays in the pod, because only the pod's owner knows what uses it.
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 import drakit
@@ -23,7 +22,7 @@ _log = drakit.get_logger(__name__)
 
 
 class Renewer:
-    """Renews the DHCP leases of one driver. ``now`` is the wall clock, because a lease outlives the process."""
+    """Renews the DHCP leases of one driver. ``now`` is the clock of ``Terms.until``."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class Renewer:
         client: dhcp.Client,
         leases: address_leases.AddressLeases,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = dhcp.now,
     ) -> None:
         self._context, self._client, self._leases, self._now = context, client, leases, now
         self._retry_at: dict[address_leases.LeaseLocation, float] = {}

@@ -8,7 +8,6 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 import contextlib
 import dataclasses
 import errno
-import time
 from collections.abc import Callable
 
 import drakit
@@ -93,7 +92,7 @@ class Attacher:
         if self._leases.existing(grant, cookie) is not None:
             return None
         pod = request.pod or attachment_records.sandbox_name(request.sandbox, cookie)
-        identifier, began = dhcp.identifier_of(self._node, share.id, pod), time.time()
+        identifier, began = dhcp.identifier_of(self._node, share.id, pod), dhcp.now()
         offer = self._dhcp.request(share.ifindex, identifier, is_waited_for)
         return address_leases.Terms(address=offer.address, identifier=identifier, seconds=offer.seconds, until=int(began + offer.seconds))
 
