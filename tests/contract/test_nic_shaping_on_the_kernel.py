@@ -1,6 +1,7 @@
 """What only the real kernel can show of shares: whose qdiscs are touched, what is put back, and that a death at any request is mended."""
 
 import contextlib
+import dataclasses
 import inspect
 import sys
 import types
@@ -210,6 +211,20 @@ def test_neither_a_verb_nor_a_sandbox_reads_a_whole_map(own: netns.Namespace, ni
         once = [name for name in read if name == "entries"]
         assert len(nics.members()) == others
     assert (once, len(read) > len(once)) == ([], True), "the counter sees whole maps being read"
+
+
+def test_neither_start_nor_end_of_an_ipvlan_sandbox_reads_a_whole_map(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+    first, other = (dataclasses.replace(share(own, number), child=port.ChildKind.IPVLAN) for number in (1, 2))
+    for item in (first, other):
+        nics.install(uplink(own), item)
+    nics.admit(other, cookie=7002, mac="02:aa:00:00:00:02", hosts=("10.99.1.2",))
+    hosts = ("10.99.1.1", "fd00:99::1")
+    with calls_of(bpf.entries) as read:
+        nics.admit(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+        nics.admit(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+        nics.dismiss(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+    assert read == []
+    assert nics.check(uplink(own), [first, other]) == (), "no address of the sandbox is left"
 
 
 @contextlib.contextmanager

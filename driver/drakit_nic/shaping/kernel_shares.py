@@ -131,11 +131,11 @@ class KernelShares:
             # The installed share counts, because the admin may have lowered its ceil since the plan.
             nic.admit(installed, cookie, mac.lower(), hosts)
 
-    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
             if installed is not None and installed.id == share.id and not nic.other_driver:
-                nic.dismiss(installed, cookie, mac.lower())
+                nic.dismiss(installed, cookie, mac.lower(), hosts)
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
         if of is not None:

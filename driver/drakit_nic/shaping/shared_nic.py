@@ -126,10 +126,10 @@ class Nic:
         """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.bpf_maps.route(mac) == htb.HOST:
             raise drakit.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
-        if self.bpf_maps.hosts is not None:
-            of_host = [host for host, minor in self.bpf_maps.read_hosts().items() if minor == htb.HOST and host in hosts]
-            if of_host:
-                raise drakit.HardwareError("admit", f"{of_host[0]} is an address of the host on {self.context.name}")
+        directed = {host: self.bpf_maps.host_class(host) for host in hosts}
+        for host, minor in directed.items():
+            if minor == htb.HOST:
+                raise drakit.HardwareError("admit", f"{host} is an address of the host on {self.context.name}")
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
@@ -141,7 +141,10 @@ class Nic:
         self._put_classes(htb.share_classes(self._uplink(), share, [*others, member]))
         if is_new and self.context.classifier is not port.Classifier.MAC:
             self.bpf_maps.count_member(cookie, member.minor)
-        self.bpf_maps.set_hosts(member.minor, hosts)
+        if is_new:
+            self.bpf_maps.add_hosts(member.minor, hosts)
+        elif any(minor != member.minor for minor in directed.values()):
+            self.bpf_maps.set_hosts(member.minor, hosts)  # The member's former addresses are found only in the whole map.
         self.bpf_maps.add_member(member)
         self._set_owners(member)
 
@@ -160,11 +163,11 @@ class Nic:
                 numbers.take(minor)
         raise drakit.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
 
-    def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Remove a member. The other members of the share get its part of the rate."""
+    def dismiss(self, share: port.Share, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
+        """Remove a member. The other members of the share get its part of the rate. Where no ``hosts`` are given, its IP addresses are searched."""
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) == (share.minor, cookie):
-            self._remove_member(member)
+            self._remove_member(member, hosts)
             self._put_classes(htb.share_classes(self._uplink(), share, self.bpf_maps.members_of(share.minor)))
 
     def traffic(self) -> tuple[port.Traffic, ...]:
@@ -323,11 +326,14 @@ class Nic:
             self.bpf_maps.set_owner(owner, minor)
         self.bpf_maps.set_owner((member.cookie, htb.ANY), member.minor, unless_owned=True)
 
-    def _remove_member(self, member: htb.ShareMember) -> None:
+    def _remove_member(self, member: htb.ShareMember, hosts: Collection[str] = ()) -> None:
         bpf_maps = self.bpf_maps
         for owner in htb.owners_of(member):
             bpf_maps.delete_owner(owner)
-        bpf_maps.set_hosts(member.minor, ())
+        if hosts:
+            bpf_maps.remove_hosts(member.minor, hosts)
+        else:
+            bpf_maps.set_hosts(member.minor, ())
         bpf_maps.remove_member(member.mac)
         if self.context.classifier is not port.Classifier.MAC and bpf_maps.uncount_member(member.cookie, member.minor):
             bpf_maps.delete_owner((member.cookie, htb.ANY))
