@@ -134,7 +134,7 @@ def test_an_address_that_the_host_takes_for_a_moment_stays_the_pods(bench: Bench
 
 def test_a_member_never_gets_an_address_of_the_host(bench: Bench) -> None:
     (share, _) = bench.shares
-    with pytest.raises(errors.HardwareError, match=r"10\.99\.0\.2 is an address of the host on nic0"):
+    with pytest.raises(errors.HardwareError, match=r"10\.99\.0\.2 is an address of the host on nic0; remove it from the host, or give"):
         bench.network.port.admit(share, cookie=1001, mac=share.mac, hosts=(nic_network.HOST,))
 
 

@@ -52,7 +52,8 @@ class Client(Protocol):
         """Return a lease from the network of a NIC, for at most ``SECONDS``. ``address`` is an earlier one, to request again.
 
         ``nic`` is the NIC's interface index, which stays when the NIC is renamed. ``identifier`` is the client identifier in
-        hexadecimal digits. Raises HardwareError where no server answers, or ``is_wanted`` becomes false.
+        hexadecimal digits. Raises HardwareError where no server answers, and CallerGoneError where ``is_wanted``
+        becomes false before.
         """
 
 
@@ -123,7 +124,7 @@ def _name_of(nic: int) -> str:
 
 
 def _run(words: tuple[str, ...], nic: str, is_wanted: Callable[[], bool]) -> Offer:
-    """Run the client in the calling thread's namespace and return its lease. Raises HardwareError."""
+    """Run the client in the calling thread's namespace and return its lease. Raises HardwareError and CallerGoneError."""
     until = time.monotonic() + SECONDS
     try:
         with subprocess.Popen(
@@ -139,6 +140,8 @@ def _run(words: tuple[str, ...], nic: str, is_wanted: Callable[[], bool]) -> Off
         address, seconds, server = printed.split()
         return Offer(address=str(ipaddress.IPv4Interface(address)), seconds=int(seconds), server=str(ipaddress.IPv4Address(server)))
     except ValueError:
+        if not is_wanted():
+            raise drakit.CallerGoneError(f"nobody waits any longer for the DHCP lease on {nic}") from None
         last = (messages.strip().splitlines() or [f"exit status {client.returncode}"])[-1]
         fix = "check that the NIC's network has a DHCP server with a free address, or give the claim addresses instead of NicConfig.dhcp"
         raise drakit.HardwareError("DHCP", f"no lease on {nic} in {SECONDS:.0f} seconds ({last}); {fix}") from None

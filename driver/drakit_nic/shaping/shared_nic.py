@@ -129,7 +129,8 @@ class Nic:
         directed = {host: self.bpf_maps.host_class(host) for host in hosts}
         for host, minor in directed.items():
             if minor == htb.HOST:
-                raise drakit.HardwareError("admit", f"{host} is an address of the host on {self.context.name}")
+                reason = f"{host} is an address of the host on {self.context.name}"
+                raise drakit.HardwareError("admit", f"{reason}; remove it from the host, or give the pod another address")
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)

@@ -3,11 +3,13 @@
 import concurrent.futures
 import pathlib
 import threading
+import time
 
 import pytest
 
 from drakit.core import errors
 from drakit_nic.addresses import dhcp
+from drakit_nic.attach import server
 
 LEASE = dhcp.Offer(address="10.66.0.50/24", seconds=120, server="10.66.0.1")
 LOOPBACK = 1
@@ -49,3 +51,11 @@ def test_pods_that_start_together_all_get_a_lease_from_a_new_folder(tmp_path: pa
 def test_a_nic_that_is_gone_is_an_error_with_the_fix(tmp_path: pathlib.Path) -> None:
     with pytest.raises(errors.HardwareError, match=r"no interface with index 99999: the NIC was replaced .*; delete the pod and its claim"):
         dhcp.Udhcpc(tmp_path, lambda work: work()).request(99999, "00aa", lambda: True)
+
+
+def test_a_caller_that_leaves_gets_no_error_of_a_silent_server(tmp_path: pathlib.Path, program: pathlib.Path) -> None:
+    program.write_text("#!/bin/sh\nexec sleep 60\n")
+    until = time.monotonic() + 0.3
+    with pytest.raises(errors.CallerGoneError, match="nobody waits any longer for the DHCP lease on lo") as caught:
+        dhcp.Udhcpc(tmp_path, lambda work: work()).request(LOOPBACK, "00aa", lambda: time.monotonic() < until)
+    assert server.reason_of(caught.value) is server.Reason.TOO_LATE

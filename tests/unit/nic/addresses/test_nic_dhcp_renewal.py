@@ -184,6 +184,13 @@ def test_a_lease_of_an_earlier_boot_is_not_renewed(world: World) -> None:
     assert world.server.asked == []
 
 
+def test_an_address_that_the_server_gives_twice_is_an_error_of_dhcp(world: World) -> None:
+    fix = r"gives 10\.66\.0\.50, which is used by the claim default/claim-1 in pod default/p; check the server's leases"
+    with pytest.raises(errors.ConfigError, match=fix) as caught:
+        world.leases.acquire(claim(world.context, 2), CHOSEN, address_leases.SandboxId(cookie=8, pod="default/q"), TERMS)
+    assert caught.value.field == "parameters.dhcp"
+
+
 def test_an_address_pool_gives_no_ipv4_address_beside_dhcp(world: World) -> None:
     pool = ip_pools.AddressPool(subnet="10.9.0.0/16", first="10.9.1.1", last="10.9.1.3")
     chosen = dataclasses.replace(CHOSEN, address_pools=(pool,))
