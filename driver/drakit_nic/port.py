@@ -100,7 +100,7 @@ class Shaping:
     """The machine's ability to enforce rates. ``missing`` says what is missing where it cannot.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth, ``reads_memory`` where the sender's namespace is read from
-    the kernel's memory, because the kernel has no helper for it, ``ipvlan`` where the kernel has ipvlan.
+    the kernel's memory, because the kernel has no helper for it, ``ipvlan`` where a rule has ipvlan and the kernel has it.
     """
 
     classifier: Classifier
