@@ -44,7 +44,7 @@ _MAJOR = htb.MAJOR << 16
 
 
 class Maps:
-    """The open descriptors of the three maps, which ``close`` closes.
+    """The open descriptors of the three or four maps, which ``close`` closes.
 
     ``verified`` are the ids of the programs that use these maps and no others of drakit. The maps of a program never change, and the kernel reuses
     an id only after two thousand million others, so each program is verified once.
