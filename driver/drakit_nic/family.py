@@ -28,7 +28,7 @@ class NicFamily(drakit.Family[NicOptions]):
         name = site.driver_name
         hardware: port.Port
         if site.machine is None:
-            hardware, bus = kernel_port.KernelPort(options.netns, driver=name), None
+            hardware, bus = kernel_port.KernelPort(options.netns, driver=name, uses_ipvlan=options.uses_ipvlan), None
         else:
             hardware = mocked = mock_port.MockPort(site.machine)
             bus = mocked.bus

@@ -183,7 +183,7 @@ class MockPort(MockHostInterfaces):
 
         self._change("admit", admitted)
 
-    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:  # noqa: ARG002
         gone = port.Member(share_id=share.id, cookie=cookie, mac=mac.lower())
         self._change("dismiss", lambda held: held.without_member(gone))
 

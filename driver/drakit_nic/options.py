@@ -206,6 +206,11 @@ class NicOptions:
     carrier_loss: CarrierLoss = "report"
     """Effect of a lost link. report: the interface is Unhealthy. taint: new pods avoid it (NoSchedule). evict: its pods end (NoExecute)."""
 
+    @property
+    def uses_ipvlan(self) -> bool:
+        """Return whether a rule gives pods ipvlans."""
+        return any(rule.child == "ipvlan" for rule in self.rules)
+
     def rule_for(self, subject: str | port.Interface) -> NicRule:
         """Return the rule of one interface, with a missing reserve and ceil replaced by the settings of every interface."""
         name = subject if isinstance(subject, str) else subject.name

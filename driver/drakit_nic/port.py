@@ -100,7 +100,7 @@ class Shaping:
     """The machine's ability to enforce rates. ``missing`` says what is missing where it cannot.
 
     ``fair_queues`` is set where the flows of one sandbox get equal parts of its bandwidth, ``reads_memory`` where the sender's namespace is read from
-    the kernel's memory, because the kernel has no helper for it, ``ipvlan`` where the kernel has ipvlan.
+    the kernel's memory, because the kernel has no helper for it, ``ipvlan`` where a rule has ipvlan and the kernel has it.
     """
 
     classifier: Classifier
@@ -254,11 +254,15 @@ class Port(pod_interfaces.HostInterfaces, sriov.Functions, Protocol):
     def admit(self, share: Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         """Direct the frames of a sandbox to the share, which must be installed. Raises HardwareError.
 
-        ``hosts`` are the IP addresses of an ipvlan child, by which received frames are recognized. They replace those of an earlier call.
+        ``hosts`` are the IP addresses of an ipvlan child, by which received frames are recognized. Other addresses replace those of an
+        earlier call.
         """
 
-    def dismiss(self, share: Share, *, cookie: int, mac: str) -> None:
-        """Undo ``admit``. A sandbox or share that does not exist is ignored. Raises HardwareError."""
+    def dismiss(self, share: Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
+        """Undo ``admit``. A sandbox or share that does not exist is ignored. Raises HardwareError.
+
+        ``hosts`` are all IP addresses of the child. Where none are given, they are searched among those of all pods of the NIC.
+        """
 
     def members(self, of: Share | None = None) -> tuple[Member, ...]:
         """Return the members of all shares, or of one share, in the order of share and address. Raises HardwareError.

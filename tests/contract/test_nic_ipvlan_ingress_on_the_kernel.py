@@ -119,9 +119,22 @@ def test_a_check_follows_the_hosts_addresses_and_calls_nothing_damaged(bench: Be
     assert bench.receives("10.99.7.7") == htb.DEFAULT
 
 
+def test_an_address_that_the_host_takes_for_a_moment_stays_the_pods(bench: Bench) -> None:
+    network, uplink = bench.network, bench.network.uplink(reserve=10 * MEGA)
+    network.node.ip("address", "add", f"{POD4}/32", "dev", "nic0")
+    conflict = f"the host has {POD4} on nic0, which is the address of a pod; remove it from the host, or delete the pod"
+    assert network.port.check(uplink, bench.shares) == (conflict,)
+    with pytest.raises(errors.HardwareError, match=conflict):
+        network.port.repair(uplink, bench.shares)
+    assert bench.receives(POD4) == bench.member(1)
+    network.node.ip("address", "del", f"{POD4}/32", "dev", "nic0")
+    assert network.port.repair(uplink, bench.shares) == ()
+    assert bench.receives(POD4) == bench.member(1)
+
+
 def test_a_member_never_gets_an_address_of_the_host(bench: Bench) -> None:
     (share, _) = bench.shares
-    with pytest.raises(errors.HardwareError, match=r"10\.99\.0\.2 is an address of the host on nic0"):
+    with pytest.raises(errors.HardwareError, match=r"10\.99\.0\.2 is an address of the host on nic0; remove it from the host, or give"):
         bench.network.port.admit(share, cookie=1001, mac=share.mac, hosts=(nic_network.HOST,))
 
 

@@ -1,17 +1,22 @@
 """What only the real kernel can show of shares: whose qdiscs are touched, what is put back, and that a death at any request is mended."""
 
 import contextlib
+import dataclasses
 import inspect
+import pathlib
 import sys
 import types
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from drakit import families
 from drakit.core import errors
 from drakit_nic import kernel_port, port
+from drakit_nic import options as nic_options
+from drakit_nic.netlink import link_requests
 from drakit_nic.shaping import bpf, kernel_shares
-from fakes import netns
+from fakes import installed_drivers, netns
 from fakes.nic_samples import MAC, index, share, uplink
 
 pytestmark = pytest.mark.root
@@ -210,6 +215,32 @@ def test_neither_a_verb_nor_a_sandbox_reads_a_whole_map(own: netns.Namespace, ni
         once = [name for name in read if name == "entries"]
         assert len(nics.members()) == others
     assert (once, len(read) > len(once)) == ([], True), "the counter sees whole maps being read"
+
+
+def test_neither_start_nor_end_of_an_ipvlan_sandbox_reads_a_whole_map(own: netns.Namespace, nics: kernel_port.KernelPort) -> None:
+    first, other = (dataclasses.replace(share(own, number), child=port.ChildKind.IPVLAN) for number in (1, 2))
+    for item in (first, other):
+        nics.install(uplink(own), item)
+    nics.admit(other, cookie=7002, mac="02:aa:00:00:00:02", hosts=("10.99.1.2",))
+    hosts = ("10.99.1.1", "fd00:99::1")
+    with calls_of(bpf.entries) as read:
+        nics.admit(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+        nics.admit(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+        nics.dismiss(first, cookie=7001, mac="02:aa:00:00:00:01", hosts=hosts)
+    assert read == []
+    assert nics.check(uplink(own), [first, other]) == (), "no address of the sandbox is left"
+
+
+@pytest.mark.parametrize("child, tried", [("macvlan", []), ("ipvlan", ["create_ipvlan"])])
+def test_the_kernel_module_ipvlan_is_loaded_only_where_a_rule_has_it(
+    own: netns.Namespace, tmp_path: pathlib.Path, child: nic_options.Child, tried: list[str]
+) -> None:
+    options = nic_options.NicOptions(netns=own.name, rules=(nic_options.NicRule(match="nic0", child=child),))
+    site = families.Site(node="node-1", driver_name="nic.drakit.dev", home=tmp_path, pods=installed_drivers.no_pods)
+    driver = installed_drivers.of("nic").build(options, site)
+    with calls_of(link_requests.create_ipvlan) as seen:
+        driver.discover()
+    assert seen == tried
 
 
 @contextlib.contextmanager

@@ -127,7 +127,13 @@ class World:
     ) -> Iterator["Running"]:
         """One life of the driver: opened, recovered and started; ``step`` is called after everything it does to the kernel."""
         kernel = sandboxes.KernelSandboxes(self.namespace, after_effect=step)
-        machine = kernel_port.KernelPort(self.namespace, driver=self.name, candidates=self.candidates, after_effect=step)
+        machine = kernel_port.KernelPort(
+            self.namespace,
+            driver=self.name,
+            candidates=self.candidates,
+            after_effect=step,
+            uses_ipvlan=self.options.uses_ipvlan,
+        )
 
         def build(intents: local_node.Intents) -> Any:
             attachment = service.Service(self.home, machine, kernel, node=NODE)

@@ -112,6 +112,17 @@ def test_each_pod_of_a_claim_gets_an_address_of_the_server_and_keeps_it(world: n
         assert leased(driver) == []
 
 
+def test_a_nic_that_was_renamed_since_the_claim_was_prepared_gets_its_lease(world: nic_attach.World) -> None:
+    with world.driver() as driver, nic_attach.pod() as pod:
+        ref = driver.prepare(nic_attach.claim(1, parameters=PARAMETERS))
+        for words in (("down",), ("name", "other0"), ("up",)):
+            world.node.ip("link", "set", "other0" if words == ("up",) else "nic0", *words)
+        said = world.call(ref, pod)
+        assert said.code == 0, said.stderr
+        assert addresses(pod)[0].startswith("10.66.0.5")
+        driver.unprepare(ref)
+
+
 def test_a_sandbox_that_is_created_again_gets_the_address_of_the_former(world: nic_attach.World) -> None:
     with world.driver() as driver:
         ref = driver.prepare(nic_attach.claim(1, parameters=PARAMETERS))
@@ -136,10 +147,14 @@ def test_a_restarted_driver_keeps_addresses_without_a_server_and_renews_them_lat
             assert (said.code, addresses(pod)) == (0, before), said.stderr
             (lease,) = leased(driver)
             assert lease.terms is not None
+            boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+            assert boot + 100 < lease.terms.until <= boot + 120, "a wall clock that is set ends no lease"
             clock = [lease.terms.until - lease.terms.seconds / 2 - 1.0]
             renewing = renewer(driver, clock)
             renewing.renew_due()
             assert leased(driver) == [lease], "half of its time is not over"
+            address = lease.addresses[0].partition("/")[0]
+            former_end = server.ends()[address]
             server.start()
             clock[0] = lease.terms.until - 10.0
             renewing.renew_due()
@@ -147,7 +162,7 @@ def test_a_restarted_driver_keeps_addresses_without_a_server_and_renews_them_lat
             assert renewed.terms is not None
             assert renewed.terms.until == int(clock[0]) + 120
             assert renewed.addresses == lease.addresses
-            assert server.ends()[lease.addresses[0].partition("/")[0]] >= lease.terms.until
+            assert server.ends()[address] >= former_end
             driver.unprepare(ref)
 
 

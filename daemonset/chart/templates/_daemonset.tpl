@@ -135,7 +135,7 @@ spec:
             capabilities:
               drop: [ALL]
               {{- if $hostNetwork }}
-              # NET_ADMIN: interfaces and queues. SYS_ADMIN: pods' network namespaces. BPF and PERFMON: the programs that tell pods apart. NET_RAW: announcements of pods' addresses.
+              # NET_ADMIN: interfaces and queues. SYS_ADMIN: pods' network namespaces. BPF and PERFMON: the programs that tell pods apart. NET_RAW: announcements of pods' addresses, and DHCP.
               add: [NET_ADMIN, NET_RAW, SYS_ADMIN, BPF, PERFMON]
               {{- end }}
             seccompProfile:

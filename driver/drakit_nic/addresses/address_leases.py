@@ -14,6 +14,7 @@ import os
 import pathlib
 import secrets
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -26,6 +27,8 @@ LOCK = f"{'z' * 16}-nic-addresses"
 """Locks are taken in the order of their names. This one sorts after every interface's, so a call that waits for its NIC does not hold it."""
 FILE = "addresses.by"
 _KEY_PREFIX = "address-"
+_RENEWED_LOCK_SECONDS = 2.0
+"""The longest wait of a renewal for the NIC's lock, because the leases of other NICs wait meanwhile."""
 
 Grant = drakit.Grant[object]
 
@@ -109,7 +112,7 @@ class SandboxId:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """The terms of a DHCP lease: its address as CIDR, its client identifier, its time in seconds, and when it ends (seconds since 1970)."""
+    """The terms of a DHCP lease: its address as CIDR, its client identifier, its time in seconds, and when it ends (``dhcp.now``)."""
 
     address: str
     identifier: str
@@ -192,15 +195,19 @@ class AddressLeases:
         return next((lease for lease in own if not self._is_of_earlier_boot(lease)), None)
 
     def renewed(self, lease: Lease, terms: Terms, offer: dhcp.Offer, *, until: float) -> None:
-        """Record the new time of a DHCP lease that still exists. Raises ClaimError where the claim was unprepared."""
-        with self._context.hold((LOCK,)):
+        """Record the new time of a DHCP lease that still exists.
+
+        Raises ClaimError where the claim was unprepared, and LockedError where another call holds the NIC's lock, under which leases are released.
+        """
+        end = time.monotonic() + _RENEWED_LOCK_SECONDS
+        with self._context.hold((*lease.grant.device.lock_names, LOCK), lambda: time.monotonic() < end):
             if lease in leases_of(self._context, lease.grant):
                 self._write(dataclasses.replace(lease, terms=dataclasses.replace(terms, seconds=offer.seconds, until=int(until))))
 
     def acquire(self, grant: Grant, chosen: config.NicConfig, sandbox_id: SandboxId, terms: Terms | None = None) -> tuple[str, ...]:
         """Return the sandbox's addresses: those of its lease where it has one, else a new lease, which is recorded first.
 
-        ``terms`` are those of the sandbox's DHCP lease. Raises ConfigError for a static address that another pod of this node has, and
+        ``terms`` are those of the sandbox's DHCP lease. Raises ConfigError for a static or DHCP address that another pod of this node has, and
         DeviceBusyError when a pool is used up.
         """
         own_leases = leases_of(self._context, grant)
@@ -213,7 +220,7 @@ class AddressLeases:
         if not self._index.is_current():
             self._index.load(_leased(self.all_leases()))
         ended = [lease for lease in own_leases if self._is_of_earlier_boot(lease) or self._is_replaced(lease, grant, sandbox_id)]
-        ended += self._ended_holders(static, grant, sandbox_id, ended)
+        ended += self._ended_holders(static, grant, sandbox_id, ended, terms)
         try:
             addresses = (*static, *self._from_pools(chosen, static, sandbox_id, _hosts(ended)))
         except drakit.DeviceBusyError:
@@ -293,7 +300,9 @@ class AddressLeases:
             return True
         return not device_names.is_whole(lease.grant.device) and not (is_alive or self._is_alive)(lease)
 
-    def _ended_holders(self, static: Sequence[str], grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease]) -> Iterator[Lease]:
+    def _ended_holders(
+        self, static: Sequence[str], grant: Grant, sandbox_id: SandboxId, ended_leases: Sequence[Lease], terms: Terms | None
+    ) -> Iterator[Lease]:
         """Yield the ended leases of static addresses that are not in ``ended_leases``. Raises ConfigError for an address in use."""
         ended = list(ended_leases)
         for address in sorted(ip_pools.hosts(static)):
@@ -301,6 +310,9 @@ class AddressLeases:
                 if lease in ended:
                     continue
                 if not self._is_ended(lease, grant, sandbox_id):
+                    if terms is not None and address in ip_pools.hosts((terms.address,)):
+                        reason = f"the DHCP server gives {address}, which is used by the {_holder(lease)}; check the server's leases"
+                        raise drakit.ConfigError(reason, field="parameters.dhcp")
                     raise drakit.ConfigError(_in_use_message(address, lease, grant, sandbox_id), field="parameters.addresses")
                 ended.append(lease)
                 yield lease
@@ -325,8 +337,12 @@ def _leased(leases: Iterable[Lease]) -> Iterator[tuple[str, LeaseLocation]]:
     return ((host, lease.location) for lease in leases for host in lease.hosts)
 
 
+def _holder(lease: Lease) -> str:
+    return f"claim {lease.grant.claim}{f' in pod {lease.sandbox_id.pod}' if lease.sandbox_id.pod else ''}"
+
+
 def _in_use_message(address: str, lease: Lease, grant: Grant, sandbox_id: SandboxId) -> str:
-    holder = f"claim {lease.grant.claim}{f' in pod {lease.sandbox_id.pod}' if lease.sandbox_id.pod else ''}"
+    holder = _holder(lease)
     if _is_same_grant(lease.grant, grant):
         return f"{address} is used by another pod of the {holder}; pods that share a claim need an address pool in the DeviceClass"
     if lease.sandbox_id.cookie == sandbox_id.cookie:

@@ -8,10 +8,12 @@ because the kernel would give one for the pod's address to the pod. A server tha
 import dataclasses
 import hashlib
 import ipaddress
-import os
 import pathlib
+import secrets
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -46,11 +48,18 @@ class Offer:
 class Client(Protocol):
     """A DHCP client of one exchange."""
 
-    def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
+    def request(self, nic: int, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
         """Return a lease from the network of a NIC, for at most ``SECONDS``. ``address`` is an earlier one, to request again.
 
-        ``identifier`` is the client identifier in hexadecimal digits. Raises HardwareError where no server answers, or ``is_wanted`` becomes false.
+        ``nic`` is the NIC's interface index, which stays when the NIC is renamed. ``identifier`` is the client identifier in
+        hexadecimal digits. Raises HardwareError where no server answers, and CallerGoneError where ``is_wanted``
+        becomes false before.
         """
+
+
+def now() -> float:
+    """Return seconds since the boot, with time asleep. A lease counts only within one boot, and nobody sets this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def identifier_of(node: str, share_id: str, pod: str) -> str:
@@ -64,25 +73,33 @@ class Udhcpc:
 
     def __init__(self, folder: pathlib.Path, run_inside: Callable[[Callable[[], Offer]], Offer]) -> None:
         self._folder, self._run_inside = folder, run_inside
+        self._writing = threading.Lock()
 
-    def request(self, nic: str, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
-        words = (
-            *_program(),
-            *("-i", nic, "-f", "-q", "-n", "-B", "-C", "-o", "-O", "subnet"),
+    def request(self, nic: int, identifier: str, is_wanted: Callable[[], bool], *, address: str = "") -> Offer:
+        options = (
+            *("-f", "-q", "-n", "-B", "-C", "-o", "-O", "subnet"),
             *("-t", str(_TRIES), "-T", str(_PAUSE_SECONDS), "-x", f"0x3d:{identifier}", "-s", str(self._script())),
             *(("-r", address.partition("/")[0]) if address else ()),
         )
-        return self._run_inside(lambda: _run(words, nic, is_wanted))
+        program = _program()
+
+        def run() -> Offer:
+            name = _name_of(nic)
+            return _run((*program, "-i", name, *options), name, is_wanted)
+
+        return self._run_inside(run)
 
     def _script(self) -> pathlib.Path:
         """Return the script, which is written before its first use. Raises HardwareError."""
         path = self._folder / _SCRIPT
         try:
-            if not path.exists() or path.read_text("ascii") != _SCRIPT_TEXT:
-                fresh = path.with_name(f"{_SCRIPT}.{os.getpid()}")
-                fresh.write_text(_SCRIPT_TEXT, "ascii")
-                fresh.chmod(0o700)
-                fresh.replace(path)
+            # A client that another thread starts during a write inherits the open file for a moment, and Linux runs no file that is open for writing.
+            with self._writing:
+                if not path.exists() or path.read_text("ascii") != _SCRIPT_TEXT:
+                    fresh = path.with_name(f"{_SCRIPT}.{secrets.token_hex(8)}")  # In two pods both drivers may have the PID 1.
+                    fresh.write_text(_SCRIPT_TEXT, "ascii")
+                    fresh.chmod(0o700)
+                    fresh.replace(path)
         except OSError as error:
             raise drakit.HardwareError("DHCP", f"writing {path} failed: {error}") from error
         return path
@@ -97,8 +114,17 @@ def _program() -> tuple[str, ...]:
     raise drakit.HardwareError("DHCP", f"NicConfig.dhcp needs the program udhcpc; {fix}")
 
 
+def _name_of(nic: int) -> str:
+    """Return the present name of an interface of the calling thread's namespace. Raises HardwareError."""
+    try:
+        return socket.if_indextoname(nic)
+    except OSError as error:
+        reason = f"there is no interface with index {nic}: the NIC was replaced or pulled out since the claim was prepared"
+        raise drakit.HardwareError("DHCP", f"{reason}; delete the pod and its claim") from error
+
+
 def _run(words: tuple[str, ...], nic: str, is_wanted: Callable[[], bool]) -> Offer:
-    """Run the client in the calling thread's namespace and return its lease. Raises HardwareError."""
+    """Run the client in the calling thread's namespace and return its lease. Raises HardwareError and CallerGoneError."""
     until = time.monotonic() + SECONDS
     try:
         with subprocess.Popen(
@@ -114,6 +140,8 @@ def _run(words: tuple[str, ...], nic: str, is_wanted: Callable[[], bool]) -> Off
         address, seconds, server = printed.split()
         return Offer(address=str(ipaddress.IPv4Interface(address)), seconds=int(seconds), server=str(ipaddress.IPv4Address(server)))
     except ValueError:
+        if not is_wanted():
+            raise drakit.CallerGoneError(f"nobody waits any longer for the DHCP lease on {nic}") from None
         last = (messages.strip().splitlines() or [f"exit status {client.returncode}"])[-1]
         fix = "check that the NIC's network has a DHCP server with a free address, or give the claim addresses instead of NicConfig.dhcp"
         raise drakit.HardwareError("DHCP", f"no lease on {nic} in {SECONDS:.0f} seconds ({last}); {fix}") from None

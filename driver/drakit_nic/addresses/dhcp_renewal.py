@@ -6,11 +6,10 @@ stays in the pod, because only the pod's owner knows what uses it.
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 
 import drakit
-from drakit_nic import config
+from drakit_nic import config, port
 from drakit_nic import share as shares
 from drakit_nic.addresses import address_leases, dhcp
 
@@ -23,7 +22,7 @@ _log = drakit.get_logger(__name__)
 
 
 class Renewer:
-    """Renews the DHCP leases of one driver. ``now`` is the wall clock, because a lease outlives the process."""
+    """Renews the DHCP leases of one driver. ``now`` is the clock of ``Terms.until``."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class Renewer:
         client: dhcp.Client,
         leases: address_leases.AddressLeases,
         *,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = dhcp.now,
     ) -> None:
         self._context, self._client, self._leases, self._now = context, client, leases, now
         self._retry_at: dict[address_leases.LeaseLocation, float] = {}
@@ -56,14 +55,36 @@ class Renewer:
             thread.join()
 
     def renew_due(self) -> None:
-        """Renew each lease of which half of the time is over."""
+        """Renew each lease of which half of the time is over. Where a NIC's server does not answer, its other leases wait for the next round."""
+        silent: dict[int, str] = {}
+        # A lease that failed comes after the others of its NIC, so that it cannot delay them for ever.
+        for share, lease, terms in sorted(self._read_due(), key=lambda due: (self._retry_at.get(due[1].location, 0.0), due[2].until)):
+            if self._stopping.is_set():
+                return
+            if share.ifindex in silent:
+                self._report_lost(lease, terms, silent[share.ifindex])
+                continue
+            try:
+                self._renew(share.ifindex, lease, terms)
+            except drakit.ClaimError:  # The claim was unprepared meanwhile.
+                continue
+            except drakit.DrakitError as error:
+                if isinstance(error, drakit.HardwareError):
+                    silent[share.ifindex] = str(error)
+                self._fail(lease, terms, str(error))
+
+    def _read_due(self) -> list[tuple[port.Share, address_leases.Lease, address_leases.Terms]]:
+        """Return the leases to renew now, each with its share, and drop what is recorded here about ended leases."""
+        due, present = [], set()
         for grant in self._context.grants():
             share = shares.from_record(grant.record) if config.of(grant).dhcp else None
             for lease in address_leases.leases_of(self._context, grant) if share is not None else ():
-                if self._stopping.is_set():
-                    return
+                present.add(lease.location)
                 if share is not None and lease.terms is not None and self._is_due(lease, lease.terms):
-                    self._renew(share.interface, lease, lease.terms)
+                    due.append((share, lease, lease.terms))
+        self._retry_at = {location: at for location, at in self._retry_at.items() if location in present}
+        self._reported &= present
+        return due
 
     def _run(self) -> None:
         while not self._stopping.wait(INTERVAL):
@@ -77,23 +98,26 @@ class Renewer:
             return False
         return self._now() >= max(terms.until - terms.seconds / 2, self._retry_at.get(lease.location, 0.0))
 
-    def _renew(self, nic: str, lease: address_leases.Lease, terms: address_leases.Terms) -> None:
+    def _renew(self, nic: int, lease: address_leases.Lease, terms: address_leases.Terms) -> None:
+        """Renew one lease. Raises DrakitError, HardwareError only where no server answers."""
         began = self._now()
-        try:
-            offer = self._client.request(nic, terms.identifier, lambda: not self._stopping.is_set(), address=terms.address)
-            reason = "" if offer.address == terms.address else f"the server {offer.server} gives {offer.address} now"
-        except drakit.HardwareError as error:
-            reason, offer = str(error), None
-        if offer is not None and not reason:
-            self._retry_at.pop(lease.location, None)
-            self._reported.discard(lease.location)
-            with contextlib.suppress(drakit.ClaimError):  # The claim was unprepared meanwhile.
-                self._leases.renewed(lease, terms, offer, until=began + offer.seconds)
+        offer = self._client.request(nic, terms.identifier, lambda: not self._stopping.is_set(), address=terms.address)
+        if offer.address != terms.address:
+            self._fail(lease, terms, f"the server {offer.server} gives {offer.address} now")
             return
+        self._leases.renewed(lease, terms, offer, until=began + offer.seconds)
+        self._retry_at.pop(lease.location, None)
+        self._reported.discard(lease.location)
+
+    def _fail(self, lease: address_leases.Lease, terms: address_leases.Terms, reason: str) -> None:
         if self._stopping.is_set():
             return
         self._retry_at[lease.location] = self._now() + RETRY_SECONDS
         _log.warning("DHCP renewal failed", claim=str(lease.grant.claim), pod=lease.sandbox_id.pod, address=terms.address, error=reason)
+        self._report_lost(lease, terms, reason)
+
+    def _report_lost(self, lease: address_leases.Lease, terms: address_leases.Terms, reason: str) -> None:
+        """Record one Event for a lease whose time is over."""
         if self._now() >= terms.until and lease.location not in self._reported:
             self._reported.add(lease.location)
             message = _LOST.format(address=terms.address, pod=lease.sandbox_id.pod, reason=reason)

@@ -8,7 +8,6 @@ next container of the sandbox, or the next attempt after a crash of the driver, 
 import contextlib
 import dataclasses
 import errno
-import time
 from collections.abc import Callable
 
 import drakit
@@ -93,8 +92,8 @@ class Attacher:
         if self._leases.existing(grant, cookie) is not None:
             return None
         pod = request.pod or attachment_records.sandbox_name(request.sandbox, cookie)
-        identifier, began = dhcp.identifier_of(self._node, share.id, pod), time.time()
-        offer = self._dhcp.request(share.interface, identifier, is_waited_for)
+        identifier, began = dhcp.identifier_of(self._node, share.id, pod), dhcp.now()
+        offer = self._dhcp.request(share.ifindex, identifier, is_waited_for)
         return address_leases.Terms(address=offer.address, identifier=identifier, seconds=offer.seconds, until=int(began + offer.seconds))
 
     def attachments(self, grant: Grant) -> tuple[attachment_records.Attachment, ...]:
@@ -109,15 +108,18 @@ class Attacher:
 
     def admit(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Direct the frames of an attachment to its share again. The caller holds the device's lock."""
+        self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac, hosts=self._hosts(grant, attachment))
+
+    def _hosts(self, grant: Grant, attachment: attachment_records.Attachment) -> frozenset[str]:
+        """Return the leased IP addresses of an attachment, none where another sandbox has replaced its."""
         leases = [lease for lease in address_leases.leases_of(self._context, grant) if lease.sandbox_id.cookie == attachment.cookie]
-        hosts = frozenset(host for lease in leases for host in lease.hosts)
-        self._machine.admit(share, cookie=attachment.cookie, mac=attachment.mac, hosts=hosts)
+        return frozenset(host for lease in leases for host in lease.hosts)
 
     def undo(self, grant: Grant, share: port.Share, attachment: attachment_records.Attachment) -> None:
         """Remove an attachment if it exists. The caller holds the device's lock."""
         for link in self.links(share, attachment):
             self._kernel.delete(attachment.nsid, link)
-        self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac)
+        self._machine.dismiss(share, cookie=attachment.cookie, mac=attachment.mac, hosts=self._hosts(grant, attachment))
         with contextlib.suppress(drakit.ClaimError):  # The claim is no longer prepared, so its state is deleted already.
             self._leases.release(grant, _sandbox_id(attachment))
             self._context.set_state(grant, attachment.key, None)

@@ -222,7 +222,7 @@ def _check_enforceable(interface: port.Interface, context: NodeContext) -> Refus
 
 
 def _check_child(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    """Return a refusal if the kernel cannot create the interfaces of shares, or tell who sent what by them."""
+    """Return a refusal if the kernel cannot create the interfaces of shares, or cannot identify the sender of a frame behind them."""
     child, user = context.options.rule_for(interface).child, context.users.get(interface.ifindex)
     if user is not None and user.kind in CHILD_KINDS and user.kind[:3] != child[:3]:
         reason = f"carries the host's {user.name} ({user.kind}), beside which the kernel allows no {child}"

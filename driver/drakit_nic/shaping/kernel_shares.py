@@ -47,7 +47,7 @@ class KernelShares:
 
     ``driver`` is its name. NICs that another driver shares are read and never changed; without a name, the driver changes all NICs.
     ``candidates`` are the ways to enforce shares to choose from, best first. ``after_effect`` is called after every request that changes the kernel,
-    before its answer is read.
+    before its answer is read. Only with ``uses_ipvlan`` is the kernel asked whether it has ipvlan, because the question loads the module.
     """
 
     def __init__(
@@ -57,8 +57,10 @@ class KernelShares:
         driver: str = "",
         candidates: Callable[[], Iterable[Enforcement]] = enforcements,
         after_effect: Callable[[], None] = lambda: None,
+        uses_ipvlan: bool = False,
     ) -> None:
         self._namespace = namespace
+        self._uses_ipvlan = uses_ipvlan
         self._driver = driver
         self._after_effect = after_effect
         self._lock = threading.RLock()
@@ -78,7 +80,7 @@ class KernelShares:
     def _enforced(self) -> Enforcement:
         with self._lock:
             if self._enforcement is None:
-                self._enforcement = _first_supported(self._candidates())
+                self._enforcement = _first_supported(self._candidates(), uses_ipvlan=self._uses_ipvlan)
             return self._enforcement
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -131,11 +133,11 @@ class KernelShares:
             # The installed share counts, because the admin may have lowered its ceil since the plan.
             nic.admit(installed, cookie, mac.lower(), hosts)
 
-    def dismiss(self, share: port.Share, *, cookie: int, mac: str) -> None:
+    def dismiss(self, share: port.Share, *, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         with self._sock("dismiss") as sock, self._nic(sock, share.ifindex, share.interface) as nic:
             installed = nic.bpf_maps.share(share.minor)
             if installed is not None and installed.id == share.id and not nic.other_driver:
-                nic.dismiss(installed, cookie, mac.lower())
+                nic.dismiss(installed, cookie, mac.lower(), hosts)
 
     def members(self, of: port.Share | None = None) -> tuple[port.Member, ...]:
         if of is not None:
@@ -281,7 +283,7 @@ def _failing_as(call: str) -> Iterator[None]:
         raise drakit.HardwareError(call, str(error)) from error
 
 
-def _first_supported(candidates: Iterable[Enforcement]) -> Enforcement:
+def _first_supported(candidates: Iterable[Enforcement], *, uses_ipvlan: bool) -> Enforcement:
     """Return the first way that this kernel supports, after installing a share by it in a temporary namespace."""
     missing = ""
     for candidate in candidates:
@@ -290,7 +292,7 @@ def _first_supported(candidates: Iterable[Enforcement]) -> Enforcement:
         except OSError as error:
             missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root privileges"
         else:
-            features = dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues(), ipvlan=_has_ipvlan())
+            features = dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues(), ipvlan=uses_ipvlan and _has_ipvlan())
             return dataclasses.replace(candidate, shaping=features)
     return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
 

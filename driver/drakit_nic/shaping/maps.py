@@ -5,7 +5,7 @@
 ``ledger``  class of a share -> the share; no classifier looks it up
 ``hosts``   IP address -> class of the member or of the host; only where the NIC has ipvlan children
 
-Two of the maps are also indexes, so that no operation reads a whole map. A share's entry in the ledger lists the addresses of its members. The entry
+Two of the maps are also indexes, so that no attachment reads a whole map. A share's entry in the ledger lists the addresses of its members. The entry
 of a namespace in ``owners`` counts its members. A list or a count may have one too many, so an index entry is checked before it is used. Where an
 entry says that its list or count is unknown, the whole map is read.
 
@@ -17,7 +17,7 @@ import contextlib
 import ipaddress
 import os
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Self
 
 from drakit_nic import port
@@ -44,7 +44,7 @@ _MAJOR = htb.MAJOR << 16
 
 
 class Maps:
-    """The open descriptors of the three maps, which ``close`` closes.
+    """The open descriptors of the three or four maps, which ``close`` closes.
 
     ``verified`` are the ids of the programs that use these maps and no others of drakit. The maps of a program never change, and the kernel reuses
     an id only after two thousand million others, so each program is verified once.
@@ -93,17 +93,34 @@ class Maps:
         entries = {} if self.hosts is None else bpf.entries(self.hosts, _IP_BYTES, _CLASS.size)
         return {_host(key): _CLASS.unpack(value)[0] & 0xFFFF for key, value in entries.items()}
 
+    def host_class(self, host: str) -> int | None:
+        """Return the class that packets for an IP address go to, None if the address has no entry."""
+        value = None if self.hosts is None else bpf.look_up(self.hosts, _packed_host(host), _CLASS.size)
+        return None if value is None else _CLASS.unpack(value)[0] & 0xFFFF
+
+    def add_hosts(self, minor: int, hosts: Iterable[str]) -> None:
+        """Direct the packets for these IP addresses to a class too. Without the map ``hosts``, do nothing."""
+        if self.hosts is not None:
+            for host in hosts:
+                bpf.update(self.hosts, _packed_host(host), _CLASS.pack(_MAJOR | minor, 0))
+
+    def remove_hosts(self, minor: int, hosts: Iterable[str]) -> None:
+        """Delete the entries of these IP addresses that direct to a class. Without the map ``hosts``, do nothing."""
+        if self.hosts is not None:
+            for host in hosts:
+                if self.host_class(host) == minor:
+                    bpf.delete(self.hosts, _packed_host(host))
+
     def set_hosts(self, minor: int, wanted: Collection[str]) -> None:
-        """Direct the packets for exactly these IP addresses to a class. Without the map ``hosts``, do nothing."""
+        """Direct the packets for exactly these IP addresses to a class. The whole map is read. Without the map ``hosts``, do nothing.
+
+        The host's class never takes the address of a member, because nothing would restore the entry when the host gives the address up.
+        """
         if self.hosts is None:
             return
         present = self.read_hosts()
-        for host, other in present.items():
-            if other == minor and host not in wanted:
-                bpf.delete(self.hosts, _packed_host(host))
-        for host in wanted:
-            if present.get(host) != minor:
-                bpf.update(self.hosts, _packed_host(host), _CLASS.pack(_MAJOR | minor, 0))
+        self.remove_hosts(minor, [host for host, other in present.items() if other == minor and host not in wanted])
+        self.add_hosts(minor, [host for host in wanted if present.get(host) != minor and (minor != htb.HOST or host not in present)])
 
     def descriptors(self) -> Mapping[str, int]:
         """Return the descriptors by name. This object closes them."""

@@ -114,18 +114,23 @@ class Nic:
     def follow_host_addresses(self) -> None:
         """Direct packets for the host's present IP addresses to its class, where the NIC's children share its address."""
         if self.bpf_maps.hosts is not None:
-            sock, nic = self.context.sock, self.context.nic
-            on_top = {link.ifindex for link in link_requests.links(sock) if link.lower == nic and link.other_nsid is None}
-            self.bpf_maps.set_hosts(htb.HOST, link_requests.hosts(sock, {nic, *on_top}))
+            self.bpf_maps.set_hosts(htb.HOST, self._host_addresses())
+
+    def _host_addresses(self) -> frozenset[str]:
+        """Return the IP addresses of the NIC and of the host's interfaces on top of it."""
+        sock, nic = self.context.sock, self.context.nic
+        on_top = {link.ifindex for link in link_requests.links(sock) if link.lower == nic and link.other_nsid is None}
+        return link_requests.hosts(sock, {nic, *on_top})
 
     def admit(self, share: port.Share, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
         """Add a member. The address of another member moves to this one. Raises HardwareError for the host's address."""
         if self.bpf_maps.route(mac) == htb.HOST:
             raise drakit.HardwareError("admit", f"{mac} is the address of {self.context.name} itself")
-        if self.bpf_maps.hosts is not None:
-            of_host = [host for host, minor in self.bpf_maps.read_hosts().items() if minor == htb.HOST and host in hosts]
-            if of_host:
-                raise drakit.HardwareError("admit", f"{of_host[0]} is an address of the host on {self.context.name}")
+        directed = {host: self.bpf_maps.host_class(host) for host in hosts}
+        for host, minor in directed.items():
+            if minor == htb.HOST:
+                reason = f"{host} is an address of the host on {self.context.name}"
+                raise drakit.HardwareError("admit", f"{reason}; remove it from the host, or give the pod another address")
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) != (share.minor, cookie):
             self._remove_member(member)
@@ -137,7 +142,10 @@ class Nic:
         self._put_classes(htb.share_classes(self._uplink(), share, [*others, member]))
         if is_new and self.context.classifier is not port.Classifier.MAC:
             self.bpf_maps.count_member(cookie, member.minor)
-        self.bpf_maps.set_hosts(member.minor, hosts)
+        if is_new:
+            self.bpf_maps.add_hosts(member.minor, hosts)
+        elif any(minor != member.minor for minor in directed.values()):
+            self.bpf_maps.set_hosts(member.minor, hosts)  # The member's former addresses are found only in the whole map.
         self.bpf_maps.add_member(member)
         self._set_owners(member)
 
@@ -156,11 +164,11 @@ class Nic:
                 numbers.take(minor)
         raise drakit.HardwareError("admit", f"{self.context.name} has no class number left for one more sandbox")
 
-    def dismiss(self, share: port.Share, cookie: int, mac: str) -> None:
-        """Remove a member. The other members of the share get its part of the rate."""
+    def dismiss(self, share: port.Share, cookie: int, mac: str, hosts: Collection[str] = ()) -> None:
+        """Remove a member. The other members of the share get its part of the rate. Where no ``hosts`` are given, its IP addresses are searched."""
         member = self.bpf_maps.member_at(mac)
         if member is not None and (member.share, member.cookie) == (share.minor, cookie):
-            self._remove_member(member)
+            self._remove_member(member, hosts)
             self._put_classes(htb.share_classes(self._uplink(), share, self.bpf_maps.members_of(share.minor)))
 
     def traffic(self) -> tuple[port.Traffic, ...]:
@@ -201,6 +209,16 @@ class Nic:
             present = {minor: entry.spec for minor, entry in tc_messages.classes(self.context.sock, ifindex, limits).items()}
             for change in htb.differences(specs, present):
                 yield f"{side}: {change.why}", _step_for(self.context, ifindex, change)
+        yield from self._conflict_steps()
+
+    def _conflict_steps(self) -> Iterator[Step]:
+        """Yield a step for each member's IP address that the host has too. It raises HardwareError, because only the admin can fix this."""
+        if self.bpf_maps.hosts is None:
+            return
+        present, of_host = self.bpf_maps.read_hosts(), self._host_addresses()
+        for host in sorted(host for host, minor in present.items() if minor != htb.HOST and host in of_host):
+            why = f"the host has {host} on {self.context.name}, which is the address of a pod; remove it from the host, or delete the pod"
+            yield why, functools.partial(_refuse, why)
 
     def _part_steps(self, uplink: port.Uplink) -> Iterator[Step]:
         if not link_requests.name_of(self.context.sock, self.context.nic):
@@ -309,11 +327,14 @@ class Nic:
             self.bpf_maps.set_owner(owner, minor)
         self.bpf_maps.set_owner((member.cookie, htb.ANY), member.minor, unless_owned=True)
 
-    def _remove_member(self, member: htb.ShareMember) -> None:
+    def _remove_member(self, member: htb.ShareMember, hosts: Collection[str] = ()) -> None:
         bpf_maps = self.bpf_maps
         for owner in htb.owners_of(member):
             bpf_maps.delete_owner(owner)
-        bpf_maps.set_hosts(member.minor, ())
+        if hosts:
+            bpf_maps.remove_hosts(member.minor, hosts)
+        else:
+            bpf_maps.set_hosts(member.minor, ())
         bpf_maps.remove_member(member.mac)
         if self.context.classifier is not port.Classifier.MAC and bpf_maps.uncount_member(member.cookie, member.minor):
             bpf_maps.delete_owner((member.cookie, htb.ANY))
@@ -325,6 +346,10 @@ class Nic:
                 bpf_maps.set_first_member(member.cookie, successor)
         for ifindex in self._sides.values():
             tc_messages.delete_class(self.context.sock, ifindex, member.minor)
+
+
+def _refuse(why: str) -> None:
+    raise drakit.HardwareError("repair", why)
 
 
 def _step_for(context: parts.NicContext, ifindex: int, change: htb.Change) -> Callable[[], object]:
