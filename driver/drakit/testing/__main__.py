@@ -22,6 +22,14 @@ FAILED, BAD_INPUT = 1, 2
 
 Format = Literal["table", "json"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
+Exclusive = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclusive",
+        metavar="NAME",
+        help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
+    ),
+]
 Junit = Annotated[pathlib.Path | None, typer.Option("--junit", metavar="FILE", help="Also write the report as JUnit XML.")]
 
 app = typer.Typer(
@@ -55,14 +63,7 @@ def check(
         list[str] | None,
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
-    exclusive: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclusive",
-            metavar="NAME",
-            help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
-        ),
-    ] = None,
+    exclusive: Exclusive = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
@@ -128,14 +129,7 @@ def conformance(
     cdi: Annotated[
         pathlib.Path | None, typer.Option("--cdi-dir", metavar="DIR", help="Also check the CDI files in this folder, often /var/run/cdi.")
     ] = None,
-    exclusive: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclusive",
-            metavar="NAME",
-            help="A variable or device node, with *, that names a part which only one claim may have at a time. May be repeated.",
-        ),
-    ] = None,
+    exclusive: Exclusive = None,
     start: Annotated[
         str,
         typer.Option(
