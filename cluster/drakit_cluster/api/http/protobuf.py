@@ -218,7 +218,7 @@ def _unsupported(reason: str) -> errors.UnsupportedMediaError:
 
 
 def _object(parsed: message.Message) -> Object:
-    for unread in unknown_fields.UnknownFieldSet(parsed):
+    for unread in _unread(parsed):
         if not _is_blank(unread):
             raise _unsupported(f"field {unread.field_number} of the message {parsed.DESCRIPTOR.name} is not known")
     found: Object = {}
@@ -230,12 +230,17 @@ def _object(parsed: message.Message) -> Object:
     return found
 
 
+def _unread(parsed: message.Message) -> list[Any]:
+    fields = unknown_fields.UnknownFieldSet(parsed)
+    return [fields[place] for place in range(len(fields))]
+
+
 def _is_blank(unread: Any) -> bool:
     """Return whether an unknown field says nothing: clients in Go write fields that are not pointers even if they are empty."""
     if unread.wire_type != _BYTES:
         return not unread.data
     try:
-        return all(map(_is_blank, unknown_fields.UnknownFieldSet(_parsed("SelfSubjectReview", unread.data))))
+        return all(_is_blank(inner) for inner in _unread(_parsed("SelfSubjectReview", unread.data)))
     except message.DecodeError:
         return False
 
