@@ -45,7 +45,8 @@ def _offer(cluster: QuickCluster, pool: str, *skipped: str) -> None:
     fields: Object = {"skipNodeOperations": json_types.from_strings(skipped)} if skipped else {}
     slice_of_pool = objects.resource_slice(objects.device(pool, kind=pool))
     spec = json_types.child(slice_of_pool, "spec")
-    spec.update({"pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}, **fields})
+    spec |= fields
+    json_types.child(spec, "pool")["name"] = pool
     cluster.api.create(SLICE, slice_of_pool)
 
 
