@@ -18,7 +18,6 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.faults import Faults
 from drakit_cluster.kubelet.plugins.health import HealthTable
 from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
@@ -80,7 +79,7 @@ class Kubelet:
         table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
         streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
         self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
-        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), Sharing.of(gates))
+        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), gates)
         self._registrar = Registrar(place.registry, self.plugins, self._timing, self._record_registration)
         health = PodHealth(preparation=self.preparation, table=table, messages=gates.on(Gate.RESOURCE_HEALTH_MESSAGE))
         self._services = Services(

@@ -114,6 +114,7 @@ def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Acce
         classes={json_types.text(accepted.object, "metadata", "name"): accepted for accepted in _accepted(intake, resources.CLASS)},
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
+        deriving=gates.on(Gate.DERIVED_ATTRIBUTES),
         tainting=gates.on(Gate.DEVICE_TAINTS),
         qualified=gates.follows(Rule.QUALIFIED_CAPACITIES),
     )
