@@ -77,7 +77,7 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     except errors.ApiError as error:
         yield Finding.failed(TOPIC, api.server, str(error), _fix(error, "check the address, and that this host can reach it"))
         return
-    yield _version(api.server, f"{version.get('gitVersion', 'unknown')}", (str(version.get("major", "")), str(version.get("minor", ""))))
+    yield version_finding(api.server, *version_of(version))
     yield _group(api)
     served = _served(settings)
     for right in dict.fromkeys((*_EVERY_DRIVERS, *(right for family in served for right in rights(family.kind, family.options)))):
@@ -102,11 +102,16 @@ def _served(settings: values.Settings) -> Sequence[composition.NodeFamily]:
         return ()
 
 
-def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
-    digits = ["".join(char for char in part if char.isdigit()) for part in parts]
-    if not all(digits):
+def version_of(answer: Mapping[str, records.Json]) -> tuple[str, tuple[int, int] | None]:
+    """Return the name and the numbers of a server's version. The numbers are None for a version that is not one of Kubernetes."""
+    digits = ["".join(char for char in str(answer.get(part, "")) if char.isdigit()) for part in ("major", "minor")]
+    return f"{answer.get('gitVersion', 'unknown')}", (int(digits[0]), int(digits[1])) if all(digits) else None
+
+
+def version_finding(server: str, name: str, number: tuple[int, int] | None) -> Finding:
+    """Return whether drakit supports a server's version."""
+    if number is None:
         return Finding.unknown(TOPIC, server, f"answers, version {name}, which is not a Kubernetes version")
-    number = (int(digits[0]), int(digits[1]))
     if number < OLDEST:
         return Finding.failed(TOPIC, server, f"version {name} is too old: resource.k8s.io/v1 needs 1.34", "upgrade the cluster")
     if number > NEWEST:
