@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, lifecycle, names, ports, records
+from drakit.core import claim_status, context, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution

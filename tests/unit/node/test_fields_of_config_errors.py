@@ -1,6 +1,7 @@
 """A driver names a field of its configuration in every verb, and the user reads where in the claim that field is."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import pytest
 
@@ -49,7 +50,7 @@ class Strict(drakit.Driver[Config], drakit.Binder[Config]):
 class Whole(Strict, drakit.ClaimDriver[Config]):
     """Prepares whole claims."""
 
-    def prepare_claim(self, grants: tuple[drakit.Grant[Config], ...]) -> list[drakit.Prepared]:
+    def prepare_claim(self, grants: Sequence[drakit.Grant[Config]]) -> list[drakit.Prepared]:
         return [Strict.prepare(self, grant) for grant in grants]
 
 
