@@ -62,6 +62,6 @@ def _real_gpus(options: GpuOptions, root: driver_root.DriverRoot) -> port.GpuPor
     try:
         from drakit_gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
     except ImportError as error:
-        fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
+        fix = "install it (pip install nvidia-ml-py), or name a mock machine"
         raise drakit.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)

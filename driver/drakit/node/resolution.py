@@ -116,12 +116,13 @@ class Resolver:
         try:
             for stored in grants:
                 grant = grant_of(ref, stored, self._author)
-                try:
-                    intent = self._author.plan(grant)
-                except errors.DeviceBusyError:
-                    if recall is None:
-                        raise
-                    intent = recall(grant)
+                with config.author_errors():
+                    try:
+                        intent = self._author.plan(grant)
+                    except errors.DeviceBusyError:
+                        if recall is None:
+                            raise
+                        intent = recall(grant)
                 if not isinstance(intent, records.MAPPINGS):
                     raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
                 planned.append(dataclasses.replace(stored, intent=drivers.frozen("grant.intent", intent)))
