@@ -69,7 +69,18 @@ class NoConfig:
 
 VERBS = (
     *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
-    *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
+    *(
+        "prepare_claim",
+        "bind",
+        "recall",
+        "upgrade_intent",
+        "upgrade_record",
+        "accepts_config",
+        "merge_configs",
+        "default_config",
+        "cluster_pools",
+        "cluster_device",
+    ),
     *("metrics", "diagnose", "not_offered", "withheld_devices", "leftovers", "remove_leftovers", "unclaimed", "reclaim"),
     *("overlaps", "edits_revision"),
 )
