@@ -204,6 +204,50 @@ def test_kubectl_applies_on_the_server_side(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
 
 
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {a: b}}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: "web:1", env: [{name: A, value: b}]}]}
+"""
+MANAGERS = ("get", "deployment", "web", "-o", "jsonpath={range .metadata.managedFields[*]}{.manager}/{.operation} {end}")
+
+
+def test_a_file_applied_by_the_client_is_then_applied_by_the_server(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    assert kubectl(*MANAGERS).split() == ["kubectl-client-side-apply/Update"]
+    for _ in range(2):
+        assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=WEB)
+        assert kubectl(*MANAGERS).split() == ["kubectl-last-applied/Apply", "kubectl/Apply"]
+    less = WEB.replace(", env: [{name: A, value: b}]", "").replace(", labels: {a: b}", "")
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=less)
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.metadata.labels}{.spec.template.spec.containers[0].env}") == ""
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "1"
+    assert "configured" in kubectl("apply", "-f", "-", text=WEB)
+
+
+def test_a_server_side_apply_takes_over_what_the_client_applied(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    changed = WEB.replace("web:1", "web:2")
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=changed)
+    assert "web:2" in kubectl("get", "deployment", "web", "-o", "jsonpath={.metadata.annotations}")
+
+
+def test_a_server_side_apply_conflicts_with_what_another_command_changed(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    kubectl("set", "image", "deployment/web", "main=web:9")
+    refused = kubectl("apply", "--server-side", "-f", "-", text=WEB, code=1)
+    assert 'conflict with "kubectl-set"' in refused
+    assert 'containers[name="main"].image' in refused
+    assert "serverside-applied" in kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=WEB)
+    kubectl("patch", "deployment", "web", "--type=merge", "-p", '{"metadata":{"managedFields":[{}]}}')
+    assert kubectl(*MANAGERS) == ""
+
+
 def test_kubectl_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
     assert "firstAvailable" in kubectl("explain", "resourceclaim.spec.devices.requests")
     assert "resourceslices" in kubectl("api-resources")
