@@ -299,6 +299,34 @@ def test_kubectl_explains_fields_of_every_group(kubectl: Kubectl, field: str, wo
     assert word in kubectl("explain", field)
 
 
+@pytest.mark.parametrize(
+    "field, text",
+    [
+        ("pod", "Pod is a collection of containers that can run on a host"),
+        ("pod.spec.resourceClaims", "ResourceClaims defines which ResourceClaims must be allocated and reserved"),
+        ("pod.spec.containers.livenessProbe.httpGet", "HTTPGetAction describes an action based on HTTP Get requests"),
+        ("deployment.spec.strategy.rollingUpdate.maxSurge", "The maximum number of pods that can be scheduled above the desired number"),
+        ("resourceclaim.spec.devices.requests.exactly", "ExactDeviceRequest is a request for one or more identical devices"),
+        ("resourceslice.spec.devices.capacity", "Capacity defines the set of capacities for this device"),
+        ("deviceclass.spec", "DeviceClassSpec is used in a"),
+        ("job.spec.podFailurePolicy.rules", "A list of pod failure policy rules"),
+        ("devicetaintrule.spec.taint", "DeviceTaint"),
+        ("clusterrole.rules.verbs", "verbs is a list of Verbs that apply"),
+        ("podgroup.spec.schedulingPolicy", "PodGroupSchedulingPolicy defines"),
+    ],
+)
+def test_kubectl_explain_has_the_texts_of_kubernetes(kubectl: Kubectl, field: str, text: str) -> None:
+    explained = " ".join(kubectl("explain", field).split())
+    assert text in explained
+    assert "<empty>" not in explained
+
+
+def test_kubectl_explains_a_pod_to_its_last_field(kubectl: Kubectl) -> None:
+    tree = kubectl("explain", "pod", "--recursive")
+    for line in ("terminationMessagePolicy\t<string>", "runAsNonRoot\t<boolean>", "affinity\t<Object>", "httpGet\t<HTTPGetAction>"):
+        assert line in tree
+
+
 def test_kubectl_reads_the_other_versions(kubectl: Kubectl) -> None:
     kubectl("apply", "-f", "-", text=MANIFEST)
     assert "apiVersion: resource.k8s.io/v1beta2" in kubectl("get", "resourceslices.v1beta2.resource.k8s.io", "-o", "yaml")
