@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import typer
 
+from drakit import exits
 from drakit import settings as values
 from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, folders, hardware, pages
@@ -78,7 +79,7 @@ def doctor(
     else:
         output.document([{**dataclasses.asdict(entry), "verdict": entry.verdict.value} for entry in findings], style)
     if any(entry.verdict is Verdict.FAILED for entry in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
