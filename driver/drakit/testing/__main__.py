@@ -13,12 +13,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.core import advanced, errors
 from drakit.testing import checking, crashing
 from drakit.testing import report as reports
-
-FAILED, BAD_INPUT = 1, 2
 
 Format = Literal["table", "json"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
@@ -219,7 +217,7 @@ def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except known as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 
 def _named(target: str) -> Callable[[], Any]:
@@ -268,7 +266,7 @@ def _finish(report: reports.Report, form: Format, *, strict: bool = False) -> No
     sys.stdout.flush()
     sys.stderr.flush()
     is_bad = report.count(advanced.Verdict.FAILED) or (strict and report.count(advanced.Verdict.WARNING))
-    os._exit(FAILED if is_bad else 0)
+    os._exit(exits.Exit.NEGATIVE if is_bad else exits.Exit.OK)
 
 
 for _command in app.registered_commands:

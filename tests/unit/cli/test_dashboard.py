@@ -278,11 +278,12 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
 
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     (tmp_path / "kubeconfig").write_text("{}")
-    ended = shell.run("dashboard", "--cluster", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.status == 1
-    assert ended.err.count("\n") == 1
-    ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"
+    for live in ((), ("--live",)):
+        ended = shell.run("dashboard", *live, "--kubeconfig", str(tmp_path / "kubeconfig"))
+        assert ended.status == 2
+        assert ended.err.count("\n") == 1
+    ended = shell.run("dashboard", "--live", "--mock", command_line.MACHINE)
+    assert ended.err == "drakit: --mock: the page shows a cluster (--live) or this node; leave out one of the two\n"
 
 
 def test_header_names_are_case_insensitive(address: str) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from drakit import exits
 from drakit import settings as values
 from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, fleet, folders, hardware, pages
@@ -85,7 +86,7 @@ def doctor(
     else:
         output.document([{**dataclasses.asdict(entry), "verdict": entry.verdict.value} for entry in findings], style)
     if any(entry.verdict is Verdict.FAILED for entry in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
