@@ -61,7 +61,7 @@ def top(
 
       drakit top --live --node node-1
 
-      kubectl get resourceslices,resourceclaims,pods,nodes -A -o yaml | drakit top -
+      kubectl get resourceslices,resourceclaims,pods -A -o yaml | drakit top -
     """
     try:
         with contextlib.ExitStack() as stack:
