@@ -170,6 +170,12 @@ class Pool:
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
 
+    @property
+    def unwell(self) -> int:
+        """Return the number of devices that are not well."""
+        healths = [gpu.health for gpu in self.gpus] + [nic.health for nic in self.nics] + [device.health for device in self.others]
+        return sum(not health.is_well for health in healths)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:

@@ -15,7 +15,7 @@ import pytest
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import slices
-from drakit.core import errors
+from drakit.core import advanced, errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
@@ -165,6 +165,16 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
         "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
     }
     assert state.problem == ""
+
+
+def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
+    labels = {"gpu": "gpu-1"}
+    metrics = [
+        advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels=labels),
+        advanced.Metric(name="gpu_power_watts", documentation="", value=212.5, labels=labels),
+        advanced.Metric(name="gpu_shares_held", documentation="", value=1.0, labels=labels),
+    ]
+    assert model.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
 
 
 def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
