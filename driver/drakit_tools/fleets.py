@@ -89,9 +89,10 @@ def known_world(
 
     version = kubernetes or (sources.server_version(capture) if capture is not None else None)
     chosen = sources.feature_gates(gates, version)
-    world = worlds.from_files(files, chosen)
-    if capture is not None:
-        world, chosen = worlds.with_live(world, capture, chosen, sources.gates(gates))
+    if capture is None:
+        world = worlds.from_files(files, chosen)
+    else:
+        world, chosen = worlds.with_live(files, capture, chosen, sources.gates(gates))
     named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
     own = [
         device_class
