@@ -1,21 +1,28 @@
-"""The state of a cluster, from watches of ResourceSlices, ResourceClaims and Events."""
+"""The state of a cluster, from watches of ResourceSlices, ResourceClaims, DeviceTaintRules and Events."""
 
 import collections
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
 from drakit.core import claim as claims
 from drakit.core import errors, inventory, ports
 from drakit.core.encoding import wire
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, claim_codec, slice_codec, stored_claim, transport, watch
+from drakit_cluster.objects import versions
+from drakit_cluster.scheduling import taint_rules
 from drakit_tools.dashboard import model
+
+if TYPE_CHECKING:
+    from drakit_cluster.objects.json_types import Object
 
 _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 _EVENTS = "/api/v1/events"
+_RULES = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in versions.SERVED["DeviceTaintRule"])
+_NOT_FOUND = 404
 _SHOWN = 3
 """Unreadable objects that the page names."""
 _ABOUT = frozenset({"ResourceClaim", "Pod", "Node"})
@@ -53,16 +60,23 @@ class _Collection:
 
 
 class ClusterSource:
-    """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces; events are optional."""
+    """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces.
+
+    Events and DeviceTaintRules are optional.
+    """
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
         # A request in the caller's thread, so that the command fails with a wrong kubeconfig or a missing right.
         for path in (_SLICES, _CLAIMS):
             api.request("GET", path, query={"limit": "1"})
         self._title = title
-        self._missing = _missing_events(api)
+        rules = _find_rules(api)
+        self._missing = "; ".join(filter(None, (_missing_events(api), rules.problem)))
+        self._note = rules.note
+        self._every_device = _taints_without_selector(api)
         self._stop = threading.Event()
         self._slices, self._claims, self._events = (_Collection(api, path, clock, self._stop) for path in (_SLICES, _CLAIMS, _EVENTS))
+        self._rules = _Collection(api, rules.path, clock, self._stop) if rules.path else None
 
     def close(self) -> None:
         """Stop the watches."""
@@ -74,7 +88,7 @@ class ClusterSource:
         holdings = _holdings(self._claims.items(), unread)
         pools: dict[str, list[model.Pool]] = {}
         held_on: dict[tuple[str, str], list[model.Holding]] = {}
-        for (driver, node, name), slices in sorted(_pools(self._slices.items(), unread).items()):
+        for (driver, node, name), slices in sorted(_pools(self._tainted_slices(), unread).items()):
             held = holdings.get((driver, name), [])
             base = model.Pool(
                 driver=driver,
@@ -90,7 +104,46 @@ class ClusterSource:
         more = f" and {len(unread) - _SHOWN} more" if len(unread) > _SHOWN else ""
         ignored = f"ignored, because it cannot be read: {'; '.join(unread[:_SHOWN])}{more}" if unread else ""
         problem = "; ".join(filter(None, (self._missing, ignored)))
-        return model.State(title=self._title, nodes=nodes, claims=claims, events=events, problem=problem)
+        return model.State(title=self._title, nodes=nodes, claims=claims, events=events, problem=problem, note=self._note)
+
+    def _tainted_slices(self) -> Sequence[transport.Object]:
+        """Return the slices with the taints of DeviceTaintRules."""
+        listed = self._slices.items()
+        rules = cast("Sequence[Object]", self._rules.items() if self._rules is not None else [])
+        if not rules:
+            return listed
+        return [taint_rules.tainted(entry, rules, unselective=self._every_device) for entry in cast("Sequence[Object]", listed)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _RulesPath:
+    """Where DeviceTaintRules are listed; without a path, the problem or the note that says why."""
+
+    path: str = ""
+    problem: str = ""
+    note: str = ""
+
+
+def _find_rules(api: transport.Transport) -> _RulesPath:
+    """Return the path of the best API version of DeviceTaintRules that the server serves."""
+    for path in _RULES:
+        try:
+            api.request("GET", path, query={"limit": "1"})
+        except errors.ApiError as error:
+            if error.status == _NOT_FOUND:
+                continue
+            return _RulesPath(problem=f"taints of DeviceTaintRules are not shown: {error}")
+        return _RulesPath(path=path)
+    return _RulesPath(note=f"The server does not serve DeviceTaintRules ({_NOT_FOUND}), so no rule taints a device.")
+
+
+def _taints_without_selector(api: transport.Transport) -> bool:
+    """Return whether the server's scheduler lets a rule without a selector taint every device."""
+    try:
+        version = versions.nearest(str(api.request("GET", "/version").get("gitVersion", "")))
+    except errors.ApiError:
+        version = versions.NEWEST
+    return not versions.within(versions.RULES[versions.Rule.SELECTOR_REQUIRED], version)
 
 
 def _missing_events(api: transport.Transport) -> str:

@@ -134,13 +134,14 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
 
     title: str
     nodes: tuple[Node, ...] = ()
     claims: tuple[ClaimRow, ...] = ()
     events: tuple[Event, ...] = ()
     problem: str = ""
+    note: str = ""
 
 
 def pool(
