@@ -350,7 +350,8 @@ def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objec
     assert lint(shell, objects) == []
 
 
-GROUP_CLAIMS = ("--gate", "DRAWorkloadResourceClaims=true")
+PODS_IN_GROUPS = ("--gate", "GenericWorkload=true")
+GROUP_CLAIMS = ("--gate", "DRAWorkloadResourceClaims=true", *PODS_IN_GROUPS)
 
 
 def group(template: str = "t") -> dict[str, object]:
@@ -407,7 +408,7 @@ def test_lint_evaluates_derived_attributes_on_the_devices_that_the_request_selec
 
 
 def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: command_line.CommandLine) -> None:
-    [found] = lint(shell, (TEMPLATE, group(), member(SAME)))
+    [found] = lint(shell, (TEMPLATE, group(), member(SAME)), *PODS_IN_GROUPS)
     assert (found["severity"], found["field"]) == ("warning", "spec.resourceClaims")
     assert "feature gate DRAWorkloadResourceClaims is off" in str(found["message"])
 
