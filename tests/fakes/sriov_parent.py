@@ -112,6 +112,8 @@ class Bus:
         self.away: set[str] = set()
         self.written: list[int] = []
         self.refusal: str = ""
+        self.room = 7
+        """The number of functions for which the machine has memory."""
         self._next_index = 10
         self._make(count)
 
@@ -127,8 +129,8 @@ class Bus:
         assert self.parent.pci is not None
         assert bus_id == self.parent.pci.bus_id
         self.written.append(count)
-        if self.refusal or (count and self.functions) or count > self.parent.pci.virtual_functions:
-            raise errors.HardwareError("set_function_count", self.refusal or "Device or resource busy")
+        if self.refusal or (count and self.functions) or count > self.room:
+            raise errors.HardwareError("set_function_count", self.refusal or "Cannot allocate memory")
         self._make(count)
         self.after_effect()
 

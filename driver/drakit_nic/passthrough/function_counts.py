@@ -204,8 +204,14 @@ class FunctionCounts:
         refused = refusal(count, interfaces, Claimed.of(self._intents(), interfaces))
         if refused is not None:
             return refused
-        if count.functions:
+        former = len(count.functions)
+        if former:
             self._machine.set_function_count(bus_id, 0)
-        self._machine.set_function_count(bus_id, count.wanted)
+        try:
+            self._machine.set_function_count(bus_id, count.wanted)
+        except drakit.HardwareError:
+            if former:
+                self._machine.set_function_count(bus_id, former)
+            raise
         _log.info("virtual functions created", interface=count.parent.name, count=count.wanted)
         return None

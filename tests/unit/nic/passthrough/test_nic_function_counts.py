@@ -276,6 +276,15 @@ def test_what_the_kernel_refuses_is_logged_once_and_tried_again(locks: Locks, lo
     assert (finding.verdict, finding.message) == (drakit.Verdict.OK, "has the 4 virtual functions of nic.sriov[0].vfs")
 
 
+def test_where_the_machine_has_no_room_for_a_number_the_former_one_is_restored(locks: Locks, logged: log_lines.LogLines) -> None:
+    bus = sriov_parent.Bus(count=3)
+    bus.room = 4
+    counts(bus, 6).ensure(locks.context, at_start=True)
+    assert (bus.written, len(bus.functions)) == ([0, 6, 3], 3)
+    (line,) = logged.lines
+    assert line["reason"] == "nic.sriov[0].vfs: did not get 6 virtual functions: set_function_count: Cannot allocate memory"
+
+
 def test_doctor_says_what_a_driver_that_was_not_restarted_has_not_done_yet() -> None:
     (finding,) = counts(sriov_parent.Bus()).findings()
     assert finding.message == "nic.sriov[0].vfs: enp1s0 has 0 virtual functions, not 4"
