@@ -61,7 +61,7 @@ def test_the_driver_creates_the_functions_of_its_setting_and_offers_them(world: 
     with world.driver() as driver:
         has(parent, 3)
         virtual_functions.until(lambda: whole(driver) == 3, "the functions are not offered")
-        assert messages(driver) == "has the 3 virtual functions of nic.sriov[0].vfs; "
+        assert messages(driver) == "has 3 virtual functions (nic.sriov[0].vfs); "
     assert len(parent.interfaces()) == 3, "they stay when the driver ends"
 
 
@@ -100,7 +100,7 @@ def test_the_functions_of_a_claim_survive_a_change_of_the_setting(
             has(parent, 3)
         with world.driver() as driver:
             has(parent, 5)
-            assert messages(driver) == "has the 5 virtual functions of nic.sriov[0].vfs; "
+            assert messages(driver) == "has 5 virtual functions (nic.sriov[0].vfs); "
 
 
 def test_a_function_that_the_host_or_another_program_uses_keeps_the_number(

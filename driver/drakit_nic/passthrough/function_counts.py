@@ -108,7 +108,7 @@ def refusal(count: Count, interfaces: Sequence[port.Interface], claimed: Claimed
         return Refusal(reason="has no SR-IOV (sriov_totalvfs)", fix="turn SR-IOV on in the firmware, or narrow match to leave the NIC out")
     if count.wanted > count.most:
         return Refusal(
-            reason=f"can have {count.most} virtual functions (sriov_totalvfs), not {count.wanted}", fix=f"set vfs to {count.most} or less"
+            reason=f"can have {_functions(count.most)} (sriov_totalvfs), not {count.wanted}", fix=f"set vfs to {count.most} or less"
         )
     if count.bus_id in claimed.exclusive:
         return Refusal(reason="has a claim that has it whole", fix="wait until its pod ends; the driver creates the functions then")
@@ -118,7 +118,7 @@ def refusal(count: Count, interfaces: Sequence[port.Interface], claimed: Claimed
     for function in count.functions:
         used = _use(function, on_host.get(function.bus_id), context, claimed)
         if used is not None:
-            reason = f"has {present} virtual functions, not {count.wanted}, and {function.bus_id} {used.reason}"
+            reason = f"has {_functions(present)}, not {count.wanted}, and {function.bus_id} {used.reason}"
             return Refusal(reason=reason, fix=f"{used.fix}, and restart the driver; or set vfs to {present}")
     return None
 
@@ -173,11 +173,11 @@ class FunctionCounts:
         for count in counts(interfaces, self._options, self._machine):
             refused, present = refusal(count, interfaces, Claimed.of(self._intents(), interfaces)), len(count.functions)
             if count.is_right and count.most:
-                yield drakit.Finding.ok(TOPIC, count.parent.name, f"has the {present} virtual functions of {count.field}")
+                yield drakit.Finding.ok(TOPIC, count.parent.name, f"has {_functions(present)} ({count.field})")
             elif refused is not None:
                 yield drakit.Finding.warning(TOPIC, count.parent.name, f"{count.field}: {count.parent.name} {refused.reason}", refused.fix)
             else:
-                message = f"{count.field}: {count.parent.name} has {present} virtual functions, not {count.wanted}"
+                message = f"{count.field}: {count.parent.name} has {_functions(present)}, not {count.wanted}"
                 fix = "restart the driver; if that does not help, look for 'virtual functions not created' in its log"
                 yield drakit.Finding.warning(TOPIC, count.parent.name, message, fix)
 
@@ -193,7 +193,7 @@ class FunctionCounts:
                 reason="is in use by a claim that is being prepared or ends", fix="restart the driver if the functions stay missing"
             )
         except drakit.HardwareError as error:
-            return Refusal(reason=f"did not get {count.wanted} virtual functions: {error}", fix="see the reason")
+            return Refusal(reason=f"did not get {_functions(count.wanted)}: {error}", fix="see the reason")
 
     def _change(self, bus_id: str) -> Refusal | None:
         """Read everything again under the locks, and change the number unless something forbids it."""
@@ -215,3 +215,7 @@ class FunctionCounts:
             raise
         _log.info("virtual functions created", interface=count.parent.name, count=count.wanted)
         return None
+
+
+def _functions(count: int) -> str:
+    return f"{count} virtual function{'' if count == 1 else 's'}"

@@ -273,7 +273,7 @@ def test_what_the_kernel_refuses_is_logged_once_and_tried_again(locks: Locks, lo
     bus.refusal = ""
     node.ensure(locks.context, at_start=False)
     (finding,) = node.findings()
-    assert (finding.verdict, finding.message) == (drakit.Verdict.OK, "has the 4 virtual functions of nic.sriov[0].vfs")
+    assert (finding.verdict, finding.message) == (drakit.Verdict.OK, "has 4 virtual functions (nic.sriov[0].vfs)")
 
 
 def test_where_the_machine_has_no_room_for_a_number_the_former_one_is_restored(locks: Locks, logged: log_lines.LogLines) -> None:
