@@ -7,9 +7,9 @@ facts about PCI functions, ``drakit.vfio`` passes them to virtual machines, and 
 """
 
 import types as _types
+import typing as _typing
 from collections.abc import Callable as _Callable
 from collections.abc import Mapping as _Mapping
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import TypeVar as _TypeVar
 from typing import overload as _overload
@@ -101,8 +101,20 @@ from drakit.serving.accepting import Cause as OverloadCause
 from drakit.serving.accepting import Overload
 from drakit.texts import cut as cut_text
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from structlog.stdlib import BoundLogger as _Logger
+
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Return ``__version__`` when it is first read, because reading it doubles the time of ``import drakit``."""
+        if name != "__version__":
+            raise AttributeError(f"module 'drakit' has no attribute {name!r}")
+        import importlib.metadata  # noqa: PLC0415 - see above
+
+        return importlib.metadata.version("drakit")
+
 
 _Settings = _TypeVar("_Settings")
 

@@ -35,7 +35,10 @@ Config = TypeVar("Config")
 
 
 class Verdict(enum.Enum):
-    """The result of a check. ``UNKNOWN``: the check could not read what it needs."""
+    """The result of a check, of ``doctor`` and of ``drakit.testing``. ``WARNING``: the driver works, with restrictions, or breaks a recommendation.
+
+    ``UNKNOWN``: the check could not be made or does not apply. The message has the reason.
+    """
 
     OK = "ok"
     WARNING = "warning"

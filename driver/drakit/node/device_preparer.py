@@ -17,7 +17,7 @@ import dataclasses
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import advanced, errors, lifecycle, names, ports, record_versions, records
+from drakit.core import advanced, config, errors, lifecycle, names, ports, record_versions, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution, running_verbs
@@ -194,7 +194,7 @@ class DevicePreparer:
     def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
         grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
-        with self._verbs.run("prepare", ref, stored):
+        with config.author_errors(), self._verbs.run("prepare", ref, stored):
             advanced.bind(self._author, grants)
             with self._meter.phase("device_prepare"):
                 if isinstance(self._author, advanced.ClaimDriver):

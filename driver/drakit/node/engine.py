@@ -25,7 +25,7 @@ import dataclasses
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import advanced, errors, lifecycle, names, ports
+from drakit.core import advanced, config, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import call_budget, device_preparer, inventory_cache, resolution, running_verbs, timing
@@ -300,7 +300,7 @@ class Engine:
                 to_bind = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in conditional]
                 try:
                     if entry.state is lifecycle.State.PREPARING and to_bind:
-                        with self.verbs.run("bind", ref, conditional):
+                        with config.author_errors(), self.verbs.run("bind", ref, conditional):
                             advanced.bind(self._author, to_bind)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)

@@ -23,7 +23,7 @@ from drakit.core import advanced, config, edits, errors, inventory, lifecycle, n
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import inventory_cache
+from drakit.node import held_devices, inventory_cache
 
 UNKNOWN = "unknown"
 """The namespace, name and request of a claim that is known only by the names of its CDI files."""
@@ -116,12 +116,13 @@ class Resolver:
         try:
             for stored in grants:
                 grant = grant_of(ref, stored, self._author)
-                try:
-                    intent = self._author.plan(grant)
-                except errors.DeviceBusyError:
-                    if recall is None:
-                        raise
-                    intent = recall(grant)
+                with config.author_errors():
+                    try:
+                        intent = self._author.plan(grant)
+                    except errors.DeviceBusyError:
+                        if recall is None:
+                            raise
+                        intent = recall(grant)
                 if not isinstance(intent, records.MAPPINGS):
                     raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
                 frozen = record_versions.stamped(self._author, drivers.frozen("grant.intent", intent))
@@ -200,7 +201,9 @@ class Resolver:
             device = self._offered.granted(result)
         device = device or published.get(result.device)
         if device is None:
-            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
+            withheld = held_devices.withheld_by(self._author).get(result.device)
+            why = f"this node does not offer {result.device!r}: {withheld}" if withheld else f"this node has no device {result.device!r}"
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, why, field=f"{field}.device")
         if (pool := device.pool_on(self._pool)) == result.pool:
             return device
         suffix = names.suffix_of(result.pool, self._pool)

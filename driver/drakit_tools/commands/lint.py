@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit import settings as values
 from drakit.admission import opaque
 from drakit.cli import composition, options, output
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from drakit_cluster.lint import Finding
     from drakit_cluster.manifests import Document
 
-HAS_ERRORS = 1
-BAD_INPUT = 2
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -76,7 +74,7 @@ def lint(
         checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(checked)
         output.note(_devices_notice(checked))
@@ -84,7 +82,7 @@ def lint(
         output.document([_document(finding, versions) for finding, versions in checked.found.items()], form)
     output.note(sources.skip_notice(checked.skipped))
     if any(strict or finding.severity == "error" for finding in checked.found):
-        raise typer.Exit(HAS_ERRORS)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) -> _Checked:

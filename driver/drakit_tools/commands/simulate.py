@@ -10,7 +10,7 @@ import rich.console
 import rich.progress
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import options, output, terminal
 from drakit.core import errors
 from drakit.telemetry import escaping, plurals
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.report.results import Result
     from drakit_cluster.simulation.workload.tasks import Workload
 
-BAD_INPUT = 2
 _SHOWN_REFUSALS = 5
 
 
@@ -33,7 +32,8 @@ _SHOWN_REFUSALS = 5
 def simulate(
     machines: fleets.Machines = None,
     files: sources.Files = None,
-    capture: fleets.Capture = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     workload: Annotated[
         str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Default: synthetic tasks.")
     ] = None,
@@ -70,8 +70,8 @@ def simulate(
 ) -> None:
     """Simulate a workload on a fleet, and report waiting times, placements, use and fragmentation of devices, and pods that never fit.
 
-    The fleet consists of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
-    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
+    The fleet consists of mock machines (--mock), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
+    them), or of a cluster (--live). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
     version, or of Kubernetes 1.37, and without known errors. --kubernetes decides as one version does, with its known errors.
 
     A workload file has the columns or fields name, arrival, duration, template, count and gang. A template is the name of a ResourceClaimTemplate
@@ -85,7 +85,7 @@ def simulate(
 
     [bold]Examples[/bold]
 
-      drakit simulate --machine dgx-a100-40gb:100 --tasks 5000 --duration 2h
+      drakit simulate --mock dgx-a100-40gb:100 --tasks 5000 --duration 2h
 
       drakit simulate -m dgx-h100:20 -m server-a30:50 -w day.csv --report day.html
 
@@ -93,7 +93,7 @@ def simulate(
 
       drakit simulate -m dgx-a100-40gb:9 -p first-fit,layout=3g.20gb+1g.5gb*4
 
-      drakit simulate --capture ~/.kube/config --mix gpu=1:1
+      drakit simulate --live --mix gpu=1:1
     """
     try:
         extras.require_local_cluster()
@@ -101,18 +101,19 @@ def simulate(
             extras.require_report()
         repeated = sources.errors_of(kubernetes)
         with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
+            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
             made = fleets.groups(fleets.parsed(machines or []))
             fleets.require_nodes(made, world)
             drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)
             work = fleets.workload_of(workload, world) if workload is not None else _synthetic(drawn, made, world)
             fleet = fleets.assembled(made, world, work.templates)
+            fleets.require_profiles(work.templates, fleet.groups)
             results = _results(fleet, work, policies or ["first-fit"], chosen, repeated)
         if report is not None:
             _write_report(report, fleet, work, results)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(fleet, work, results)
         worlds.print_doubts(world)
