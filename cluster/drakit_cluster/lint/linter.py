@@ -14,6 +14,15 @@ from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.versions import Rule
 from drakit_cluster.scheduling.allocator.known_errors import KUBERNETES_1_36, KnownErrors
 
+_NO_PARAMETERS = "write its parameters into config[].opaque.parameters of the {kind}"
+_REMOVED = {
+    "ResourceClass": "write DeviceClass, with selectors and config instead of driverName and parametersRef",
+    "ResourceClassParameters": _NO_PARAMETERS.format(kind="DeviceClass"),
+    "ResourceClaimParameters": _NO_PARAMETERS.format(kind="ResourceClaim or ResourceClaimTemplate"),
+    "PodSchedulingContext": "remove it: the scheduler allocates claims itself",
+}
+"""Kinds of resource.k8s.io/v1alpha2 and v1alpha3 that Kubernetes removed, and what replaces them."""
+
 
 def lint(
     documents: Sequence[Document],
@@ -66,7 +75,8 @@ def _unknown_kinds(documents: Sequence[Document]) -> Iterator[Finding]:
     for document in documents:
         kind = _kind(document)
         if document.resource is None and _group(document) == resources.RESOURCE_GROUP and kind not in kinds:
-            yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", findings.suggestion(kind, kinds))
+            fix = _REMOVED.get(kind) or findings.suggestion(kind, kinds)
+            yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", fix)
 
 
 def _kinds() -> set[str]:
