@@ -87,6 +87,9 @@ image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
 	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
 		--build-arg VERSION=$(VERSION) $(if $(REVISION),--build-arg REVISION=$(REVISION)) $(BUILD_FLAGS) --tag $(IMAGE):$(VERSION) .
 
+image-load:  ## load that image into a cluster of this machine: make image-load CLUSTER=kind (or k3s, minikube, microk8s)
+	daemonset/load-image "$(CLUSTER)" "$(ENGINE)" "$(IMAGE):$(VERSION)"
+
 image-check: setup  ## check that image: its size, its contents, every command on a read-only root
 	DRAKIT_IMAGE=$(IMAGE):$(VERSION) ENGINE="$(ENGINE)" RUN_FLAGS="$(RUN_FLAGS)" $(VENV)/pytest -q -s tests/image
 
