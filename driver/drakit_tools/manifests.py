@@ -53,6 +53,17 @@ Kubernetes = Annotated[
     ),
 ]
 
+Live = Annotated[
+    bool,
+    typer.Option("--live", help="Read slices, classes, claims, nodes and pods from a cluster: that of --kubeconfig or KUBECONFIG."),
+]
+Kubeconfig = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--kubeconfig", metavar="FILE", help="The cluster to read; implies --live. Default: KUBECONFIG, or the pod's service account."
+    ),
+]
+
 
 def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Document]":
     """Return the objects of all files; raises ConfigError with the file's name. With ``samples``, the objects may be incomplete."""

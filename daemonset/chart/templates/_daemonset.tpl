@@ -6,6 +6,7 @@
 {{- $privileged := and $real (eq .family "gpu") }}
 {{- $hostNetwork := and $real (eq .family "nic") }}
 {{- $passesNics := and $hostNetwork (dig "nic" "vfio" "" $root.Values.settings) }}
+{{- $makesFunctions := and $hostNetwork (not $passesNics) (dig "nic" "sriov" "" $root.Values.settings) }}
 {{- $plugins := printf "%s/plugins" $root.Values.kubeletDir }}
 {{- $registry := printf "%s/plugins_registry" $root.Values.kubeletDir }}
 {{- $driverRoot := trimSuffix "/" ($values.driverRoot | default "/") }}
@@ -28,7 +29,7 @@ spec:
     metadata:
       labels:
         {{- include "drakit.selector" (dict "root" $root "component" .family) | nindent 8 }}
-        {{- with $values.podLabels }}
+        {{- with merge (deepCopy $values.podLabels) $root.Values.commonLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- with $values.podAnnotations }}
@@ -158,6 +159,11 @@ spec:
               mountPath: /run/drakit
             - name: tmp
               mountPath: /tmp
+            {{- if $makesFunctions }}
+            # Virtual functions are created by sriov_numvfs of the NIC. In a container that is not privileged, /sys is read-only.
+            - name: pci
+              mountPath: /sys/devices
+            {{- end }}
             {{- if $privileged }}
             - name: host
               mountPath: /host
@@ -165,6 +171,9 @@ spec:
               mountPropagation: HostToContainer
             - name: dev
               mountPath: /host/dev
+            {{- end }}
+            {{- with $values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
             {{- end }}
       volumes:
         - name: plugins
@@ -187,6 +196,12 @@ spec:
           emptyDir:
             medium: Memory
             sizeLimit: 16Mi
+        {{- if $makesFunctions }}
+        - name: pci
+          hostPath:
+            path: /sys/devices
+            type: Directory
+        {{- end }}
         {{- if $privileged }}
         - name: host
           hostPath:
@@ -194,6 +209,9 @@ spec:
         - name: dev
           hostPath:
             path: /dev
+        {{- end }}
+        {{- with $values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end }}
 

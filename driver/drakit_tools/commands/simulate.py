@@ -14,7 +14,7 @@ import rich.console
 import rich.progress
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import options, output, terminal
 from drakit.core import errors
 from drakit.telemetry import escaping, plurals
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.report.results import Provenance, Result
     from drakit_cluster.simulation.workload.tasks import Workload
 
-BAD_INPUT = 2
 _SHOWN_REFUSALS = 5
 _SEEDS_MAX = 100
 
@@ -38,7 +37,8 @@ _SEEDS_MAX = 100
 def simulate(
     machines: fleets.Machines = None,
     files: sources.Files = None,
-    capture: fleets.Capture = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     workload: Annotated[
         str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Default: synthetic tasks.")
     ] = None,
@@ -79,8 +79,8 @@ def simulate(
 ) -> None:
     """Simulate a workload on a fleet, and report waiting times, placements, use and fragmentation of devices, and pods that never fit.
 
-    The fleet consists of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
-    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
+    The fleet consists of mock machines (--mock), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
+    them), or of a cluster (--live). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
     version, or of Kubernetes 1.37, and without known errors. --kubernetes decides as one version does, with its known errors.
 
     A workload file has the columns or fields name, arrival, duration, template, count and gang. A template is the name of a ResourceClaimTemplate
@@ -96,7 +96,7 @@ def simulate(
 
     [bold]Examples[/bold]
 
-      drakit simulate --machine dgx-a100-40gb:100 --tasks 5000 --duration 2h
+      drakit simulate --mock dgx-a100-40gb:100 --tasks 5000 --duration 2h
 
       drakit simulate -m dgx-h100:20 -m server-a30:50 -w day.csv --report day.html
 
@@ -104,7 +104,7 @@ def simulate(
 
       drakit simulate -m dgx-a100-40gb:9 -p first-fit,layout=3g.20gb+1g.5gb*4
 
-      drakit simulate --capture ~/.kube/config --mix gpu=1:1
+      drakit simulate --live --mix gpu=1:1
     """
     try:
         extras.require_local_cluster()
@@ -112,7 +112,7 @@ def simulate(
             extras.require_report()
         repeated = sources.errors_of(kubernetes)
         with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
+            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
             made = fleets.groups(fleets.parsed(machines or []))
             fleets.require_nodes(made, world)
             drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)
@@ -120,6 +120,7 @@ def simulate(
                 raise errors.ConfigError("--seeds: the tasks of --workload have no seed; leave one out")
             work = fleets.workload_of(workload, world) if workload is not None else _synthetic(drawn, made, world)
             fleet = fleets.assembled(made, world, work.templates)
+            fleets.require_profiles(work.templates, fleet.groups)
             runs = [_results(fleet, work, policies or ["first-fit"], chosen, repeated)]
             for number in range(seed + 1, seed + seeds):
                 other = _synthetic(dataclasses.replace(drawn, seed=number), made, world)
@@ -130,7 +131,7 @@ def simulate(
             _write_report(report, fleet, work, runs, about)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(fleet, work, results)
         _print_conclusion(runs)

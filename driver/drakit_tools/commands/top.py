@@ -11,7 +11,7 @@ import rich.control
 import rich.text
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import composition, options, output, process, terminal
 from drakit.core import errors
 from drakit.core.encoding import wire
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from drakit_tools.dashboard import model
 
-BAD_INPUT = 2
 _SHORTEST = 0.5
 
 
@@ -30,10 +29,8 @@ _SHORTEST = 0.5
 def top(
     given: sources.Given = None,
     files: sources.Files = None,
-    live: Annotated[bool, typer.Option("--live", help="Show all nodes of a cluster instead of this node.")] = False,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
-    ] = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
     node: Annotated[
@@ -88,7 +85,7 @@ def top(
                 _follow(read, interval)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 
 def _of_files(files: list[str]) -> "Callable[[], model.State]":

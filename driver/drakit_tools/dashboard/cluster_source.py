@@ -1,11 +1,11 @@
-"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, waiting Pods, Nodes and Events."""
+"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceTaintRules, waiting Pods, Nodes and Events."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import errors, ports
 from drakit.kube import api_objects, transport, watch
-from drakit_tools.dashboard import cluster_state, model
+from drakit_tools.dashboard import cluster_state, model, rules
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -53,15 +53,17 @@ class _Collection:
 class ClusterSource:
     """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces.
 
-    Without the rights for pods, nodes and events the state lacks them and says so.
+    Without the rights for DeviceTaintRules, pods, nodes and events the state lacks them and says so.
     """
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
         # A request in the caller's thread, so that the command fails with a wrong kubeconfig or a missing right.
         self._missing = [f"{lacks}: {error}" for path, lacks in KINDS.items() if (error := _refusal(api, path, is_needed=not lacks))]
+        self._rules = rules.find(api)
         self._reader = cluster_state.Reader(title)
         self._stop = threading.Event()
-        self._collections = {path: _Collection(api, path, clock, self._stop, WAITING if path == PODS else "") for path in KINDS}
+        paths = (*KINDS, *filter(None, [self._rules.path]))
+        self._collections = {path: _Collection(api, path, clock, self._stop, WAITING if path == PODS else "") for path in paths}
 
     def close(self) -> None:
         """Stop the watches."""
@@ -69,10 +71,11 @@ class ClusterSource:
 
     def state(self) -> model.State:
         """Return the current state. Its problem names the objects that cannot be read, and kinds that cannot be listed. Not thread-safe."""
-        return self._reader.state(listing({path: collection.items() for path, collection in self._collections.items()}, self._missing))
+        items = {path: collection.items() for path, collection in self._collections.items()}
+        return self._reader.state(listing(items, self._missing, self._rules))
 
 
-def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[str]) -> cluster_state.Listing:
+def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[str], served: rules.Served) -> cluster_state.Listing:
     """Return the objects by their collections."""
     return cluster_state.Listing(
         slices=items[SLICES],
@@ -80,7 +83,10 @@ def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[s
         pods=items.get(PODS, ()),
         nodes=items.get(NODES, ()),
         events=items.get(EVENTS, ()),
-        missing=missing,
+        rules=items.get(served.path, ()),
+        taints_every_device=served.taints_every_device,
+        missing=(*missing, *filter(None, [served.problem])),
+        note=served.note,
         pods_are_known=not any(text.startswith(KINDS[PODS]) for text in missing),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from drakit.core import errors
 from drakit.kube import api_objects, transport
 from drakit_tools import manifests
-from drakit_tools.dashboard import cluster_source, cluster_state
+from drakit_tools.dashboard import cluster_source, cluster_state, rules
 
 _PAGE = 500
 _SHOWN = {
@@ -15,6 +15,7 @@ _SHOWN = {
     ("v1", "Pod"): cluster_source.PODS,
     ("v1", "Node"): cluster_source.NODES,
     ("v1", "Event"): cluster_source.EVENTS,
+    **{(version, "DeviceTaintRule"): rules.IN_FILES for version in rules.VERSIONS},
 }
 """The collections by API version and kind."""
 
@@ -33,7 +34,7 @@ def of_files(files: Sequence[str]) -> tuple[cluster_state.Listing, str]:
         else:
             skipped.append(document)
     items = {path: by_kind.get(kind, []) for (_, kind), path in _SHOWN.items()}
-    return cluster_source.listing(items, ()), manifests.skip_notice(skipped)
+    return cluster_source.listing(items, (), rules.Served(path=rules.IN_FILES)), manifests.skip_notice(skipped)
 
 
 def of_cluster(api: transport.Transport) -> cluster_state.Listing:
@@ -47,7 +48,10 @@ def of_cluster(api: transport.Transport) -> cluster_state.Listing:
             if not lacks:
                 raise
             missing.append(f"{lacks}: {error}")
-    return cluster_source.listing(items, missing)
+    served = rules.find(api)
+    if served.path:
+        items[served.path] = _listed(api, served.path, "")
+    return cluster_source.listing(items, missing, served)
 
 
 def _listed(api: transport.Transport, path: str, selector: str) -> list[transport.Object]:

@@ -240,7 +240,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
 
     title: str
     nodes: tuple[Node, ...] = ()
@@ -249,6 +249,7 @@ class State:
     problem: str = ""
     waiting: tuple[Waiting, ...] = ()
     free: tuple[Free, ...] = ()
+    note: str = ""
 
 
 def pool(

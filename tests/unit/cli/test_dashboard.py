@@ -286,13 +286,79 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
     assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
 
 
+def rule(selector: Object | None, name: str = "r") -> Object:
+    taint: Object = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    spec: Object = {"taint": taint} if selector is None else {"taint": taint, "deviceSelector": selector}
+    return {"kind": "DeviceTaintRule", "metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec}
+
+
+def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tuple[str, ...]]:
+    """Return the state of a server with one slice, and the taints of its device."""
+    with stub_api.serving(stub, folder) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
+        source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+        try:
+            state = cluster_dashboard.until(
+                source, lambda seen: bool(seen.nodes) and (bool(seen.note or seen.problem) or len(taints(seen)) > 1)
+            )
+        finally:
+            source.close()
+    return state, taints(state)
+
+
+def taints(state: model.State) -> tuple[str, ...]:
+    return state.nodes[0].pools[0].others[0].health.taints
+
+
+PLAIN: Object = {
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s", "uid": "1", "resourceVersion": "1"},
+    "spec": {
+        "driver": "x.example.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d", "taints": [{"key": "own", "effect": "NoSchedule"}]}],
+    },
+}
+OF_DEVICE: Object = {"driver": "x.example.com", "device": "d"}
+
+
+@pytest.mark.parametrize(
+    "version, selector",
+    [("1.34", OF_DEVICE), ("1.35", OF_DEVICE), ("1.36", OF_DEVICE), ("1.37", OF_DEVICE), ("1.38", OF_DEVICE), ("1.38", {}), ("1.37", None)],
+)
+def test_devices_have_the_taints_of_rules_in_the_version_that_the_server_serves(
+    version: str, selector: Object | None, tmp_path: pathlib.Path
+) -> None:
+    stub = stub_api.StubApi(version=version, objects={"resourceslices": [PLAIN], "devicetaintrules": [rule(selector)]})
+    state, found = shown(stub, tmp_path)
+    assert (len(found), state.problem, state.note) == (2, "", "")
+    assert any("broken" in taint for taint in found)
+
+
+def test_a_rule_of_another_device_or_without_a_selector_since_1_38_taints_nothing(tmp_path: pathlib.Path) -> None:
+    rules = [rule(OF_DEVICE), rule(None, "a"), rule({"device": "e"}, "b")]
+    stub = stub_api.StubApi(version="1.38", objects={"resourceslices": [PLAIN], "devicetaintrules": rules})
+    _, found = shown(stub, tmp_path)
+    assert len(found) == 2
+
+
+def test_the_page_says_that_rules_may_not_be_listed_or_are_not_served(tmp_path: pathlib.Path) -> None:
+    forbidden = stub_api.StubApi(version="1.37", objects={"resourceslices": [PLAIN]}, statuses={"devicetaintrules": 403})
+    state, found = shown(forbidden, tmp_path)
+    assert state.problem.startswith("taints of DeviceTaintRules are not shown: the API server answered 403")
+    assert len(found) == 1
+    state, _ = shown(stub_api.StubApi(version="1.36", objects={"resourceslices": [PLAIN]}, serves_rules=False), tmp_path)
+    assert (state.problem, state.note) == ("", "The server does not serve DeviceTaintRules (404), so no rule taints a device.")
+
+
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     (tmp_path / "kubeconfig").write_text("{}")
-    ended = shell.run("dashboard", "--cluster", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.status == 1
-    assert ended.err.count("\n") == 1
-    ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"
+    for live in ((), ("--live",)):
+        ended = shell.run("dashboard", *live, "--kubeconfig", str(tmp_path / "kubeconfig"))
+        assert ended.status == 2
+        assert ended.err.count("\n") == 1
+    ended = shell.run("dashboard", "--live", "--mock", command_line.MACHINE)
+    assert ended.err == "drakit: --mock: the page shows a cluster (--live) or this node; leave out one of the two\n"
 
 
 def test_header_names_are_case_insensitive(address: str) -> None:

@@ -10,7 +10,7 @@ from fakes import command_line
 from fakes import simulated_fleets as fleets
 
 SAMPLES = pathlib.Path(__file__).parents[3] / "driver" / "drakit_tools" / "samples"
-SMALL = ("simulate", "--machine", "dgx-a100-40gb-2gpu:2")
+SMALL = ("simulate", "--mock", "dgx-a100-40gb-2gpu:2")
 
 
 def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> None:
@@ -100,9 +100,10 @@ def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("simulate",), "there are no nodes; add --machine NAME:COUNT"),
+        ((*SMALL, "--mix", "mig=3g:1"), "mig=3g: no GPU of these nodes has MIG profile '3g'; they have 1g.10gb, 1g.5gb"),
+        (("simulate",), "there are no nodes; add --mock MACHINE:COUNT"),
         (("simulate", "-m", "dgx-a101"), "no mock machine 'dgx-a101'; did you mean"),
-        (("simulate", "-m", "server-a30:0"), "--machine server-a30:0: write NAME:COUNT"),
+        (("simulate", "-m", "server-a30:0"), "--mock server-a30:0: '0' is no count; write MACHINE:COUNT"),
         ((*SMALL, "-p", "fast"), "'fast' is unknown; known are first-fit"),
         ((*SMALL, "-p", "first-fit,layout=4g.20gb*2"), "do not fit together on one GPU"),
         ((*SMALL, "-w", "no-such.csv"), "no-such.csv: cannot be read"),

@@ -42,7 +42,7 @@ COMMANDS = {
     "top": "top slices.yaml claim.yaml",
     "why": "allocate slices.yaml claim.yaml --why",
     "plan": "plan --ask mig=3g.20gb:9 --buy dgx-a100-40gb-2gpu --why",
-    "simulate": "simulate --machine dgx-a100-40gb-2gpu:2 --workload day.csv",
+    "simulate": "simulate --mock dgx-a100-40gb-2gpu:2 --workload day.csv",
     "error": "show --mock no-such-machine",
 }
 
