@@ -1,6 +1,7 @@
 """``drakit top`` shows in 80 columns what the dashboard shows: what waits and why, what fits, and who uses which part of a GPU."""
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -82,6 +83,14 @@ def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
     seen = state(*(node(f"node-{place}", GPU) for place in range(9)))
     assert shown(seen)[-1] == "node-8  4*  0 of 1 unused  unhealthy"
     assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, "node-3"))
+
+
+def test_the_page_shows_a_gpu_as_it_is_printed() -> None:
+    page = pathlib.Path(__file__).parents[3] / "docs" / "howto" / "dashboard.md"
+    well = dataclasses.replace(GPU, health=model.Health(), readings=model.Readings())
+    printed = shown(state(node("node-1", well)))
+    first = next(place for place, line in enumerate(printed) if "gpu-0 |" in line)
+    assert "\n".join(printed[first : first + 5]) in page.read_text()
 
 
 def test_names_from_outside_cannot_control_the_terminal() -> None:
