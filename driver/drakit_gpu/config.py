@@ -142,9 +142,7 @@ def check_author(source: drakit.ConfigSource | None, sharing: Sharing | None, *,
     if sharing is None or source is not drakit.ConfigSource.CLAIM:
         return
     for field in class_only(sharing, shared=shared):
-        raise drakit.ConfigError(
-            "affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
-        )
+        raise drakit.ConfigError("affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=field)
 
 
 def rules() -> drakit.Rules:

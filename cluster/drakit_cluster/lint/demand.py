@@ -1,7 +1,7 @@
 """Mistakes in what users and admins request: selectors, constraints, capacity and configuration that no published device can satisfy."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drakit.telemetry import plurals
@@ -11,7 +11,7 @@ from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import capacity as capacities
 from drakit_cluster.objects import json_types, quantity, resources, taints
-from drakit_cluster.objects.devices import SelectorError, SelectorPort
+from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
@@ -19,6 +19,7 @@ from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 
 _NAMED = 3
 """Devices that a finding names."""
+_STOPS = "the scheduler allocates nothing after such an error"
 _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
     'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
@@ -31,6 +32,8 @@ class _Selection:
 
     names: frozenset[str]
     devices: Sequence[PublishedDevice]
+    derived: frozenset[str] = frozenset()
+    """The names of its derived attributes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,7 @@ class Demand:
     classes: Mapping[str, Accepted]
     selectors: SelectorPort
     lists: bool
+    deriving: bool
     tainting: bool
     qualified: bool
     """Whether requests find capacities with and without the driver's domain."""
@@ -64,21 +68,19 @@ class Demand:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
         requested: list[_Selection] = []
-        derived: set[str] = set()
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
                 yield from _impossible(claim.document, option, where)
-                if found := [json_types.text(attribute, "name") for attribute in json_types.objects(option, "derivedAttributes")]:
-                    derived |= {*found}
-                    text = "drakit does not evaluate derived attributes, and checks no constraint on them"
-                    yield findings.warning(claim.document, f"{where}.derivedAttributes", text, "try the claim on a cluster")
+                derived = json_types.objects(option, "derivedAttributes") if self.deriving else []
                 selected, request_findings = self._option(claim.document, option, where)
                 yield from request_findings
                 if selected is not None:
-                    requested.append(_Selection(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
+                    yield from self._derived(claim.document, derived, where, selected)
+                    both = frozenset({json_types.text(request, "name"), name})
+                    attributes = frozenset(json_types.text(attribute, "name") for attribute in derived)
+                    requested.append(_Selection(names=both, devices=selected, derived=attributes))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
-            if derived.isdisjoint(json_types.text(constraint, kind) for kind in ("matchAttribute", "distinctAttribute")):
-                yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
+            yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
         for place, config in enumerate(json_types.objects(devices, "config")):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
@@ -111,13 +113,11 @@ class Demand:
         checked = ["device.driver"] if document.resource is not resources.CLASS else []  # The class of a request checks the driver.
         for place, selector in enumerate(json_types.objects(holder, "selectors")):
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
-            selected, failed = self._matching(expression, remaining)
+            selected, failed = _evaluated(self.selectors.matches, expression, remaining)
             if failed:
                 text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
-                selector_findings.append(
-                    findings.error(document, field, f"{text}; the scheduler allocates nothing after such an error", fix)
-                )
+                selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
                 text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
                 selector_findings.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
@@ -125,17 +125,17 @@ class Demand:
             remaining = selected
         return remaining, selector_findings
 
-    def _matching(
-        self, expression: str, devices: Sequence[PublishedDevice]
-    ) -> tuple[list[PublishedDevice], list[tuple[PublishedDevice, str]]]:
-        selected, failed = [], []
-        for device in devices:
-            try:
-                if self.selectors.matches(expression, device.view):
-                    selected.append(device)
-            except SelectorError as error:
-                failed.append((device, str(error)))
-        return selected, failed
+    def _derived(
+        self, document: Document, attributes: Sequence[Object], path: str, selected: Sequence[PublishedDevice]
+    ) -> Iterator[Finding]:
+        """Yield the derived attributes of a request whose expression fails on devices that it selects."""
+        for place, attribute in enumerate(attributes):
+            expression = json_types.text(attribute, "expression")
+            _, failed = _evaluated(self.selectors.derive, expression, selected)
+            if failed:
+                field = f"{path}.derivedAttributes[{place}].expression"
+                text = f"fails on {_share_of(failed, selected)}, {_first(failed)}: {failed[0][1]}; {_STOPS}"
+                yield findings.error(document, field, text, _CHECK_ATTRIBUTE)
 
     def _taints(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
         """Return a warning if every device has a taint that the request does not tolerate."""
@@ -177,6 +177,8 @@ class Demand:
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
             for selection in _concerned(constraint, requested) if attribute else ():
+                if attribute in selection.derived:
+                    continue
                 if selection.devices and not any(self._has(device, attribute) for device in selection.devices):
                     names = {
                         self._qualified(device, name)
@@ -201,6 +203,20 @@ class Demand:
         if driver and drivers and driver not in drivers:
             text = f"no selected device belongs to driver {driver}: no driver reads the parameters"
             yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, drivers))
+
+
+def _evaluated(
+    evaluate: Callable[[str, DeviceView], object], expression: str, devices: Sequence[PublishedDevice]
+) -> tuple[list[PublishedDevice], list[tuple[PublishedDevice, str]]]:
+    """Return the devices for which an expression gives more than False, and those on which it fails, with the error."""
+    positive, failed = [], []
+    for device in devices:
+        try:
+            if evaluate(expression, device.view) is not False:
+                positive.append(device)
+        except SelectorError as error:
+            failed.append((device, str(error)))
+    return positive, failed
 
 
 def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:

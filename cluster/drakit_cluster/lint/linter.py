@@ -96,6 +96,7 @@ def _across_objects(
     claims = [*_accepted(intake, resources.CLAIM), *_accepted(intake, resources.CLAIM_TEMPLATE)]
     supply_findings = [*supply.check_pools(published), *supply.check_nodes(slices, intake.objects(resources.NODE))]
     yield from supply_findings
+    yield from supply.check_scale(published, gates)
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published, gates)
     groups = _accepted(intake, resources.POD_GROUP)
@@ -114,6 +115,7 @@ def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Acce
         classes={json_types.text(accepted.object, "metadata", "name"): accepted for accepted in _accepted(intake, resources.CLASS)},
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
+        deriving=gates.on(Gate.DERIVED_ATTRIBUTES),
         tainting=gates.on(Gate.DEVICE_TAINTS),
         qualified=gates.follows(Rule.QUALIFIED_CAPACITIES),
     )

@@ -172,6 +172,15 @@ RULES: Mapping[Rule, str] = {
 }
 
 
+COUNTERS_SCALE = "1.37-"
+"""Where kube-scheduler skips the counters of other nodes (kubernetes#138917, first in v1.37.0-alpha.1). Before, each pool with sharedCounters in the
+cluster costs time on every node. Source: the public history of k8s.io/dynamic-resource-allocation.
+"""
+
+COUNTED_POOLS_MAX = 50
+"""Pools with sharedCounters from which an older scheduler needs about a second for each claim (docs/reference/performance.md)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Sizes that differ between versions. Sources: the descriptions in each version's OpenAPI."""

@@ -36,19 +36,19 @@ def claim(  # noqa: PLR0913 - most are rarely given
     driver: str = "",
     namespace: str = "default",
     requests: Mapping[str, Object] | None = None,
-    match_attribute: str = "",
+    constraints: Sequence[Object] = (),
 ) -> Object:
     """Return a ResourceClaim with one request named ``device`` for the class, or with ``requests``: those of ``request`` by name.
 
-    ``match_attribute`` is an attribute, such as ``resource.kubernetes.io/pcieRoot``, that all devices of the claim must have in common.
+    ``constraints`` are those of the API: ``{"matchAttribute": "resource.kubernetes.io/pcieRoot", "requests": ["gpu", "nic"]}``.
     ``parameters`` is opaque configuration for ``driver``. Raises ValueError unless there is either a class or requests.
     """
     if bool(device_class) is bool(requests):
         raise ValueError(f"claim {name}: give device_class or requests, and not both")
     wanted = requests or {"device": request(device_class, count=count, capacity=capacity, expression=expression)}
     devices: Object = {"requests": [{"name": own, **asked} for own, asked in wanted.items()]}
-    if match_attribute:
-        devices["constraints"] = [{"matchAttribute": match_attribute}]
+    if constraints:
+        devices["constraints"] = [*constraints]
     if parameters is not None:
         devices["config"] = [{"opaque": {"driver": driver, "parameters": dict(parameters)}}]
     return {

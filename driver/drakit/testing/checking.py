@@ -23,7 +23,7 @@ class CheckError(AssertionError):
     """A driver that breaks its contract. The text lists the checks, and ``report`` is the report."""
 
     def __init__(self, report: reports.Report) -> None:
-        failed = report.count(reports.Verdict.FAIL)
+        failed = report.count(advanced.Verdict.FAILED)
         lines = [f"{report.driver} breaks {failed} of {len(report.checks)} obligations", *map(str, report.checks)]
         super().__init__("\n".join(lines))
         self.report = report
@@ -78,7 +78,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     report = reports.Report(driver=driver, checks=tuple(checks), crash_points=bench.crash_points)
     if junit is not None:
         report.write_junit(junit)
-    if report.count(reports.Verdict.FAIL):
+    if report.count(advanced.Verdict.FAILED):
         raise CheckError(report)
     return report
 

@@ -18,11 +18,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from drakit import extras
+from drakit import extras, families
 from drakit.core import advanced
 from drakit.core import driver as drivers
 from drakit.inputs import documents
-from drakit.kube import claims, client, events, slices, status
+from drakit.kube import access_reviews, claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
@@ -46,7 +46,8 @@ class Cluster:
     """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end.
 
     ``rbac`` is a manifest of the driver's service account with its roles and bindings, such as ``deploy/rbac.yaml``. The API server then refuses
-    what they do not grant. By default the driver has the rights that any driver needs.
+    what they do not grant. Raises AssertionError at the start if they lack a right without which the driver does not work, such as that of a
+    ``drakit.Binder`` to watch claims. By default the driver has the rights that any driver needs.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Cluster:
             stack.enter_context(logs.copied(self._log.append))
             components = cluster_node.Components(driver_rights=() if self._rbac is None else tuple(self._rights(self._rbac)))
             self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names, components=components))
+            self._check_rights()
             for name in self._names:
                 self._running[name] = stack.enter_context(contextlib.ExitStack())
                 self._start_driver(name, self._running[name])
@@ -233,6 +235,20 @@ class Cluster:
         objects = [(_kind_of(item), item) for item in documents.load_all(manifest.read_text("utf-8")) if item is not None]
         spaces = dict.fromkeys(item["metadata"]["namespace"] for kind, item in objects if kind.namespaced)
         return [*((resources.NAMESPACE, {"metadata": {"name": name}}) for name in spaces), *objects]
+
+    def _check_rights(self) -> None:
+        """Raise AssertionError if the manifest lacks a right that the driver needs, because pods would wait in vain."""
+        if self._rbac is None:
+            return
+        made = self._make()
+        with contextlib.closing(client.connect(self.local.driver_kubeconfig(self._names[0]), seconds=SECONDS)) as api:
+            for right in families.rights(families.DriverFamily(lambda: made), None):
+                verbs = ", ".join(verb for verb in right.verbs if right.needed and not access_reviews.may(api, right.attributes(verb)))
+                if verbs:
+                    rule = f'{{apiGroups: ["{right.group}"], resources: [{right.resource}], verbs: [{verbs}]}}'
+                    raise AssertionError(
+                        f"{self._rbac} does not grant what {made.name} needs {right.why}; add a rule to its ClusterRole: {rule}"
+                    )
 
     def _wait(self, probe: Callable[[], _Result | None], *, what: str, seconds: float = SECONDS) -> _Result:
         """Return the first true result of ``probe``. Raises TimeoutError with ``what``, and with all that may be the reason."""

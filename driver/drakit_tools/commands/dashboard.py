@@ -29,9 +29,9 @@ def dashboard(
 ) -> None:
     """Show GPUs, NICs and claims on a local web page that updates with every change, until Ctrl-C.
 
-    Without --live it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health,
-    bandwidth of NICs with the rate and use of each share, and claims with their states. With --live it shows every node, from ResourceSlices and
-    ResourceClaims, with events.
+    Without --live it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health and
+    sensors, bandwidth of NICs with the rate and use of each share, and claims with their states. With --live it shows every node, from
+    ResourceSlices and ResourceClaims, with the pods that wait and why, and events.
 
     Only you can open the page: it is served on 127.0.0.1, and its address has a random token. It is read-only and loads nothing from other hosts.
 

@@ -144,13 +144,21 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     (node,) = state.nodes
     gpus, nics = node.pools
     busy, free = gpus.gpus
-    assert [(span.start, span.size, span.label) for span in busy.spans] == [(0, 4, "default/train")]
+    assert [(span.start, span.size, span.kind, [use.claim for use in span.uses]) for span in busy.spans] == [
+        (0, 4, "3g.20gb", ["default/train"])
+    ]
     assert busy.width == 8
     assert busy.together == ({"3g.20gb": 1}, {"1g.5gb": 3})
     assert busy.alone["1g.5gb+me"] == 1  # Seven placements, but one set of media engines.
     assert busy.fragmented == "fragmented: 1 x 4g.20gb would fit after defragmentation"
     assert free.spans == ()
-    assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
+    assert (free.facts.model, free.facts.memory) == ("NVIDIA A100-SXM4-40GB", "39.2 GiB")
+    assert free.facts.uuid.startswith("GPU-")
+    assert free.readings == model.Readings(), "a mock GPU has no sensors"
+    (fits,) = state.free
+    assert (fits.model, fits.unused, fits.total) == ("NVIDIA A100-SXM4-40GB", 1, 2)
+    assert fits.sets == ({"gpu": 1, "3g.20gb": 1}, {"1g.5gb": 10})
+    assert [(share.use.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert nics.nics[0].capacity == 100 * 10**9
     assert {row.claim: (row.state, row.steps) for row in state.claims} == {
         "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: prepared",)),
@@ -190,7 +198,12 @@ def allocated(store: registry.Registry, name: str, results: list[Any]) -> None:
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec},  # type: ignore[dict-item]
         namespace="default",
     )
-    store.update(resources.CLAIM, {**made, "status": {"allocation": {"devices": {"results": results}}}}, subresource="status")
+    reserved: Any = [{"resource": "pods", "name": "trainer", "uid": "1"}]
+    store.update(
+        resources.CLAIM,
+        {**made, "status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}},
+        subresource="status",
+    )
 
 
 def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path) -> None:
@@ -205,11 +218,34 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
         assert (state.nodes[0].name, gpus.driver, nics.driver) == ("node-1", "gpu.drakit.dev", "nic.drakit.dev")
         assert [gpu.spans for gpu in gpus.gpus] == [(), ()]
         allocated(store, "train", [command_line.mig()])
-        state = cluster_dashboard.until(source, lambda seen: bool(seen.claims))
+        state = cluster_dashboard.until(source, lambda seen: any(row.devices for row in seen.claims))
         assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/train", "node-1", ("gpu-0-mig-3g20gb-9-0",))]
-        assert [span.label for span in state.nodes[0].pools[0].gpus[0].spans] == ["default/train"]
+        ((use,),) = (span.uses for span in state.nodes[0].pools[0].gpus[0].spans)
+        assert (use.claim, use.pods) == ("default/train", ("default/trainer",))
+        assert use.since == state.claims[0].since != ""
         store.delete(resources.CLAIM, "train", namespace="default")
         cluster_dashboard.until(source, lambda seen: not seen.claims)
+    finally:
+        source.close()
+
+
+def test_a_pod_that_waits_is_at_the_top_with_the_schedulers_reason_until_it_runs(
+    api: tuple[registry.Registry, client.Client],
+) -> None:
+    store, connection = api
+    spec: Any = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "large"}]}
+    made: Any = store.create(
+        resources.POD, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, namespace="default"
+    )
+    refusal: Any = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
+    store.update(resources.POD, {**made, "status": {"phase": "Pending", "conditions": [refusal]}}, subresource="status")
+    source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+    try:
+        (row,) = cluster_dashboard.until(source, lambda seen: bool(seen.waiting)).waiting
+        assert (row.kind, row.name, row.asks, row.reason) == ("Pod", "default/p", "claim large", "0/1 nodes are available")
+        made = store.get(resources.POD, "p", namespace="default")
+        store.update(resources.POD, {**made, "status": {"phase": "Running"}}, subresource="status")
+        cluster_dashboard.until(source, lambda seen: not seen.waiting)
     finally:
         source.close()
 
@@ -236,7 +272,7 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
             problem = cluster_dashboard.until(source, lambda seen: "odd" in seen.problem).problem
         finally:
             source.close()
-    assert problem.startswith("no events are shown: the API server answered 403")
+    assert "no events are shown: the API server answered 403" in problem
     assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
 
 

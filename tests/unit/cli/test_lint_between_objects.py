@@ -394,6 +394,18 @@ def test_a_pod_and_its_group_are_compared(
         assert (finding["severity"], text in str(finding["message"]), fix in str(finding["fix"])) == ("warning", True, True), finding
 
 
+def test_lint_evaluates_derived_attributes_on_the_devices_that_the_request_selects(shell: command_line.CommandLine) -> None:
+    device_slice = published(device("a", attributes=attributes(slot="1")), device("b", attributes=attributes(other="1")))
+    derived = {"name": "derived/slot", "expression": f'device.attributes["{DRIVER}"].slot'}
+    asked = claim({"derivedAttributes": [derived]}, constraints=[{"matchAttribute": "derived/slot"}])
+    [found] = lint(shell, (CLASS, device_slice, asked), "--gate", "DRADerivedAttributes=true")
+    assert (found["severity"], found["field"]) == ("error", "spec.devices.requests[0].exactly.derivedAttributes[0].expression")
+    assert str(found["message"]).startswith("fails on 1 of 2 devices, ")
+    guarded = {**derived, "expression": f'device.attributes["{DRIVER}"].?slot.orValue("none")'}
+    asked = claim({"derivedAttributes": [guarded]}, constraints=[{"matchAttribute": "derived/slot"}])
+    assert lint(shell, (CLASS, device_slice, asked), "--gate", "DRADerivedAttributes=true") == []
+
+
 def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: command_line.CommandLine) -> None:
     [found] = lint(shell, (TEMPLATE, group(), member(SAME)))
     assert (found["severity"], found["field"]) == ("warning", "spec.resourceClaims")

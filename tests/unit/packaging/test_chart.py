@@ -264,7 +264,12 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
     given = {
         "settings": {
             "log": {"level": "debug", "format": "console"},
-            "gpu": {"share_memory": True, "shares": 8, "ignored_xids": [31, 43]},
+            "gpu": {
+                "share_memory": True,
+                "shares": 8,
+                "ignored_xids": [31, 43],
+                "mig_layouts": [{"match": "product:NVIDIA A100-*", "partitions": {"3g.20gb": 1, "1g.5gb": 3}}],
+            },
             "nic": {"exclude": ["docker*"], "rules": [{"match": "eth*", "speed": "10G"}]},
         }
     }
@@ -278,6 +283,7 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
         assert (read.log.level, read.log.format) == ("debug", "console")
         gpu, nic = read.group("gpu"), read.group("nic")
         assert (gpu.share_memory, gpu.shares, gpu.ignored_xids) == (True, 8, (31, 43))
+        assert dict(gpu.mig_layouts[0].partitions) == {"3g.20gb": 1, "1g.5gb": 3}
         assert (nic.exclude, nic.rules[0].speed) == (("docker*",), quantity.Quantity.of("10G"))
 
 

@@ -143,7 +143,7 @@ class FlawedWorld(World):
         for position, spec in enumerate(specs):
             if not spec.applies(option):
                 continue
-            added = self._added(spec, option, states[position], self.value(spec.attribute, device))
+            added = self._added(spec, option, states[position], self.value(spec.attribute, device, option.want))
             if added is None:
                 for earlier in range(position):
                     if specs[earlier].applies(option):

@@ -45,6 +45,8 @@ class Device:
         self.pool = pool.number
         self.draws_counters = bool(spec.get("consumesCounters"))
         self.shareable = spec.get("allowMultipleAllocations") is True
+        self.skipped_operations = entry.spec.get("skipNodeOperations")
+        """The operations of the kubelet that the device needs no driver for (KEP-5945)."""
         self._pool = pool
 
     @functools.cached_property
