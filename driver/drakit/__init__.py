@@ -14,6 +14,7 @@ from typing import Any as _Any
 from typing import TypeVar as _TypeVar
 from typing import overload as _overload
 
+from drakit.core import arguments as _arguments
 from drakit.core.advanced import (
     Binder,
     ClaimDriver,
@@ -139,6 +140,7 @@ def run(
     group: str = "",
     commands: _Mapping[str, _Callable[..., None]] = ...,
 ) -> None: ...
+@_arguments.checked_call
 def run(
     make: _Callable[..., Driver[_Any]],
     *,

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from drakit import entry_points
-from drakit.core import advanced, config, edits, errors, inventory, ports, records
+from drakit.core import advanced, arguments, config, edits, errors, inventory, ports, records
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
@@ -253,6 +253,7 @@ def _has_name(make: Make) -> TypeGuard[type[drivers.Driver[Any]]]:
     return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
 
 
+@arguments.checked_call
 def family(make: Make, *, settings: type | None = None, name: str = "") -> Family[Any]:
     """Return the family of a driver, for an entry point of the group ``drakit.families``.
 

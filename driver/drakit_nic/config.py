@@ -211,7 +211,15 @@ def rules() -> drakit.Rules:
     def check(source: drakit.ConfigSource, parameters: drakit.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings)
+    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=_unique)
+
+
+def _unique(decoded: object) -> Mapping[str, str]:
+    """Return the name and the addresses, which two interfaces of one pod cannot both have."""
+    if not isinstance(decoded, NicConfig):
+        return {}
+    name = {"interfaceName": decoded.interface_name} if decoded.interface_name else {}
+    return name | {f"addresses[{index}]": str(ipaddress.ip_interface(text).ip) for index, text in enumerate(decoded.addresses)}
 
 
 def _warnings(decoded: object) -> Sequence[drakit.ConfigError]:

@@ -8,7 +8,7 @@ changes of interfaces. A mock machine records shares, but does not shape or atta
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import drakit
@@ -20,7 +20,7 @@ from drakit_nic import share as shares
 from drakit_nic.addresses import ip_pools
 from drakit_nic.attach import attachment_records, collector, service
 from drakit_nic.discovery import attributes, device_names, offers
-from drakit_nic.passthrough import vfio_form, whole_interface
+from drakit_nic.passthrough import function_counts, vfio_form, whole_interface
 from drakit_nic.shaping import htb
 
 NAME = "nic.drakit.dev"
@@ -69,6 +69,7 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._withheld: Mapping[str, str] = {}
         home = None if attachment is None else attachment.home
         self._whole = whole_interface.Whole(machine, node=node, options=self._options, home=home)
+        self._function_counts = function_counts.FunctionCounts(machine, self._options, intents)
         self._vfio = vfio_form.VfioForm(machine, bus or kernel.KernelBus(), self._whole, self._options)
 
     def survey(self) -> offers.Survey:
@@ -107,6 +108,13 @@ class NicDriver(drakit.Driver[config.NicConfig]):
                 if (refused := surveyed.not_passed.get(nic.name)) is not None
             ),
         ]
+
+    def diagnose(self) -> Iterator[drakit.Finding]:
+        """Yield the findings of ``doctor`` that need the settings or the claims. Raises HardwareError."""
+        yield from self._function_counts.findings()
+        for nic in self.survey().nics:
+            if nic.queueing:
+                yield drakit.Finding.ok("interfaces", nic.interface.name, nic.queueing)
 
     def discover(self) -> drakit.Inventory:
         surveyed = self.survey()
@@ -183,7 +191,9 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         self._numbers.release(id_on_node)
 
     def start(self, context: drakit.DriverContext) -> None:
-        """Start to attach sandboxes, and prepare the checks that ``watch`` runs."""
+        """Create virtual functions, start to attach sandboxes, and prepare the checks that ``watch`` runs."""
+        if self._options.sriov:
+            self._function_counts.ensure(context, at_start=True)
         if self._attachment is not None:
             self._attachment.start(context, self._intents)
         events = self._machine.watch()
@@ -211,6 +221,9 @@ class NicDriver(drakit.Driver[config.NicConfig]):
                 links.bring_forward()
 
         checks = [background.Check(reconcile, reconciler.interval), links]
+        if self._options.sriov:
+            ensure = functools.partial(self._function_counts.ensure, context, at_start=False)
+            checks.append(background.Check(ensure, lambda: link_monitor.LINK_INTERVAL))
         if self._attachment is not None:
             checks.insert(0, background.Check(self._attachment.collect, lambda: collector.COLLECT_INTERVAL, on_events=False))
         self._checks = background.Checks(events, checks)

@@ -20,6 +20,7 @@ from drakit_nic.shaping import ifb_links, kernel_shares, parts, tc_messages
 Answer = TypeVar("Answer")
 
 _LOOPBACK = 0x8
+_NUM_TX_QUEUES = 31
 _ENCAPSULATIONS = {1: port.ETHERNET, 772: port.LOOPBACK, 32: "infiniband", 65534: "none", 512: "ppp", 768: "ipip", 776: "sit"}
 
 
@@ -126,6 +127,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         default_route=link.ifindex in tables.uplinks,
         addressed=link.ifindex in tables.addressed,
         used=tables.uses.get(link.ifindex, ""),
+        transmit_queues=rtnetlink.as_number(link.attributes[_NUM_TX_QUEUES]) if _NUM_TX_QUEUES in link.attributes else 1,
         queueing=parts.chosen_by_others(tables.roots.get(link.ifindex)),
         other_driver=parts.other_driver(tables.ifbs.get(link.ifindex), driver),
     )

@@ -230,6 +230,16 @@ class MockPort(MockHostInterfaces):
         functions = self._look("guarantees").functions
         return any(settings.min_rate for key, settings in functions.items() if key.startswith(f"{parent} "))
 
+    def functions_of(self, bus_id: str) -> Sequence[sriov.BusFunction]:
+        found = [pci for interface in self._interfaces if (pci := interface.pci) is not None and pci.physical_function == bus_id]
+        bound = [(pci.bus_id, self.bus.function(pci.bus_id)) for pci in sorted(found, key=lambda pci: pci.function_number or 0)]
+        return tuple(sriov.BusFunction(bus_id=address, driver=function.driver if function else "") for address, function in bound)
+
+    def set_function_count(self, bus_id: str, count: int) -> None:  # noqa: ARG002
+        raise drakit.HardwareError(
+            "set_function_count", f"the mock machine {self._machine} has the virtual functions of its file; remove nic.sriov"
+        )
+
     def watch(self) -> port.Watch:
         return _SilentWatch()
 

@@ -18,6 +18,9 @@ from drakit_nic import port
 SHARES_MAX = 10**4
 """The maximum number of shares of one NIC. Its maps and the node's class numbers then suffice for several sandboxes of each share."""
 
+VFS_MAX = 65535
+"""The maximum number of virtual functions of one NIC (a 16-bit register of SR-IOV)."""
+
 Child = Literal["macvlan", "ipvlan"]
 """The kind of the interfaces that pods get on a NIC."""
 
@@ -154,6 +157,17 @@ class NicRule:
         return BandwidthPolicy.of(default=self.default, min=self.min, step=self.step, max=self.max)
 
 
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid"))
+class SriovRule:
+    """The number of virtual functions of the NICs that match."""
+
+    match: _Glob
+    """Glob on the NIC, as in nic.include, for example driver:igb or eth1."""
+
+    vfs: Annotated[int, pydantic.Field(ge=1, le=VFS_MAX)]
+    """Number of virtual functions that each of them has."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NicOptions:
     """The network interface driver."""
@@ -196,6 +210,9 @@ class NicOptions:
 
     vfio_nodes: Literal["group", "iommufd"] = "group"
     """Device nodes for a virtual machine. group: /dev/vfio/vfio and the group's. iommufd: /dev/iommu and the device's."""
+
+    sriov: tuple[SriovRule, ...] = ()
+    """Virtual functions that the driver creates at its start, by NIC. The first rule that matches counts. Functions in use are never removed."""
 
     net_devices: bool = False
     """Whether the container runtime moves whole interfaces (CDI 1.1 netDevices). Without it, the attach hook does."""

@@ -47,8 +47,9 @@ class Interface:
     ``state`` is the operational state of RFC 2863 in lower case. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
     interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
     scope. ``used`` is another use of it that no other field shows, to be read after the interface's name (``has a route of the host (10.0.0.0/8)``);
-    only ``interfaces`` reads it. ``queueing`` is another program's root qdisc (``fq 8001:``), empty for the kernel's default and drakit's own.
-    ``other_driver`` is the other driver that owns its shares, empty where there is none.
+    only ``interfaces`` reads it. ``transmit_queues`` is the number of queues that it was made with. ``queueing`` is another program's root qdisc
+    (``fq 8001:``), empty for the kernel's default and drakit's own. ``other_driver`` is the other driver that owns its shares, empty where there is
+    none.
     """
 
     ifindex: int
@@ -68,6 +69,7 @@ class Interface:
     default_route: bool = False
     addressed: bool = False
     used: str = ""
+    transmit_queues: int = 1
     queueing: str = ""
     other_driver: str = ""
 

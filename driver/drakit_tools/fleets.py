@@ -94,9 +94,10 @@ def known_world(
     is_live = live or kubeconfig is not None
     version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
     chosen = sources.feature_gates(gates, version)
-    world = worlds.from_files(files, chosen)
     if is_live:
-        world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates))
+        world, chosen = worlds.with_live(files, kubeconfig, chosen, sources.gates(gates))
+    else:
+        world = worlds.from_files(files, chosen)
     named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
     own = [
         device_class

@@ -5,13 +5,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 
-from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_node, bench_simulation, bench_workload
+from bench import bench_allocator, bench_gpu, bench_journal, bench_nic, bench_nic_queues, bench_node, bench_simulation, bench_workload
 
 BENCHES: Mapping[str, Callable[[pathlib.Path], None]] = {
     "journal": bench_journal.main,
     "node": bench_node.main,
     "allocator": bench_allocator.main,
     "nic": bench_nic.main,
+    "nic_queues": bench_nic_queues.main,
     "gpu": bench_gpu.main,
     "workload": bench_workload.main,
     "simulation": bench_simulation.main,

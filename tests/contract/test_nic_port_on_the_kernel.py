@@ -166,6 +166,14 @@ def test_alternative_names_are_read(own: netns.Namespace) -> None:
     assert kernel_port.KernelPort(own.name).interface("other") is None, "an alternative name is not the name"
 
 
+def test_the_transmit_queues_of_an_interface_are_counted(own: netns.Namespace) -> None:
+    own.make_nic("nic1", mac="02:00:00:00:00:21", queues=8)
+    assert read(own)["nic1"].transmit_queues == 8
+    single = kernel_port.KernelPort(own.name).interface("nic1")
+    assert single is not None
+    assert single.transmit_queues == 8
+
+
 def test_a_nic_without_carrier_says_so(own: netns.Namespace) -> None:
     own.ip("link", "set", "nic0-wire", "down")
     deadline = time.monotonic() + waits.SECONDS  # The kernel tells of it a moment later.

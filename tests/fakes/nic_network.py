@@ -210,11 +210,14 @@ def cookie_of(space: netns.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def network(candidates: Candidates = kernel_shares.enforcements) -> Iterator[NicNetwork]:
+def network(candidates: Candidates = kernel_shares.enforcements, *, queues: int = 1) -> Iterator[NicNetwork]:
+    several = ("numtxqueues", str(queues), "numrxqueues", str(queues)) if queues > 1 else ()
     with contextlib.ExitStack() as stack:
         node, network = stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace())
         node.ip("link", "set", "lo", "up")
-        node.ip("link", "add", "nic0", "address", NIC_MAC, "type", "veth", "peer", "name", "wire", "netns", network.name)
+        node.ip(
+            "link", "add", "nic0", "address", NIC_MAC, *several, "type", "veth", "peer", "name", "wire", *several, "netns", network.name
+        )
         network.ip("address", "add", f"{SERVER}/16", "dev", "wire")
         network.ip("link", "set", "wire", "up")
         node.ip("address", "add", f"{HOST}/16", "dev", "nic0")

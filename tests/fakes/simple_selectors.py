@@ -8,7 +8,6 @@ import re
 
 from drakit_cluster.objects import devices, json_types, quantity
 from drakit_cluster.objects.devices import DeviceView
-from drakit_cluster.objects.json_types import Json
 
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
 _SHARED = re.compile(r"device\.allowMultipleAllocations == (true|false)")
@@ -34,7 +33,8 @@ class SimpleSelectors:
     def derive(self, expression: str, device: DeviceView) -> devices.AttributeValue:
         """Return the attribute that the expression names; nothing if the device has no such attribute."""
         attribute = device.attributes.get(expression, {})
-        values: list[Json] = [*json_types.items(attribute.get("strings")), *filter(None, [attribute.get("string")])]
+        single = attribute.get("string")
+        values = [*json_types.items(attribute.get("strings")), *([single] if single else [])]
         return frozenset(("string", value) for value in values)
 
     def _term(self, term: str, device: DeviceView) -> bool:

@@ -1,14 +1,18 @@
-"""A physical function as its kernel driver answers rtnetlink (linux/if_link.h), in place of ``rtnetlink.Socket``.
+"""A physical function as its kernel driver answers, in place of the kernel; both classes behave as igb does, as seen on an 82576.
 
-It behaves as igb does, as seen on an 82576: no minimum rate, no rate above the link's or without a link, no link state, and no address for a function
-but one of a single interface, or zeros to take it back.
+``Parent`` answers rtnetlink (linux/if_link.h), in place of ``rtnetlink.Socket``: no minimum rate, no rate above the link's or without a link, no link
+state, and no address for a function but one of a single interface, or zeros to take it back. ``Bus`` creates and removes virtual functions.
 """
 
 import dataclasses
 import errno
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+from drakit.core import errors
+from drakit_nic import port
+from drakit_nic.passthrough import sriov
 
 _GETLINK, _SETLINK = 18, 19
 _IFNAME, _MTU, _VFINFO_LIST, _EXT_MASK = 3, 4, 22, 29
@@ -82,6 +86,62 @@ class Parent:
             (row.trust,) = struct.unpack_from("=I", content, 4)
         else:
             raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+
+PARENT = port.Interface(
+    ifindex=2,
+    name="enp1s0",
+    mac="02:00:00:00:01:00",
+    mtu=1500,
+    driver="igb",
+    speed=10**9,
+    pci=port.PciFunction(bus_id="0000:01:00.0", virtual_functions=7),
+)
+
+
+class Bus:
+    """A machine with one physical function, in place of ``kernel_port.KernelPort``: its interfaces, and the virtual functions, which the kernel
+    creates only where there are none. ``after_effect`` is called after each change, where tests let the process die."""
+
+    def __init__(self, *, count: int = 0, after_effect: Callable[[], None] = lambda: None) -> None:
+        self.parent = PARENT
+        self.after_effect = after_effect
+        self.others: list[port.Interface] = []
+        self.functions: list[port.Interface] = []
+        self.drivers: dict[str, str] = {}
+        self.away: set[str] = set()
+        self.written: list[int] = []
+        self.refusal: str = ""
+        self.room = 7
+        """The number of functions for which the machine has memory."""
+        self._next_index = 10
+        self._make(count)
+
+    def interfaces(self) -> tuple[port.Interface, ...]:
+        on_host = (each for each in (self.parent, *self.functions) if each.pci and each.pci.bus_id not in self.away)
+        return (*on_host, *self.others)
+
+    def functions_of(self, bus_id: str) -> tuple[sriov.BusFunction, ...]:
+        addresses = [each.pci.bus_id for each in self.functions if each.pci and each.pci.physical_function == bus_id]
+        return tuple(sriov.BusFunction(bus_id=address, driver=self.drivers.get(address, "igbvf")) for address in addresses)
+
+    def set_function_count(self, bus_id: str, count: int) -> None:
+        assert self.parent.pci is not None
+        assert bus_id == self.parent.pci.bus_id
+        self.written.append(count)
+        if self.refusal or (count and self.functions) or count > self.room:
+            raise errors.HardwareError("set_function_count", self.refusal or "Cannot allocate memory")
+        self._make(count)
+        self.after_effect()
+
+    def _make(self, count: int) -> None:
+        self.functions = []
+        for number in range(count):
+            pci = port.PciFunction(bus_id=f"0000:01:10.{2 * number}", physical_function="0000:01:00.0", function_number=number)
+            name = f"enp1s0v{number}"
+            mac, index = f"02:00:00:00:00:{number:02x}", self._next_index
+            self.functions.append(port.Interface(ifindex=index, name=name, mac=mac, mtu=1500, driver="igbvf", state="down", pci=pci))
+            self._next_index += 1
 
 
 def _info(number: int, row: Row) -> bytes:

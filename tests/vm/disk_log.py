@@ -173,6 +173,17 @@ def entries_of(log: pathlib.Path) -> Sequence[Entry]:
     return entries[:-1]
 
 
+def save(entries: Sequence[Entry], log: pathlib.Path) -> None:
+    """Write a record as ``entries_of`` reads it."""
+    with log.open("wb") as stream:
+        stream.write(struct.pack("<QQQI", MAGIC, 1, len(entries) + 1, SECTOR).ljust(SECTOR, b"\0"))
+        for entry in (*entries, Entry(flags=MARK, data=END.encode())):
+            is_mark = bool(entry.flags & MARK)
+            sectors, length = (0, len(entry.data)) if is_mark else (entry.zeros or len(entry.data) // SECTOR, 0)
+            header = struct.pack("<QQQQ", entry.sector, sectors, entry.flags, length) + (entry.data if is_mark else b"")
+            stream.write(header.ljust(SECTOR, b"\0") + (b"" if is_mark else entry.data))
+
+
 def _entry(stream: BinaryIO) -> Entry:
     header = stream.read(SECTOR)
     sector, sectors, flags, length = struct.unpack_from("<QQQQ", header)

@@ -190,7 +190,7 @@ def die_with(world: nic_attach.World, wanted: claims.Claim, pull: Pull) -> None:
     assert os.WIFSIGNALED(status), "the driver did not come so far"
 
 
-@pytest.mark.parametrize("kind", ["share", "whole physical function"])
+@pytest.mark.parametrize("kind", ["share", "whole physical function", "virtual function"])
 @pytest.mark.parametrize("nic", ["gone", "back"])
 def test_a_driver_that_was_killed_after_the_unplug_ends_the_claim(
     kind: str, nic: str, world: nic_attach.World, parent: virtual_functions.Parent

@@ -15,7 +15,7 @@ from drakit_nic import options as nic_options
 from fakes import netns, nic_attach
 
 NETWORK = pathlib.Path("/sys/class/net")
-SETTLING_SECONDS = 60
+SETTLING_SECONDS = 300
 BITS = quantity.Quantity.of
 OPTIONS = nic_options.NicOptions(
     include=("driver:igb", "driver:igbvf"),

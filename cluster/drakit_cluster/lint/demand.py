@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from drakit.telemetry import plurals
 from drakit_cluster.lint import findings
@@ -24,6 +25,15 @@ _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
     'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
 )
+
+
+Fits: TypeAlias = Callable[[str, Json, Mapping[str, Json]], bool]
+"""Whether a driver's parameters are for a device with these attributes, which are named without the driver's domain."""
+
+
+def any_fits(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -> bool:
+    """Return True: nothing is known of any driver's parameters."""
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +58,7 @@ class Demand:
     tainting: bool
     qualified: bool
     """Whether requests find capacities with and without the driver's domain."""
+    fits: Fits
 
     def of_class(self, device_class: Accepted) -> Iterator[Finding]:
         yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
@@ -85,6 +96,7 @@ class Demand:
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
                 yield from self._driver(claim.document, config, f"{path}.config[{place}]", concerned or self.published.devices)
+            yield from self._fit(claim.document, config, f"{path}.config[{place}]", concerned)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects (None if unknown), and its mistakes."""
@@ -163,6 +175,10 @@ class Demand:
             elif quantity.parse(amount) > max(values):
                 text = f"requests {amount}, but no selected device has more than {max(values)}"
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+            elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
+                text = f"requests {amount}, but none of the {_devices(len(selected))} that it selects is shared: the claim gets a whole one"
+                fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
+                capacity_findings.append(findings.warning(document, field, text, fix))
         return capacity_findings
 
     def _published(self, device: PublishedDevice, requested: str) -> Json:
@@ -203,6 +219,28 @@ class Demand:
         if driver and drivers and driver not in drivers:
             text = f"no selected device belongs to driver {driver}: no driver reads the parameters"
             yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, drivers))
+
+    def _fit(self, document: Document, config: Object, path: str, devices: Sequence[PublishedDevice]) -> Iterator[Finding]:
+        """Yield parameters that fit no selected device: prepare refuses them if they name the request, and else ignores them."""
+        driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
+        own = [device for device in devices if device.pool.driver == driver]
+        if not own or any(self.fits(driver, parameters, _attributes(device)) for device in own):
+            return
+        kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
+        text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
+        if requests:
+            fix = f"use the kind for these devices, or name other requests than {', '.join(requests)}"
+            yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
+        else:
+            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
+
+
+def _attributes(device: PublishedDevice) -> Mapping[str, Json]:
+    domain = f"{device.pool.driver}/"
+    return {
+        name.removeprefix(domain): next(iter(value.values()), None) if isinstance(value, dict) else None
+        for name, value in json_types.mapping(device.spec, "attributes").items()
+    }
 
 
 def _evaluated(

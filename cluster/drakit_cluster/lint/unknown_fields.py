@@ -21,6 +21,7 @@ _RENAMED = {
     "deviceCounterConsumptionMixins": "write spec.mixins.deviceCounterConsumption",
 }
 _OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
+_OF_POD_CLAIM = re.compile(r".*\.resourceClaims\[\d+\]")
 _REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
 _WEIGHTED = frozenset({"weight", "podAffinityTerm"})
 _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
@@ -29,6 +30,9 @@ _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "
 def fix(problem: Problem) -> str:
     """Return the fix for an unknown field."""
     parent, _, name = problem.field.rpartition(".")
+    if _OF_POD_CLAIM.fullmatch(parent) and name == "source":
+        moved = " and ".join(json_types.mapping(mistake.Mistake(problem=problem).written)) or "the name of the claim"
+        return f"move {moved} out of source, beside name: Kubernetes 1.31 removed source"
     if known_fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
         return known_fix
     names = sorted(_known_fields(problem))
@@ -57,8 +61,8 @@ def _misplaced(problem: Problem, parent: str, name: str) -> str:
 
 def _known_fields(problem: Problem) -> Iterable[str]:
     """Return the known fields of the object that has the unknown field."""
-    shape: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
-    for name, _ in mistake.steps(problem.field.rpartition(".")[0]):
+    root, shape = problem.part or ("", _shape_of(problem))
+    for name, _ in mistake.steps(problem.field.rpartition(".")[0].removeprefix(root)):
         match shape:
             case Struct():
                 shape = shape.fields.get(name) if name else None
@@ -67,3 +71,7 @@ def _known_fields(problem: Problem) -> Iterable[str]:
             case MapOf():
                 shape = shape.value
     return shape.fields if isinstance(shape, Struct) else ()
+
+
+def _shape_of(problem: Problem) -> Shape | None:
+    return table.shape_of(problem.document.resource) if problem.document.resource is not None else None

@@ -64,6 +64,7 @@ GATES: Mapping[str, str] = {
     "DRAResourceClaimGranularStatusAuthorization": "1.36 beta on",
     "DRAResourcePoolStatus": "1.36 alpha off",
     "DRAWorkloadResourceClaims": "1.36 alpha off, 1.37 beta off",
+    "GenericWorkload": "1.35 alpha off, 1.37 beta off",
     "ResourceHealthStatus": "1.31 alpha off, 1.36 beta on",
     "ResourceHealthStatusMessage": "1.36 beta on",
     "DRAReservedForWorkloads": "",

@@ -6,6 +6,7 @@
 {{- $privileged := and $real (eq .family "gpu") }}
 {{- $hostNetwork := and $real (eq .family "nic") }}
 {{- $passesNics := and $hostNetwork (dig "nic" "vfio" "" $root.Values.settings) }}
+{{- $makesFunctions := and $hostNetwork (not $passesNics) (dig "nic" "sriov" "" $root.Values.settings) }}
 {{- $plugins := printf "%s/plugins" $root.Values.kubeletDir }}
 {{- $registry := printf "%s/plugins_registry" $root.Values.kubeletDir }}
 {{- $driverRoot := trimSuffix "/" ($values.driverRoot | default "/") }}
@@ -158,6 +159,11 @@ spec:
               mountPath: /run/drakit
             - name: tmp
               mountPath: /tmp
+            {{- if $makesFunctions }}
+            # Virtual functions are created by sriov_numvfs of the NIC. In a container that is not privileged, /sys is read-only.
+            - name: pci
+              mountPath: /sys/devices
+            {{- end }}
             {{- if $privileged }}
             - name: host
               mountPath: /host
@@ -190,6 +196,12 @@ spec:
           emptyDir:
             medium: Memory
             sizeLimit: 16Mi
+        {{- if $makesFunctions }}
+        - name: pci
+          hostPath:
+            path: /sys/devices
+            type: Directory
+        {{- end }}
         {{- if $privileged }}
         - name: host
           hostPath:

@@ -9,7 +9,7 @@ that is.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import advanced, errors, records
 from drakit.core import claim as claims
@@ -34,13 +34,17 @@ class Chosen:
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
 
-    ``check`` receives the parameters and their decoded value, and raises ConfigError. ``warn`` returns what a valid configuration most likely gets
-    wrong, for ``drakit lint``. Both name fields of the configuration, such as ``routes[0]``.
+    ``check`` receives the parameters and their decoded value, and raises ConfigError. The others are for ``drakit lint``: ``warn`` returns what a
+    valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``fits``
+    says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the configuration,
+    such as ``routes[0]``.
     """
 
     types: tuple[type[object], ...]
     check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
+    unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
+    fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
 
 
 def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:

@@ -9,8 +9,8 @@ import pathlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from drakit.core import arguments, claim_status, context, lifecycle, names, ports, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution
@@ -70,6 +70,7 @@ class Debounce:
         self._since.pop(fault, None)
 
 
+@arguments.checked_methods
 class NodeDriverContext:
     """The ``core.context.DriverContext`` of one node. Calls raise JournalError on journal failures. ``revision`` counts changes of taints."""
 

@@ -8,7 +8,7 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import advanced, quantity
+from drakit.core import advanced, arguments, quantity
 from drakit.core import device as devices
 from drakit.testing import bench as benches
 from drakit.testing import crashing, differences, obligations
@@ -29,6 +29,7 @@ class CheckError(AssertionError):
         self.report = report
 
 
+@arguments.checked_call
 def check_driver(  # noqa: PLR0913 - most are rarely given
     make: nodes.DriverFactory,
     *,
@@ -57,6 +58,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     - ``progress``: called with each ``Check`` as it ends.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
+    crashing.check_every(every)
     with nodes.Node(make) as node:
         groups, driver = tuple(map(_group, device_names)) or _groups(node), node.driver.name
     bench = benches.Bench(

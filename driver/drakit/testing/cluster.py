@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from drakit import extras, families
-from drakit.core import advanced
+from drakit.core import advanced, arguments
 from drakit.core import driver as drivers
 from drakit.inputs import documents
 from drakit.kube import access_reviews, claims, client, events, slices, status
@@ -42,6 +42,7 @@ _Result = TypeVar("_Result")
 Object = dict[str, Any]
 
 
+@arguments.checked_methods
 class Cluster:
     """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end.
 
@@ -240,7 +241,7 @@ class Cluster:
         """Raise AssertionError if the manifest lacks a right that the driver needs, because pods would wait in vain."""
         if self._rbac is None:
             return
-        made = self._make()
+        made = drivers.made_by(self._make)
         with contextlib.closing(client.connect(self.local.driver_kubeconfig(self._names[0]), seconds=SECONDS)) as api:
             for right in families.rights(families.DriverFamily(lambda: made), None):
                 verbs = ", ".join(verb for verb in right.verbs if right.needed and not access_reviews.may(api, right.attributes(verb)))
@@ -267,7 +268,7 @@ class Cluster:
 
     def _publish_pools(self) -> None:
         """Publish the driver's cluster pools, as the command ``publish`` does."""
-        made = self._make()
+        made = drivers.made_by(self._make)
         pools = advanced.cluster_pools(made)
         if not pools:
             return
@@ -279,7 +280,7 @@ class Cluster:
             publishing.reconcile()
 
     def _start_driver(self, name: str, stack: contextlib.ExitStack) -> None:
-        made = self._make()
+        made = drivers.made_by(self._make)
         self.drivers[name] = made
         folder = self.local.node(name).folder
         api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)

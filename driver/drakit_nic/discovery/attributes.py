@@ -7,6 +7,8 @@ standard names for matching devices of different drivers.
 Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
 unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
 drivers compare them for equality, and two unknown values are not equal.
+
+The API allows 32 attributes and capacities together. An interface of which everything is known has 30 attributes and two capacities.
 """
 
 from collections.abc import Mapping
@@ -42,7 +44,6 @@ def of(
         "mac": drakit.truncate_text(interface.mac),
         "mtu": interface.mtu,
         "state": interface.state,
-        "virtual": interface.is_virtual,
     }
     own: Mapping[str, drakit.AttributeValue] = {
         **common,
@@ -59,6 +60,7 @@ def of(
     dranet: Mapping[str, drakit.AttributeValue] = {
         **common,
         "encapsulation": interface.encapsulation,
+        "virtual": interface.is_virtual,
         "type": drakit.truncate_text("device" if interface.kind == port.PHYSICAL else interface.kind),
         "numaNode": next(iter(pci.numa_nodes), NO_NUMA_NODE),
         "pciAddress": pci.bus_id,

@@ -88,7 +88,7 @@ def too_small(speed: int, reserve: drakit.Quantity, rates: nic_options.Bandwidth
 
 def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
     """Return the caution for an offered interface that the host uses and that has no reserve, else None."""
-    if not _use(interface, context) or _reserve(interface, context):
+    if not use_of(interface, context) or _reserve(interface, context):
         return None
     return Caution(
         reason=f"is used by the host and has no reserve: while it has shares, the host's own traffic is limited to {_HOST_MIN} bit/s",
@@ -130,7 +130,7 @@ def _users(interfaces: Iterable[port.Interface]) -> Mapping[int, port.Interface]
     return users
 
 
-def _use(interface: port.Interface, context: NodeContext) -> str:
+def use_of(interface: port.Interface, context: NodeContext) -> str:
     """Return a use of the interface by others, to be read after its name, empty where there is none."""
     user = context.users.get(interface.ifindex)
     if interface.ifindex in context.uplinks:
@@ -172,7 +172,7 @@ def _check_filters(interface: port.Interface, context: NodeContext) -> Refusal |
 
 
 def _check_host_use(interface: port.Interface, context: NodeContext) -> Refusal | None:
-    use = _use(interface, context)
+    use = use_of(interface, context)
     if not use:
         return None
     if nic_options.matches(interface, context.options.take_over):

@@ -15,6 +15,9 @@ from drakit_nic import options as nic_options
 from drakit_nic import port
 from drakit_nic.discovery import attributes, device_names, eligibility, hardware
 
+TREE_FRAMES = 10**6
+"""Frames a second that one tree of queues passes, because one lock guards it: about what ``bench_nic_queues`` measured (ADR 98)."""
+
 _ONE_USE = {"uses": drakit.ONE}
 NOT_SHAPED = port.Shaping(classifier=port.Classifier.NONE)
 _USES = "uses"
@@ -59,6 +62,20 @@ class Nic:
             capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
             consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
+        )
+
+    @property
+    def queueing(self) -> str:
+        """Return what shares do to the transmit queues of hardware with several, to be read after its name; empty for other interfaces.
+
+        The frames that count are those before segmentation, in which TCP sends up to 64 KB.
+        """
+        if self.interface.transmit_queues == 1 or self.interface.is_virtual:
+            return ""
+        least, speed = -(-self.speed // (8 * TREE_FRAMES)), drakit.Quantity.of(self.speed)
+        return (
+            f"shares use one HTB tree and none of up to {self.interface.transmit_queues} transmit queues; it passes about "
+            f"{TREE_FRAMES // 10**6} million frames a second, so {speed} needs frames of {least} bytes or more before segmentation"
         )
 
     @property

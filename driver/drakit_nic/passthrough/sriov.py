@@ -7,6 +7,8 @@ no minimum rate. ``takes_min_rate`` tries it once for each parent. Layouts: linu
 
 import dataclasses
 import errno
+import os
+import pathlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple, Protocol
@@ -34,6 +36,7 @@ _ENOTSUPP = 524
 _NOT_TAKEN = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.EPROTONOSUPPORT, errno.ERANGE, _ENOTSUPP})
 """What drivers answer to a minimum rate that they do not take. The kernel's own ENOTSUPP reaches programs from some."""
 _RATE = "rate"
+_PCI_DEVICES = pathlib.Path("/sys/bus/pci/devices")
 _FIXES: Mapping[str, str] = {
     "mac": "choose another NicConfig.mac in the DeviceClass",
     "vlan": "choose another NicConfig.vlan in the DeviceClass, or remove it",
@@ -43,6 +46,18 @@ _FIXES: Mapping[str, str] = {
     _RATE: "the parent must have a link that is at least as fast as the claim's bandwidth and the class's ceil",
 }
 """The fix by setting."""
+_NOT_WRITABLE = "give the driver's container a writable /sys/devices, as the Helm chart does where settings.nic.sriov is set"
+_NO_ROOM = "the machine has no bus numbers or memory for that many: lower vfs, or turn SR-IOV on in the firmware and boot with pci=realloc"
+_NO_SUPPORT = "use the NIC's own kernel driver, and one that creates functions by sriov_numvfs"
+_COUNT_FIX = "the kernel's log may say more (dmesg)"
+_COUNT_FIXES: Mapping[int, str] = {
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), _NOT_WRITABLE),
+    **dict.fromkeys((errno.ENOMEM, errno.ENOSPC, errno.EIO), _NO_ROOM),
+    **dict.fromkeys((errno.ENOENT, errno.ENOSYS, errno.EOPNOTSUPP), _NO_SUPPORT),
+    errno.EBUSY: "another program has just created functions; let only one do it",
+    errno.ERANGE: "lower vfs",
+}
+"""The fix by what the kernel answers to a number of functions."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +69,14 @@ class Function:
 
     def __str__(self) -> str:
         return f"virtual function {self.number} of {self.parent}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BusFunction:
+    """A virtual function on the PCI bus: its address, and the driver that it is bound to, empty without one."""
+
+    bus_id: str
+    driver: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,6 +111,15 @@ class Functions(Protocol):
 
     def guarantees(self, parent: str) -> bool:
         """Return whether a virtual function of a physical function has a minimum rate now. Raises HardwareError."""
+
+    def functions_of(self, bus_id: str) -> Sequence[BusFunction]:
+        """Return the virtual functions of the physical function at a PCI address, by number. Raises HardwareError."""
+
+    def set_function_count(self, bus_id: str, count: int) -> None:
+        """Create this many virtual functions of the physical function at a PCI address, or remove all with 0 (sriov_numvfs).
+
+        The kernel creates them only where there are none. Raises HardwareError with the fix.
+        """
 
 
 def wanted(former: Settings, chosen: config.NicConfig, *, min_rate: int, max_rate: int) -> Settings:
@@ -141,6 +173,42 @@ class KernelFunctions:
     def guarantees(self, parent: str) -> bool:
         with rtnetlink.failing_as("guarantees"), rtnetlink.Socket.open(self._namespace) as sock:
             return any(settings.min_rate for settings in read(sock, parent).values())
+
+    def functions_of(self, bus_id: str) -> Sequence[BusFunction]:
+        with rtnetlink.failing_as("functions_of"):
+            return bus_functions(bus_id)
+
+    def set_function_count(self, bus_id: str, count: int) -> None:
+        with rtnetlink.failing_as("set_function_count"):
+            write_count(bus_id, count)
+        self._after_effect()
+
+
+def bus_functions(bus_id: str, devices: pathlib.Path = _PCI_DEVICES) -> Sequence[BusFunction]:
+    """Return the virtual functions that sysfs links to a physical function, by number. Raises OSError."""
+    links = [link for link in (devices / bus_id).glob("virtfn*") if link.name.removeprefix("virtfn").isdecimal()]
+    links.sort(key=lambda link: int(link.name.removeprefix("virtfn")))
+    return tuple(BusFunction(bus_id=link.resolve().name, driver=_driver_of(link)) for link in links)
+
+
+def _driver_of(folder: pathlib.Path) -> str:
+    driver = folder / "driver"
+    return driver.resolve().name if driver.exists() else ""
+
+
+def write_count(bus_id: str, count: int, devices: pathlib.Path = _PCI_DEVICES) -> None:
+    """Write the number of virtual functions of a physical function. Raises OSError, with the fix."""
+    file = devices / bus_id / "sriov_numvfs"
+    try:
+        # Opened for writing only, because a file that is not there must not be created.
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, b"%d" % count)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        reason = f"the kernel refuses {count} in {file} ({error.strerror or error})"
+        raise OSError(error.errno, f"{reason}; {_COUNT_FIXES.get(error.errno or 0, _COUNT_FIX)}") from error
 
 
 def read(sock: rtnetlink.Socket, parent: str) -> Mapping[int, Settings]:

@@ -65,9 +65,10 @@ def allocate(
             raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
         version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
         chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
-        world = worlds.from_files(wanted, chosen)
         if is_live:
-            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
+            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
+        else:
+            world = worlds.from_files(wanted, chosen)
         decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))

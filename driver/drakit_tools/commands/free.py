@@ -66,9 +66,10 @@ def free(
         if not wanted and not is_live and mock is None:
             raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
         chosen = sources.feature_gates(gates or [], kubernetes or (sources.server_version(kubeconfig) if is_live else None))
-        world = worlds.from_files(wanted, chosen)
         if is_live:
-            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
+            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
+        else:
+            world = worlds.from_files(wanted, chosen)
         if mock is not None:
             world = _with_machine(world, options.read(mock=mock, folder=folder, node=node, local=True))
         _check_node(world, node)

@@ -97,11 +97,15 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    attaching = composition.network_drivers(values.defaults())
+    attaching, rules = composition.network_drivers(values.defaults()), composition.opaque_rules(values.defaults())
+
+    def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
+        return opaque.fits(driver, parameters, attributes, rules)
+
     found: dict[Finding, list[str]] = {}
     for features in chosen:
         compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared):
+        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared, fits=fits):
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -125,8 +129,9 @@ def _refused(document: "Document") -> "Iterator[Finding]":
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
         rules = composition.opaque_rules(values.defaults())
         mistakes = opaque.mistakes(kind, document.body, rules)
-        severity = linting.Severity.ERROR if mistakes else linting.Severity.WARNING
-        for mistake in mistakes or opaque.warnings(kind, document.body, rules):
+        refused = mistakes or (() if kind == "DeviceClass" else opaque.repetitions(kind, document.body, rules))
+        severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
+        for mistake in refused or opaque.warnings(kind, document.body, rules):
             reason, _, fix = mistake.reason.partition("; ")
             yield linting.Finding(
                 severity=severity,

@@ -1,24 +1,26 @@
-"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, waiting Pods, Nodes and Events."""
+"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceTaintRules, waiting Pods, Nodes and Events."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from drakit.core import errors, ports
 from drakit.kube import api_objects, transport, watch
-from drakit_tools.dashboard import cluster_state, model
+from drakit_tools.dashboard import cluster_state, model, rules
 
-_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
-_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-_PODS, _WAITING = "/api/v1/pods", "status.phase=Pending"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+PODS, WAITING = "/api/v1/pods", "status.phase=Pending"
 """Pods that run are named in their claims, so only those that wait are read."""
-_NODES = "/api/v1/nodes"
-_EVENTS = "/api/v1/events"
-_OPTIONAL = {
-    _PODS: "pods that wait are not shown",
-    _NODES: "cordons and nodes that are not ready are not shown",
-    _EVENTS: "no events are shown",
+NODES = "/api/v1/nodes"
+EVENTS = "/api/v1/events"
+KINDS: Mapping[str, str] = {
+    SLICES: "",
+    CLAIMS: "",
+    PODS: "pods that wait are not shown",
+    NODES: "cordons and nodes that are not ready are not shown",
+    EVENTS: "no events are shown",
 }
-"""What the page lacks if the user may not list a kind."""
+"""The collections, with what is not shown if the user may not list one. Slices and claims are always needed."""
 
 
 class _Collection:
@@ -51,22 +53,17 @@ class _Collection:
 class ClusterSource:
     """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces.
 
-    Without the rights for pods, nodes and events the state lacks them and says so.
+    Without the rights for DeviceTaintRules, pods, nodes and events the state lacks them and says so.
     """
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
         # A request in the caller's thread, so that the command fails with a wrong kubeconfig or a missing right.
-        for path in (_SLICES, _CLAIMS):
-            api.request("GET", path, query={"limit": "1"})
-        refused = {path: error for path in _OPTIONAL if (error := _refusal(api, path))}
-        self._missing = tuple(f"{_OPTIONAL[path]}: {error}" for path, error in refused.items())
-        self._pods_are_known = _PODS not in refused
+        self._missing = [f"{lacks}: {error}" for path, lacks in KINDS.items() if (error := _refusal(api, path, is_needed=not lacks))]
+        self._rules = rules.find(api)
         self._reader = cluster_state.Reader(title)
         self._stop = threading.Event()
-        self._collections = {
-            path: _Collection(api, path, clock, self._stop, _WAITING if path == _PODS else "")
-            for path in (_SLICES, _CLAIMS, _PODS, _NODES, _EVENTS)
-        }
+        paths = (*KINDS, *filter(None, [self._rules.path]))
+        self._collections = {path: _Collection(api, path, clock, self._stop, WAITING if path == PODS else "") for path in paths}
 
     def close(self) -> None:
         """Stop the watches."""
@@ -75,23 +72,31 @@ class ClusterSource:
     def state(self) -> model.State:
         """Return the current state. Its problem names the objects that cannot be read, and kinds that cannot be listed. Not thread-safe."""
         items = {path: collection.items() for path, collection in self._collections.items()}
-        return self._reader.state(
-            cluster_state.Listing(
-                slices=items[_SLICES],
-                claims=items[_CLAIMS],
-                pods=items[_PODS],
-                nodes=items[_NODES],
-                events=items[_EVENTS],
-                missing=self._missing,
-                pods_are_known=self._pods_are_known,
-            )
-        )
+        return self._reader.state(listing(items, self._missing, self._rules))
 
 
-def _refusal(api: transport.Transport, path: str) -> str:
-    """Return why a collection cannot be listed, "" if this user may list it."""
+def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[str], served: rules.Served) -> cluster_state.Listing:
+    """Return the objects by their collections."""
+    return cluster_state.Listing(
+        slices=items[SLICES],
+        claims=items[CLAIMS],
+        pods=items.get(PODS, ()),
+        nodes=items.get(NODES, ()),
+        events=items.get(EVENTS, ()),
+        rules=items.get(served.path, ()),
+        taints_every_device=served.taints_every_device,
+        missing=(*missing, *filter(None, [served.problem])),
+        note=served.note,
+        pods_are_known=not any(text.startswith(KINDS[PODS]) for text in missing),
+    )
+
+
+def _refusal(api: transport.Transport, path: str, *, is_needed: bool) -> str:
+    """Return why a collection cannot be listed, "" if this user may list it. Raise ApiError if it is needed."""
     try:
         api.request("GET", path, query={"limit": "1"})
     except errors.ApiError as error:
+        if is_needed:
+            raise
         return str(error)
     return ""

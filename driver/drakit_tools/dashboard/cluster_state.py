@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from drakit.core import inventory
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, slice_codec, transport
-from drakit_tools.dashboard import model, objects, waiting
+from drakit_tools.dashboard import model, objects, rules, waiting
 
 _SHOWN = 3
 """Unreadable objects that the page names."""
@@ -21,15 +21,21 @@ _Key = tuple[str, str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The objects of a cluster. ``pods`` need not have pods that run. ``missing`` says which kinds cannot be listed."""
+    """The objects of a cluster. ``pods`` need not have pods that run. ``missing`` says which kinds cannot be listed.
+
+    ``note`` says which kinds the server does not serve.
+    """
 
     slices: Sequence[transport.Object] = ()
     claims: Sequence[transport.Object] = ()
     pods: Sequence[transport.Object] = ()
     nodes: Sequence[transport.Object] = ()
     events: Sequence[transport.Object] = ()
+    rules: Sequence[transport.Object] = ()
+    taints_every_device: bool = False
     missing: Sequence[str] = ()
     pods_are_known: bool = True
+    note: str = ""
 
 
 class _Decoded(Generic[_Value]):
@@ -60,6 +66,7 @@ class Reader:
 
     def __init__(self, title: str) -> None:
         self._title = title
+        self._tainted = rules.TaintedSlices()
         self._slices = _Decoded(slice_codec.decode)
         self._claims = _Decoded(objects.claim)
         self._pods = _Decoded(objects.pod)
@@ -78,7 +85,8 @@ class Reader:
         pools: dict[str, list[model.Pool]] = {}
         node_of: dict[tuple[str, str], str] = {}
         made = {}
-        for key, slices in sorted(_pools(self._slices.read(listing.slices, unread)).items()):
+        tainted = self._tainted.of(listing.slices, listing.rules, taints_every_device=listing.taints_every_device)
+        for key, slices in sorted(_pools(self._slices.read(tainted, unread)).items()):
             driver, node, name = key
             made[key] = self._pool(key, slices, holdings.get((driver, name), []))
             pools.setdefault(node, []).append(made[key].pool)
@@ -98,6 +106,7 @@ class Reader:
             events=_latest(events),
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
             waiting=waiting.of(pods, claims, events, pods_are_known=listing.pods_are_known),
+            note=listing.note,
             free=model.free(node for node in nodes if not node.notes),
         )
 

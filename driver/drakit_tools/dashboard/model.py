@@ -170,6 +170,12 @@ class Pool:
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
 
+    @property
+    def unwell(self) -> int:
+        """Return the number of devices that are not well."""
+        healths = [gpu.health for gpu in self.gpus] + [nic.health for nic in self.nics] + [device.health for device in self.others]
+        return sum(not health.is_well for health in healths)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
@@ -234,7 +240,7 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
 
     title: str
     nodes: tuple[Node, ...] = ()
@@ -243,6 +249,7 @@ class State:
     problem: str = ""
     waiting: tuple[Waiting, ...] = ()
     free: tuple[Free, ...] = ()
+    note: str = ""
 
 
 def pool(

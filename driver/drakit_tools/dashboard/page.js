@@ -550,6 +550,7 @@ async function read() {
     measure();
     if (isNew || rates.size) draw();
     say(state.problem ? state.problem : "Live", Boolean(state.problem));
+    byId("note").textContent = state.note;
   } catch (error) {
     const since = answeredAt ? `for ${Math.round((Date.now() - answeredAt) / 1000)} s` : "";
     say(`No answer ${since}: is drakit dashboard still running?`, true);

@@ -15,7 +15,7 @@ import pytest
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import slices
-from drakit.core import errors
+from drakit.core import advanced, errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
@@ -167,6 +167,16 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     assert state.problem == ""
 
 
+def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
+    labels = {"gpu": "gpu-1"}
+    metrics = [
+        advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels=labels),
+        advanced.Metric(name="gpu_power_watts", documentation="", value=212.5, labels=labels),
+        advanced.Metric(name="gpu_shares_held", documentation="", value=1.0, labels=labels),
+    ]
+    assert model.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
+
+
 def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
     (database,) = (tmp_path / "node" / "plugins" / "gpu.drakit.dev").rglob("*.db")
@@ -274,6 +284,71 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
             source.close()
     assert "no events are shown: the API server answered 403" in problem
     assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
+
+
+def rule(selector: Object | None, name: str = "r") -> Object:
+    taint: Object = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    spec: Object = {"taint": taint} if selector is None else {"taint": taint, "deviceSelector": selector}
+    return {"kind": "DeviceTaintRule", "metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec}
+
+
+def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tuple[str, ...]]:
+    """Return the state of a server with one slice, and the taints of its device."""
+    with stub_api.serving(stub, folder) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
+        source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+        try:
+            state = cluster_dashboard.until(
+                source, lambda seen: bool(seen.nodes) and (bool(seen.note or seen.problem) or len(taints(seen)) > 1)
+            )
+        finally:
+            source.close()
+    return state, taints(state)
+
+
+def taints(state: model.State) -> tuple[str, ...]:
+    return state.nodes[0].pools[0].others[0].health.taints
+
+
+PLAIN: Object = {
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s", "uid": "1", "resourceVersion": "1"},
+    "spec": {
+        "driver": "x.example.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d", "taints": [{"key": "own", "effect": "NoSchedule"}]}],
+    },
+}
+OF_DEVICE: Object = {"driver": "x.example.com", "device": "d"}
+
+
+@pytest.mark.parametrize(
+    "version, selector",
+    [("1.34", OF_DEVICE), ("1.35", OF_DEVICE), ("1.36", OF_DEVICE), ("1.37", OF_DEVICE), ("1.38", OF_DEVICE), ("1.38", {}), ("1.37", None)],
+)
+def test_devices_have_the_taints_of_rules_in_the_version_that_the_server_serves(
+    version: str, selector: Object | None, tmp_path: pathlib.Path
+) -> None:
+    stub = stub_api.StubApi(version=version, objects={"resourceslices": [PLAIN], "devicetaintrules": [rule(selector)]})
+    state, found = shown(stub, tmp_path)
+    assert (len(found), state.problem, state.note) == (2, "", "")
+    assert any("broken" in taint for taint in found)
+
+
+def test_a_rule_of_another_device_or_without_a_selector_since_1_38_taints_nothing(tmp_path: pathlib.Path) -> None:
+    rules = [rule(OF_DEVICE), rule(None, "a"), rule({"device": "e"}, "b")]
+    stub = stub_api.StubApi(version="1.38", objects={"resourceslices": [PLAIN], "devicetaintrules": rules})
+    _, found = shown(stub, tmp_path)
+    assert len(found) == 2
+
+
+def test_the_page_says_that_rules_may_not_be_listed_or_are_not_served(tmp_path: pathlib.Path) -> None:
+    forbidden = stub_api.StubApi(version="1.37", objects={"resourceslices": [PLAIN]}, statuses={"devicetaintrules": 403})
+    state, found = shown(forbidden, tmp_path)
+    assert state.problem.startswith("taints of DeviceTaintRules are not shown: the API server answered 403")
+    assert len(found) == 1
+    state, _ = shown(stub_api.StubApi(version="1.36", objects={"resourceslices": [PLAIN]}, serves_rules=False), tmp_path)
+    assert (state.problem, state.note) == ("", "The server does not serve DeviceTaintRules (404), so no rule taints a device.")
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

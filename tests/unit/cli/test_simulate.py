@@ -18,7 +18,9 @@ def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> 
     assert result.status == 0, result.err
     head, *lines = result.out.splitlines()
     assert head.startswith("2 nodes (2 dgx-a100-40gb-2gpu), 60 tasks, the last arrives after ")
-    assert [line.split()[0] for line in lines if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
+    table = lines[: lines.index("Devices, until the last arrival")]
+    assert [line.split()[0] for line in table if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
+    assert lines[-1].startswith("first-fit is best: ")
     gpus = [line.split() for line in lines if line.startswith("NVIDIA A100")]
     assert [cells[2:4] for cells in gpus] == [["4", "first-fit"], ["4", "least-allocated"]]
 
@@ -71,6 +73,18 @@ def test_simulate_writes_an_html_page(shell: command_line.CommandLine, tmp_path:
     result = shell.run(*SMALL, "--tasks", "20", "--report", str(file))
     assert result.status == 0, result.err
     assert file.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_several_seeds_are_simulated_and_the_conclusion_names_them(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    asked = (*SMALL, "--tasks", "20", "--seed", "3", "--seeds", "2", "-p", "first-fit", "-p", "least-allocated")
+    document = json.loads(shell.run(*asked, "-o", "json").out)
+    assert document["seeds"] == [3, 4]
+    assert "mix mig=1g.5gb:4" in document["tasks"]
+    assert "rules of Kubernetes 1.37" in document["versions"]
+    assert shell.run(*asked).out.endswith(f"\n{document['conclusion']['text']} {document['conclusion']['doubt']}\n")
+    (tmp_path / "w.csv").write_text("template\ngpu=1\n")
+    ended = shell.run(*SMALL, "-w", str(tmp_path / "w.csv"), "--seeds", "2")
+    assert (ended.status, ended.err) == (2, "drakit: --seeds: the tasks of --workload have no seed; leave one out\n")
 
 
 def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

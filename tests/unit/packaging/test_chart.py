@@ -297,6 +297,25 @@ def test_the_nic_driver_is_privileged_only_to_pass_nics_to_virtual_machines(give
     assert (security.get("privileged", False), security["allowPrivilegeEscalation"]) == (privileged, privileged)
 
 
+@pytest.mark.parametrize(
+    "given,mounted",
+    [
+        ('{"sriov": [{"match": "driver:igb", "vfs": 4}]}', True),
+        ('{"sriov": []}', False),
+        ('{"whole": ["eth1"]}', False),
+        ('{"sriov": [{"match": "driver:igb", "vfs": 4}], "vfio": ["driver:igbvf"]}', False),  # A privileged container has it already.
+    ],
+)
+def test_the_nic_driver_can_write_below_sys_only_to_create_virtual_functions(given: str, *, mounted: bool) -> None:
+    found = by_name(template("--set-json", f"settings.nic={given}", "--set", "nic.enabled=true"), "DaemonSet")["drakit-nic"]
+    pod = found["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"] if mount["mountPath"].startswith("/sys")}
+    assert mounts == ({"pci": {"name": "pci", "mountPath": "/sys/devices"}} if mounted else {})
+    volumes = [volume for volume in pod["volumes"] if volume["name"] == "pci"]
+    assert volumes == ([{"name": "pci", "hostPath": {"path": "/sys/devices", "type": "Directory"}}] if mounted else [])
+
+
 def test_another_release_has_names_of_its_own_and_policies_for_its_own_accounts() -> None:
     found = template(*values_of("gpu-nic"), namespace="devices", release="lab")
     for item in found:

@@ -263,3 +263,30 @@ def test_all_forms_of_an_interface_have_the_reason_that_withholds_them() -> None
         "eth1-whole": "eth1 does not match nic.whole",
         "eth1-vfio": "eth1 does not match nic.vfio",
     }
+
+
+@pytest.mark.parametrize("is_function", [False, True], ids=["physical function", "virtual function"])
+def test_every_form_of_a_fully_known_interface_fits_the_limits_of_the_api(*, is_function: bool) -> None:
+    parent = "0000:8a:00.0" if is_function else ""
+    known = pci("0000:8a:00.1", root="pci0000:80", numa_nodes=(1,), physical_function=parent, vendor="15b3", rdma_device="mlx5_0")
+    rule = nic_options.NicRule(match="*", speed=BITS("25G"))
+    surveyed = survey(nic(pci=known), shares=64, whole=("*",), rules=(rule,))
+    inventory = dataclasses.replace(surveyed, nics=tuple(dataclasses.replace(each, vfio=True) for each in surveyed.nics)).to_inventory()
+    sizes = {name: len(each.attributes) + len(each.capacity) for name, each in inventory.flat().by_name().items()}
+    assert sizes.keys() == {"pci-0000-8a-00-1", "pci-0000-8a-00-1-whole", "pci-0000-8a-00-1-vfio"}
+    assert max(sizes.values()) == device.ATTRIBUTES_AND_CAPACITY_MAX
+
+
+@pytest.mark.parametrize("speed,least", [(GIGA, 125), (10 * GIGA, 1250), (25 * GIGA, 3125), (100 * GIGA, 12500)])
+def test_a_nic_with_several_queues_says_how_large_frames_must_be_for_its_speed(speed: int, least: int) -> None:
+    (offered,) = survey(nic(speed=speed, transmit_queues=16)).nics
+    assert offered.queueing == (
+        "shares use one HTB tree and none of up to 16 transmit queues; it passes about 1 million frames a second, so "
+        f"{quantity.Quantity.of(speed)} needs frames of {least} bytes or more before segmentation"
+    )
+
+
+def test_a_nic_with_one_queue_and_a_virtual_interface_lose_none() -> None:
+    rule = nic_options.NicRule(match="veth*", speed=BITS("10G"))
+    one, virtual = survey(nic(), nic(3, "veth1", kind="veth", transmit_queues=8), rules=(rule,)).nics
+    assert (one.queueing, virtual.queueing) == ("", "")

@@ -11,7 +11,7 @@ import pytest
 from drakit import machines, testing, vfio
 from drakit.core import claim as claims
 from drakit.core import device as devices
-from drakit.core import quantity
+from drakit.core import errors, quantity
 from drakit.journal import inspection
 from drakit.node import restorer
 from drakit.vfio import mock
@@ -163,6 +163,21 @@ def test_a_virtual_function_is_set_by_its_parent_and_restored(lab: Lab) -> None:
     lab.node.unprepare(claim)
     assert lab.machine.function(PLACE) == AS_MADE
     assert lab.is_as_made()
+
+
+def test_a_function_of_a_virtual_machine_keeps_its_parent_s_number(labs: Labs) -> None:
+    lab = labs(sriov=(options.SriovRule(match="eth1", vfs=2),))
+    claim = lab.node.claim(FUNCTION_VFIO, consumed={"bandwidth": "10G"})
+    lab.node.prepare(claim)
+    (function,) = lab.machine.functions_of("0000:0c:00.0")
+    assert function == sriov.BusFunction(bus_id=FUNCTION_ADDRESS, driver="vfio-pci")
+    (finding,) = lab.make(lab.node._intents).diagnose()
+    assert finding.message == f"nic.sriov[0].vfs: eth1 has 1 virtual function, not 2, and {FUNCTION_ADDRESS} has a claim"
+    lab.node.unprepare(claim)
+    (finding,) = lab.make(lab.node._intents).diagnose()
+    assert finding.message.endswith(f"has 1 virtual function, not 2, and {FUNCTION_ADDRESS} (eth1v0) is up")
+    with pytest.raises(errors.HardwareError, match=r"the mock machine .* has the virtual functions of its file; remove nic\.sriov"):
+        lab.machine.set_function_count("0000:0c:00.0", 2)
 
 
 @pytest.mark.parametrize(
