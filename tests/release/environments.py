@@ -71,7 +71,7 @@ def check(
     """
     place = folder / "venv"
     run([python, "-m", "venv", place], folder)
-    install = [place / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    install: list[str | pathlib.Path] = [place / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*install, *wheels], folder)
     _try(place, version, folder)
     if sources:
