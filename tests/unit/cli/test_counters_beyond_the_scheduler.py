@@ -92,7 +92,7 @@ def test_doctor_counts_the_pools_of_a_live_cluster(
     assert found["counters"]["message"].startswith(f"{2 * nodes} slices in {nodes} pools; {nodes} pools with sharedCounters ({DRIVER})"), (
         "the list has several pages"
     )
-    assert ("gpu.mig_layouts" in found["counters"]["fix"]) == (verdict == "warning")
+    assert ("gpu-mig-layouts.md" in found["counters"]["fix"]) == (verdict == "warning")
 
 
 def test_doctor_names_the_right_that_it_lacks_to_check_the_cluster(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

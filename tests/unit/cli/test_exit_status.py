@@ -29,7 +29,7 @@ BAD_INPUT: Mapping[str, tuple[str, ...]] = {
     "show": UNKNOWN_SETTING,
     "simulate": ("--mock", "pdp-11"),
     "slices": UNKNOWN_SETTING,
-    "top": ("--mock", "pdp-11"),
+    "top": ("/no/such.json",),
     "uninstall-node": UNKNOWN_SETTING,
     "unprepare": ("no-uid",),
     "webhook": UNKNOWN_SETTING,

@@ -33,6 +33,8 @@ def plain(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, 
     if "properties" in part:
         made["additionalProperties"] = False
         made["properties"] = {name: plain(field, definitions) for name, field in part["properties"].items()}
+    if isinstance(part.get("additionalProperties"), Mapping):
+        made["additionalProperties"] = plain(part["additionalProperties"], definitions)
     return made
 
 
