@@ -97,11 +97,11 @@ def _image(version: str) -> None:
 
 
 def _check(name: str, python: pathlib.Path, version: str, *, with_sources: bool) -> None:
-    kinds = {"wheels": "-py3-none-any.whl", **({"source distributions": ".tar.gz"} if with_sources else {})}
-    for kind, suffix in kinds.items():
-        files = [DIST / f"{distribution}-{version}{suffix}" for distribution in DISTRIBUTIONS]
-        with _step(f"Python {name}: {kind}"), tempfile.TemporaryDirectory(prefix="drakit-") as folder:
-            environments.check(python, files, version, pathlib.Path(folder))
+    wheels = [DIST / f"{distribution}-{version}-py3-none-any.whl" for distribution in DISTRIBUTIONS]
+    sources = [DIST / f"{distribution}-{version}.tar.gz" for distribution in DISTRIBUTIONS] if with_sources else []
+    title = f"Python {name}: wheels{' and source distributions' if with_sources else ''}"
+    with _step(title), tempfile.TemporaryDirectory(prefix="drakit-") as folder:
+        environments.check(python, wheels, version, pathlib.Path(folder), sources=sources)
 
 
 def _make(target: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINE = "dgx-a100-40gb-2gpu"
-SECONDS = 900
+SECONDS = 1800
 
 
 class CheckError(Exception):
@@ -62,11 +62,24 @@ def _is_version(python: pathlib.Path, version: str) -> bool:
     return ran.stdout.split() == [version, "True"]
 
 
-def check(python: pathlib.Path, files: Sequence[pathlib.Path], version: str, folder: pathlib.Path) -> None:
-    """Install the files into a new environment in ``folder``, and try what a user does first. Raises CheckError."""
+def check(
+    python: pathlib.Path, wheels: Sequence[pathlib.Path], version: str, folder: pathlib.Path, *, sources: Sequence[pathlib.Path] = ()
+) -> None:
+    """Install the wheels into a new environment in ``folder``, and try what a user does first. Raises CheckError.
+
+    Source distributions take the place of the wheels afterwards, and are tried too.
+    """
     place = folder / "venv"
     run([python, "-m", "venv", place], folder)
-    run([place / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", *files], folder)
+    install: list[str | pathlib.Path] = [place / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*install, *wheels], folder)
+    _try(place, version, folder)
+    if sources:
+        run([*install, "--no-deps", "--force-reinstall", *sources], folder)
+        _try(place, version, folder)
+
+
+def _try(place: pathlib.Path, version: str, folder: pathlib.Path) -> None:
     run([place / "bin" / "pip", "check", "--disable-pip-version-check"], folder)
     printed = [run([place / "bin" / "drakit", "--version"], folder)]
     printed.append(run([place / "bin" / "python", "-c", "import drakit; print(drakit.__version__)"], folder))

@@ -1,8 +1,10 @@
 """The chart's value files for distributions and its values for platforms render, match the schema of Kubernetes, and do what they say."""
 
+import os
 import pathlib
 import re
 import shutil
+import subprocess
 from typing import Any
 
 import kubernetes_validate
@@ -10,6 +12,7 @@ import pytest
 import yaml
 
 from fakes import manifests
+from release import versions
 from unit.packaging import test_chart as charts
 
 pytestmark = [
@@ -68,6 +71,30 @@ def test_the_charts_readme_has_every_value_with_its_default() -> None:
     values = yaml.safe_load((FOLDER / "values.yaml").read_text("utf-8"))
     listed = re.findall(r"^\| `([\w.]+)` \|", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
     assert listed == leaves(values)
+
+
+@pytest.mark.parametrize("page", ["README.md", "daemonset/chart/README.md", "docs/howto/run-on-a-cluster.md"])
+def test_every_helm_install_on_a_page_renders(page: str) -> None:
+    lines = re.findall(r"^helm install .*$", (manifests.ROOT / page).read_text("utf-8"), re.MULTILINE)
+    assert lines
+    for line in lines:
+        command = line.replace("helm install", "helm template", 1)
+        given = {**os.environ, "IMAGE": "registry.example.com/drakit"}
+        ran = subprocess.run(["bash", "-c", command], cwd=manifests.ROOT, env=given, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, f"{line}: {ran.stderr}"
+
+
+def test_the_readme_begins_with_mock_hardware_and_an_image_that_is_there() -> None:
+    """An image without a registry is in the cluster only after the line before has loaded it."""
+    text = (manifests.ROOT / "README.md").read_text("utf-8")
+    load, install = text.index("make image image-load CLUSTER=kind"), text.index("helm install drakit daemonset/chart")
+    assert load < install
+    rendered = charts.template("--values", str(FOLDER / "values" / "mock.yaml"))
+    for daemonset in charts.by_name(rendered, "DaemonSet").values():
+        (container,) = pod_of(daemonset)["containers"]
+        assert container["image"] == f"drakit:{versions.agreed(manifests.ROOT)}"
+        assert container["imagePullPolicy"] == "IfNotPresent"
+        assert "privileged" not in container["securityContext"]
 
 
 def test_common_labels_are_on_every_object_and_pod() -> None:

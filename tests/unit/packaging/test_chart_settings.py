@@ -28,6 +28,8 @@ def plain(part: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, 
     made = {key: part[key] for key in KEPT if key in part}
     if "items" in part:
         made["items"] = plain(part["items"], definitions)
+    if isinstance(part.get("additionalProperties"), Mapping):
+        made["additionalProperties"] = plain(part["additionalProperties"], definitions)
     if "properties" in part:
         made["additionalProperties"] = False
         made["properties"] = {name: plain(field, definitions) for name, field in part["properties"].items()}
