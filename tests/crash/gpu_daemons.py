@@ -11,12 +11,11 @@ import json
 import pathlib
 import signal
 import tempfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from crash import gpu_scenarios, killable_gpu_driver
 from drakit_gpu.sharing.mps import control_daemon, processes
-from fakes import mps_daemon, mps_pods
+from fakes import mps_daemon, mps_pods, waits
 
 MODEL = "h100-pcie-80gb"
 GPU, SHARE, PARTITION = STORIES = "gpu", "share", "partition"
@@ -54,11 +53,6 @@ def look(node: gpu_scenarios.Node, kubelet: mps_pods.FakePods) -> Looks:
     return {**node.look(), "told": reported, "running": running, "folders": folders, "pods": len(kubelet.names())}
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    waiting = threading.Event()
-    return any(holds() or waiting.wait(0.1) for _ in range(30))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Point:
     """A point of a call or of a start at which a test kills: the step, or the line, with its number and its name."""
@@ -88,7 +82,7 @@ class World:
             answers.append(self.parent.ask(self.node.life(act, self.wants)))
             return control_daemon.CONTROL not in str(answers[-1].get("error"))
 
-        eventually(is_over)
+        waits.eventually(is_over)
         assert answers[-1]["error"] == "", answers[-1]
 
     def points(self, *acts: str, by_line: bool) -> list[Point]:
@@ -116,11 +110,11 @@ class World:
             self.kubelet.evict(name)
 
     def is_clean(self, point: object) -> None:
-        assert eventually(lambda: look(self.node, self.kubelet) == self.clean), (point, look(self.node, self.kubelet))
+        assert waits.eventually(lambda: look(self.node, self.kubelet) == self.clean), (point, look(self.node, self.kubelet))
 
     def is_prepared(self, point: object) -> None:
         """A driver that starts does not wait for the daemon that it starts."""
-        assert eventually(lambda: look(self.node, self.kubelet) == self.prepared), (point, look(self.node, self.kubelet))
+        assert waits.eventually(lambda: look(self.node, self.kubelet) == self.prepared), (point, look(self.node, self.kubelet))
 
 
 @contextlib.contextmanager

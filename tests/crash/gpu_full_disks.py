@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from crash import gpu_daemons, gpu_scenarios, killable_gpu_driver
-from fakes import mps_daemon, mps_pods
+from fakes import mps_daemon, mps_pods, waits
 
 HERE = gpu_scenarios.InThisProcess()
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -114,7 +114,7 @@ class Daemons:
             told.append(HERE.live(self._node, act, self._wants, killable_gpu_driver.Stepper()))
             return not told[-1]
 
-        assert gpu_daemons.eventually(succeeds), told[-1]
+        assert waits.eventually(succeeds), told[-1]
 
     def _call(self, act: str, room: int) -> str:
         filling = Filling(self._disk, room)

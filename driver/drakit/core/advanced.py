@@ -45,6 +45,9 @@ class Verdict(enum.Enum):
     FAILED = "failed"
     UNKNOWN = "unknown"
 
+    # The names that drakit.testing had of its own.
+    PASS, FAIL, WARN, SKIPPED = OK, FAILED, WARNING, UNKNOWN
+
 
 @arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@
 No test framework is needed. ``Cluster`` needs the extra ``drakit[cluster]``.
 """
 
+from drakit.core.advanced import Verdict
 from drakit.core.claim import AllocationResult, Claim, Listed, Outcome, PreparedDevice
 from drakit.core.lifecycle import Entry, GrantEntry, State
 from drakit.testing.builders import claim, device_class, pod, request
@@ -43,6 +44,7 @@ __all__ = [
     "RefusedError",
     "Report",
     "State",
+    "Verdict",
     "check_driver",
     "claim",
     "crash_points",
