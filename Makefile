@@ -1,7 +1,7 @@
 # The commands a person needs. Each sets up what it needs by itself.
 # Tests start hundreds of processes, each of which would compile drakit anew without its bytecode.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: demo test test-fast coverage e2e vm check fmt protos bench crash soak fuzz setup clean dist docs image image-check help
+.PHONY: demo test test-fast coverage e2e vm check fmt protos bench crash soak fuzz setup clean dist docs image image-check image-load release sbom help
 
 VENV := .venv/bin
 
@@ -59,6 +59,9 @@ dist: setup  ## wheels and source distributions of all parts of drakit in dist/,
 	    (cd $$project && $(CURDIR)/$(VENV)/python -m hatchling build -d $(CURDIR)/dist) || exit 1; done
 	for example in examples/*/; do mkdir -p "$$example/wheels" && cp dist/*.whl "$$example/wheels"; done
 
+release: setup  ## build wheels, image, chart, SBOM, notes and provenance in dist/ and check them: make release ARGS=--rehearse (docs/contributing/release.md)
+	PYTHONPATH=tests $(VENV)/python -m release $(ARGS)
+
 # The image: `make image`, or with an architecture, an engine, or a base that cannot change:
 #   make image IMAGE=registry.example.com/drakit PLATFORM=linux/arm64 ENGINE=podman BASE_DIGEST=sha256:... BUILD_FLAGS="--network host"
 IMAGE ?= drakit
@@ -87,6 +90,9 @@ image:  ## build the image IMAGE:VERSION for PLATFORM by docker or podman
 	$(ENGINE) build $(if $(PLATFORM),--platform $(PLATFORM)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=$(BASE_DIGEST)) \
 		--build-arg VERSION=$(VERSION) $(if $(REVISION),--build-arg REVISION=$(REVISION)) $(BUILD_FLAGS) --tag $(IMAGE):$(VERSION) .
 
+image-load:  ## load that image into a cluster of this machine: make image-load CLUSTER=kind (or k3s, minikube, microk8s)
+	daemonset/load-image "$(CLUSTER)" "$(ENGINE)" "$(IMAGE):$(VERSION)"
+
 image-check: setup  ## check that image: its size, its contents, every command on a read-only root
 	DRAKIT_IMAGE=$(IMAGE):$(VERSION) ENGINE="$(ENGINE)" RUN_FLAGS="$(RUN_FLAGS)" $(VENV)/pytest -q -s tests/image
 
@@ -97,4 +103,4 @@ setup:
 	@.ci/setup
 
 clean:
-	rm -rf .venv .venv-docs .venv-sbom site $(addprefix docs/reference/,author.md cli.md settings.md) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*
+	rm -rf .venv .venv-docs .venv-sbom .venv-release site $(addprefix docs/reference/,author.md cli.md settings.md) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage .coverage.*

@@ -78,6 +78,17 @@ def _has_memory() -> bool:
     return not stat.f_flag & os.ST_NOEXEC and stat.f_bavail * stat.f_frsize >= 4 * 2**30
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[None]:
+    """Name the failed tests of a run that an internal error ended, for instance because a process of xdist died: pytest leaves them out."""
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if exitstatus == pytest.ExitCode.INTERNAL_ERROR and reporter is not None:
+        reporter.summary_errors()
+        reporter.summary_failures()
+        reporter.short_test_summary()
+
+
 def pytest_collection_finish() -> None:
     """Collect garbage from here on."""
     gc.freeze()

@@ -18,6 +18,7 @@ from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.reading import Part
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema.shape import Shape
 
 SIZE_MAX = 64 << 20
 DEFAULT_NAMESPACE = "default"
@@ -72,11 +73,15 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """A server's error for a document, or a field that it would silently drop. ``field`` is empty for the whole object."""
+    """A server's error for a document, or a field that it would silently drop. ``field`` is empty for the whole object.
+
+    ``part`` is the path, shape and model of the part of a document that was checked, where the document itself was not.
+    """
 
     document: Document
     field: str
     text: str
+    part: tuple[str, Shape, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

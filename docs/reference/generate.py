@@ -196,7 +196,7 @@ def _code(lines: Iterable[str]) -> Iterator[str]:
 def _cli() -> Iterator[str]:
     app = importlib.import_module("drakit.cli.app").app
     yield from ["# Command line", "", NOTE, "", *_prose(typer.main.get_command(app).help or ""), ""]
-    yield "An error that a person can fix is one line on standard error and exit status 1; a mistake in the command itself is status 2."
+    yield "An error that a person can fix is one line on standard error. [Exit status](exit-status.md) has the statuses of all commands."
     yield ""
     yield "For scripts, `--quiet` leaves only the result of a command, and its exit status: no progress, explanation or remark."
     yield "Errors are still written to standard error. `cluster` and `demo --keep` write the path of the kubeconfig, `dashboard` and"

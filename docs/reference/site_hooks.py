@@ -1,8 +1,8 @@
 # ruff: noqa: INP001
 """Hooks of the documentation site.
 
-Links to files of the repository that are not pages become plain code, because the site does not serve them. The search dialog of the theme gets the
-name that screen readers need.
+Links to files of the repository that are not pages become plain code, because the site does not serve them; pictures stay.
+The search dialog of the theme gets the name that screen readers need.
 """
 
 import pathlib
@@ -10,7 +10,7 @@ import posixpath
 import re
 from typing import Any
 
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 _SEARCH = '<div class="md-search" data-md-component="search" role="dialog"'
 _FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 

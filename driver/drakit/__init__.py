@@ -7,13 +7,14 @@ facts about PCI functions, ``drakit.vfio`` passes them to virtual machines, and 
 """
 
 import types as _types
+import typing as _typing
 from collections.abc import Callable as _Callable
 from collections.abc import Mapping as _Mapping
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 from typing import TypeVar as _TypeVar
 from typing import overload as _overload
 
+from drakit.core import arguments as _arguments
 from drakit.core.advanced import (
     Binder,
     ClaimDriver,
@@ -32,6 +33,7 @@ from drakit.core.advanced import (
     MetricsProvider,
     NotOffered,
     Reclaimer,
+    RecordUpgrade,
     Removable,
     Selective,
     Verdict,
@@ -100,8 +102,20 @@ from drakit.serving.accepting import Cause as OverloadCause
 from drakit.serving.accepting import Overload
 from drakit.texts import cut as cut_text
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from structlog.stdlib import BoundLogger as _Logger
+
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> str:
+        """Return ``__version__`` when it is first read, because reading it doubles the time of ``import drakit``."""
+        if name != "__version__":
+            raise AttributeError(f"module 'drakit' has no attribute {name!r}")
+        import importlib.metadata  # noqa: PLC0415 - see above
+
+        return importlib.metadata.version("drakit")
+
 
 _Settings = _TypeVar("_Settings")
 
@@ -126,6 +140,7 @@ def run(
     group: str = "",
     commands: _Mapping[str, _Callable[..., None]] = ...,
 ) -> None: ...
+@_arguments.checked_call
 def run(
     make: _Callable[..., Driver[_Any]],
     *,
@@ -243,6 +258,7 @@ __all__ = [
     "QuantityError",
     "Reclaimer",
     "Record",
+    "RecordUpgrade",
     "ReleaseDeferredError",
     "Removable",
     "RequestPolicy",

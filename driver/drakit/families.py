@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeGuard, TypeVar
 
 from drakit import entry_points
-from drakit.core import advanced, config, edits, errors, inventory, ports
+from drakit.core import advanced, arguments, config, edits, errors, inventory, ports, records
 from drakit.core import driver as drivers
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 GROUP = "drakit.families"
 """The group of entry points."""
+_GROUP = "resource.k8s.io"
 
 Make = Callable[..., drivers.Driver[Any]]
 Options = TypeVar("Options")
@@ -65,6 +66,17 @@ class Right:
     why: str = ""
     name: str = ""
     namespace: str = ""
+
+    def attributes(self, verb: str) -> dict[str, records.Json]:
+        """Return the right to do one of the verbs as ``resourceAttributes`` of an access review."""
+        return {
+            "group": self.group,
+            "resource": self.resource,
+            "subresource": self.subresource,
+            "verb": verb,
+            "name": self.name,
+            "namespace": self.namespace,
+        }
 
     @property
     def path(self) -> str:
@@ -139,6 +151,42 @@ class Family(abc.ABC, Generic[Options]):
         return None
 
 
+EVERY_DRIVERS = (
+    Right(group=_GROUP, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
+    Right(group=_GROUP, resource="resourceclaims", verbs=("list",), needed=False, why="to restore a lost journal"),
+    Right(group=_GROUP, resource="resourceslices", verbs=("list", "watch", "create", "update", "delete"), why="to publish devices"),
+    Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
+    Right(
+        group=_GROUP,
+        resource="resourceclaims",
+        subresource="status",
+        verbs=("patch",),
+        needed=False,
+        why="to write device status into claims",
+    ),
+)
+"""The rights that every driver of a node uses."""
+
+
+def rights(kind: Family[Any], options: object) -> Sequence[Right]:
+    """Return the rights that a node's driver of this family uses, and that its manifests grant."""
+    events = Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to report errors to users as events")
+    return (
+        *EVERY_DRIVERS,
+        Right(
+            group=_GROUP,
+            resource="resourceclaims",
+            subresource="driver",
+            verbs=("arbitrary-node:patch" if kind.spans_nodes else "associated-node:patch",),
+            needed=False,
+            why="to write device status into claims, from Kubernetes 1.36 on",
+            name=kind.driver_name(options),
+        ),
+        *(() if kind.spans_nodes else (events,)),
+        *kind.rights(options),
+    )
+
+
 class DriverFamily(Family[Any]):
     """The family of a driver that ``make`` makes: a class, or a function that returns a driver. ``make`` receives the options if there are any."""
 
@@ -180,10 +228,18 @@ class DriverFamily(Family[Any]):
         return functools.partial(advanced.cluster_pools, author)
 
     def rights(self, options: object) -> Sequence[Right]:  # noqa: ARG002 - the class decides
-        if not issubclass(self.kind_and_name[0], advanced.Binder):
-            return ()
-        why = "to bind devices with binding conditions before their pods are bound"
-        return (Right(group="resource.k8s.io", resource="resourceclaims", verbs=("list", "watch"), why=why),)
+        kind, name = self.kind_and_name
+        found: list[Right] = []
+        if issubclass(kind, advanced.Binder):
+            why = "to bind devices with binding conditions before their pods are bound"
+            found.append(Right(group=_GROUP, resource="resourceclaims", verbs=("list", "watch"), why=why))
+        if issubclass(kind, advanced.ClusterPools | advanced.ClusterDevices):
+            why = "to write the status of devices that belong to no single node, from Kubernetes 1.36 on"
+            verbs = ("arbitrary-node:patch",)
+            found.append(
+                Right(group=_GROUP, resource="resourceclaims", subresource="driver", verbs=verbs, needed=False, why=why, name=name)
+            )
+        return found
 
     def _given(self, options: object) -> tuple[object, ...]:
         return () if self.options is None else (options,)
@@ -197,6 +253,7 @@ def _has_name(make: Make) -> TypeGuard[type[drivers.Driver[Any]]]:
     return isinstance(make, type) and issubclass(make, drivers.Driver) and isinstance(getattr(make, "name", None), str)
 
 
+@arguments.checked_call
 def family(make: Make, *, settings: type | None = None, name: str = "") -> Family[Any]:
     """Return the family of a driver, for an entry point of the group ``drakit.families``.
 

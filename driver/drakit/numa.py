@@ -13,6 +13,7 @@ SYSTEM = pathlib.Path("/sys/devices/system")
 
 def of_device(folder: pathlib.Path, system: pathlib.Path = SYSTEM) -> tuple[int, ...]:
     """Return the NUMA nodes of a device by its folder in sysfs: its own, then those that are as near; none if the kernel knows none."""
+    _check("of_device: folder", folder, pathlib.Path, "a pathlib.Path, such as that of /sys/bus/pci/devices/0000:3b:00.0")
     try:
         node = int((folder / "numa_node").read_text("ascii"))
     except (OSError, ValueError):
@@ -22,6 +23,7 @@ def of_device(folder: pathlib.Path, system: pathlib.Path = SYSTEM) -> tuple[int,
 
 def near(node: int, system: pathlib.Path = SYSTEM) -> tuple[int, ...]:
     """Return a NUMA node, and after it, in order, those of its socket that are nearest. ``system`` is the kernel's folder of nodes and CPUs."""
+    _check("near: node", node, int, "a whole number")
     try:
         distances = [int(word) for word in (system / f"node/node{node}/distance").read_text("ascii").split()]
         online = _numbers((system / "node/online").read_text("ascii"))
@@ -41,9 +43,15 @@ def attribute(nodes: tuple[int, ...]) -> Mapping[str, int | tuple[int, ...]]:
 
     An API server without list attributes gets the first node alone.
     """
+    _check("attribute: nodes", nodes, tuple, "a tuple, such as (0,), as of_device and near return it")
     if not nodes:
         return {}
     return {ATTRIBUTE: nodes if len(nodes) > 1 else nodes[0]}
+
+
+def _check(field: str, value: object, kind: type, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"{field} is {type(value).__name__}; give {wanted}")
 
 
 def _socket(node: int, system: pathlib.Path) -> int | None:

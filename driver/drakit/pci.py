@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from drakit import numa
-from drakit.core import device, errors
+from drakit.core import arguments, device, errors
 
 SYSFS = pathlib.Path("/sys")
 BUS_ID = "resource.kubernetes.io/pciBusID"
@@ -31,6 +31,7 @@ class Ids:
     class_code: str
 
 
+@arguments.checked_call
 def attributes(address: str, *, sysfs: pathlib.Path = SYSFS) -> Mapping[str, device.AttributeValue]:
     """Return the standard attributes of a PCI function for ``drakit.Device``; the NUMA node is left out where the firmware does not name it.
 
@@ -42,6 +43,7 @@ def attributes(address: str, *, sysfs: pathlib.Path = SYSFS) -> Mapping[str, dev
     return {BUS_ID: folder.name, **({ROOT: found} if found else {}), **near}
 
 
+@arguments.checked_call
 def ids(address: str, *, sysfs: pathlib.Path = SYSFS) -> Ids:
     """Return the numbers of a PCI function. Raises HardwareError as ``attributes`` does."""
     folder = _folder(address, sysfs)
@@ -54,6 +56,7 @@ def ids(address: str, *, sysfs: pathlib.Path = SYSFS) -> Ids:
     )
 
 
+@arguments.checked_call
 def root(folder: pathlib.Path) -> str | None:
     """Return the root complex above a PCI function (``pci0000:00``) by its folder in sysfs; None where the kernel has no such folder."""
     try:
@@ -63,9 +66,9 @@ def root(folder: pathlib.Path) -> str | None:
     return next((part for part in parts if _ROOT.fullmatch(part)), None)
 
 
-def is_address(text: str) -> bool:
+def is_address(text: object) -> bool:
     """Return whether a text has the form of a PCI address in lower case."""
-    return _ADDRESS.fullmatch(text) is not None
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
 
 
 def _folder(address: str, sysfs: pathlib.Path) -> pathlib.Path:

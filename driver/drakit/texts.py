@@ -9,6 +9,8 @@ def cut(text: str, limit: int = TEXT_MAX) -> str:
 
     An error begins with the field and ends with the fix, so the middle is what a reader misses least. ``limit`` must be above the length of the mark.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"text is {type(text).__name__}; give text, str(...) of it")
     if len(text) <= limit:
         return text
     longest_mark = len(_mark(len(text)))

@@ -21,6 +21,11 @@ def assemble(options: GpuOptions, site: drakit.Site) -> driver.GpuDriver:
     A mock machine has a driver root of empty files, and no device nodes are created for it. Only a mock machine offers an Ampere GPU in MIG mode as
     a whole too: CUDA sees no whole GPU while the mode is on.
     """
+    if options.mig_layouts and options.share_mig:
+        raise drakit.SettingsError(
+            "fixed partitions have no counters, which a shared form needs beside the exclusive one; remove gpu.share_mig or gpu.mig_layouts",
+            key="gpu.mig_layouts",
+        )
     terms = share_policy.SharePolicy(memory=options.share_memory, number=options.shares, partitions=options.share_mig)
     whole_beside = False
     if site.machine is None:
@@ -35,7 +40,7 @@ def assemble(options: GpuOptions, site: drakit.Site) -> driver.GpuDriver:
         hardware,
         name=site.driver_name,
         intents=site.intents,
-        options=discovery.DiscoveryOptions(whole_beside_partitions=whole_beside, terms=terms),
+        options=discovery.DiscoveryOptions(whole_beside_partitions=whole_beside, terms=terms, layouts=options.mig_layouts),
         health=faults.HealthPolicy(ignored=frozenset(options.ignored_xids), evicts=options.evict) if options.health else None,
         resources=driver.HostResources(
             files=cdi.DriverFiles(root, use_toolkit=options.toolkit),
@@ -57,6 +62,6 @@ def _real_gpus(options: GpuOptions, root: driver_root.DriverRoot) -> port.GpuPor
     try:
         from drakit_gpu import nvml  # noqa: PLC0415 - the binding is needed on nodes with real GPUs only
     except ImportError as error:
-        fix = "install it (pip install 'drakit[gpu]'), or name a mock machine"
+        fix = "install it (pip install nvidia-ml-py), or name a mock machine"
         raise drakit.SettingsError(f"real GPUs need the package nvidia-ml-py: {fix}", key="mock.machine") from error
     return nvml.NvmlGpus.open(options.library, root=root, kernel_root=options.kernel_root)

@@ -29,7 +29,7 @@ def of_library(begin: "Callable[[], nvml.NvmlGpus]") -> drakit.Finding:
     try:
         gpus = begin()
     except ImportError:
-        return drakit.Finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install 'drakit[gpu]'")
+        return drakit.Finding.failed(TOPIC, "nvidia-ml-py", "is not installed", "pip install nvidia-ml-py")
     except drakit.DrakitError as error:
         return drakit.Finding.failed(TOPIC, "NVML", str(error), _FIX)
     try:

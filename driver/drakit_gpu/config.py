@@ -129,6 +129,10 @@ AnyConfig = GpuConfig | MigConfig
 TYPES = (GpuConfig, MigConfig, NvidiaGpuConfig, NvidiaMigConfig)
 
 
+_KIND_OF_TYPE = {"gpu": GpuConfig, "shared-gpu": GpuConfig, "vfio": GpuConfig, "mig": MigConfig, "shared-mig": MigConfig}
+"""The configuration of a device by its attribute ``type``."""
+
+
 def class_only(sharing: Sharing, *, shared: bool) -> Iterator[str]:
     """Return the fields set here that a claim may not set: those that affect the whole GPU of a shared device, and those that mix users."""
     if sharing.mps_config is not None and sharing.mps_config.multi_user:
@@ -142,9 +146,7 @@ def check_author(source: drakit.ConfigSource | None, sharing: Sharing | None, *,
     if sharing is None or source is not drakit.ConfigSource.CLAIM:
         return
     for field in class_only(sharing, shared=shared):
-        raise drakit.ConfigError(
-            "affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=f"parameters.{field}"
-        )
+        raise drakit.ConfigError("affects other users of the GPU, so only a DeviceClass may set it, not a claim", field=field)
 
 
 def rules() -> drakit.Rules:
@@ -154,7 +156,13 @@ def rules() -> drakit.Rules:
         if isinstance(decoded, AnyConfig):
             check_author(source, decoded.sharing, shared=False)
 
-    return drakit.Rules(types=TYPES, check=check)
+    return drakit.Rules(types=TYPES, check=check, fits=_fits)
+
+
+def _fits(decoded: object, attributes: Mapping[str, object]) -> bool:
+    """Return whether a configuration is for a whole GPU or a partition, as the device is. A device that does not say what it is counts as fitting."""
+    wanted = _KIND_OF_TYPE.get(str(attributes.get("type")))
+    return wanted is None or isinstance(decoded, wanted)
 
 
 def _check_limit(limit: drakit.Quantity | None, field: str) -> None:

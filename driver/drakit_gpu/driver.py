@@ -25,7 +25,7 @@ import drakit
 from drakit.vfio import leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
-from drakit_gpu.inventory import attributes, claimed_devices, discovery
+from drakit_gpu.inventory import attributes, claimed_devices, discovery, fixed_layouts, gpu_devices
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
@@ -189,14 +189,14 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
 
     def not_offered(self) -> Sequence[drakit.NotOffered]:
         """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
-        fix = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
         silent = [
-            drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=fix, is_faulty=True) for gpu in self._cache.unoffered
+            drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=gpu.fix, is_faulty=True) for gpu in self._cache.unoffered
         ]
         return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
 
     def withheld_devices(self) -> Mapping[str, str]:
-        return identity.passed_devices(self._intents(), self._hardware.boot_id())
+        outside = {name: fixed_layouts.NOT_IN_LAYOUT for view in self._cache.offered for name in gpu_devices.outside_layout(view)}
+        return {**outside, **identity.passed_devices(self._intents(), self._hardware.boot_id())}
 
     def plan(self, grant: Grant) -> drakit.Record:
         """Return the slot that the scheduler's device stands for, and the settings, after checking that the slot is free.

@@ -1,7 +1,7 @@
 """Metrics of the GPUs. Their label ``gpu`` is the device name of the whole GPU.
 
-GPUs and their tables are those of the last discovery, so one scrape makes one call per GPU: which instances are on it. A GPU that does not answer
-lacks only the metrics of that call.
+GPUs and their tables are those of the last discovery, so one scrape asks a GPU only for its instances and its sensors. A GPU that does not answer
+lacks only the metrics of these calls.
 """
 
 import dataclasses
@@ -23,6 +23,7 @@ class GpuCounts:
 
     ``owners`` counts MIG instances by owner, ``used`` and ``slices`` the memory slices in use and in total, ``shares`` those held by claims,
     ``daemons`` the running MPS daemons. ``healthy`` is whether neither the GPU nor a part of it has a fault, ``monitored`` whether it sends Xids.
+    ``sensors`` are those that the GPU reports.
     """
 
     gpu: str
@@ -33,6 +34,7 @@ class GpuCounts:
     slices: int | None = None
     healthy: bool | None = None
     monitored: bool | None = None
+    sensors: port.Sensors = port.NO_SENSORS
 
 
 def collect(
@@ -59,7 +61,8 @@ def collect(
         anchor = faults.gpu_anchor(view.gpu.minor)
         healthy = None if health is None else not any(faults.affects(anchor, device) for device in health)
         monitored = None if unmonitored is None else view.gpu.uuid not in unmonitored
-        metrics += of_gpu(dataclasses.replace(count, healthy=healthy, monitored=monitored))
+        sensors = _sensors(hardware, view)
+        metrics += of_gpu(dataclasses.replace(count, healthy=healthy, monitored=monitored, sensors=sensors))
     return tuple(metrics)
 
 
@@ -74,6 +77,11 @@ def of_gpu(count: GpuCounts) -> Iterator[drakit.Metric]:
         ("gpu_mps_daemons", "MPS daemons that run for claims of a GPU.", count.daemons),
         ("gpu_healthy", "Whether a GPU and all its partitions are without a fault.", count.healthy),
         ("gpu_monitored", "Whether a GPU sends its Xids; otherwise it is only polled.", count.monitored),
+        ("gpu_utilization_ratio", "The share of time in which a kernel ran on a GPU.", count.sensors.utilization),
+        ("gpu_memory_used_bytes", "Memory of a GPU in use.", count.sensors.memory_used),
+        ("gpu_temperature_celsius", "Temperature of a GPU.", count.sensors.temperature),
+        ("gpu_power_watts", "Power that a GPU draws.", count.sensors.power),
+        ("gpu_power_limit_watts", "The enforced power limit of a GPU.", count.sensors.power_limit),
     ):
         if value is not None:
             yield _metric(count, name, documentation, value)
@@ -92,6 +100,15 @@ def _present(hardware: port.GpuPort, view: gpu_devices.GpuView) -> Sequence[port
     except nvml_errors.CallError as error:
         _log.debug("counting GPU instances failed", gpu=view.gpu.uuid, error=str(error))
         return None
+
+
+def _sensors(hardware: port.GpuPort, view: gpu_devices.GpuView) -> port.Sensors:
+    """Return what a GPU measures; nothing if it does not answer."""
+    try:
+        return hardware.sensors(view.gpu.uuid)
+    except nvml_errors.CallError as error:
+        _log.debug("reading GPU sensors failed", gpu=view.gpu.uuid, error=str(error))
+        return port.NO_SENSORS
 
 
 def _counted(

@@ -12,6 +12,7 @@ CALLS: Mapping[str, str] = {
     "versions": "nvmlSystemGetDriverVersion",
     "gpus": "nvmlDeviceGetHandleByIndex",
     "ping": "nvmlDeviceGetMemoryInfo",
+    "sensors": "nvmlDeviceGetMemoryInfo",
     "mig_mode": "nvmlDeviceGetMigMode",
     "set_mig_mode": "nvmlDeviceSetMigMode",
     "gpu_instance_profiles": "nvmlDeviceGetGpuInstanceProfileInfoV",

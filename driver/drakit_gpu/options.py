@@ -1,13 +1,21 @@
 """The group ``gpu`` of the settings file."""
 
 import dataclasses
+import fnmatch
 import pathlib
+import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import pydantic
+import pydantic.dataclasses
 
 import drakit
 from drakit import settings
+
+_PRODUCT = "product:"
+_PROFILE = re.compile(r"[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z0-9.]+)*")
+_INSTANCES_MAX = 16
 
 
 def _namespaced_name(value: str | None) -> str | None:
@@ -15,6 +23,40 @@ def _namespaced_name(value: str | None) -> str | None:
     if value is not None and not (slash and drakit.is_label(namespace) and drakit.is_subdomain(name)):
         raise ValueError(f"{value!r} is not NAMESPACE/NAME")
     return value
+
+
+def _profile_name(value: str) -> str:
+    if not _PROFILE.fullmatch(value):
+        raise ValueError(f"{value!r} is not a MIG profile, such as 1g.5gb; nvidia-smi mig -lgip lists them")
+    return value
+
+
+def _glob(value: str) -> str:
+    _prefix, colon, rest = value.partition(":")
+    if colon and not (value.startswith(_PRODUCT) and rest):
+        raise ValueError(f"{value!r} is neither a device name, such as gpu-0 or gpu-*, nor {_PRODUCT}NAME")
+    return value
+
+
+_Profile = Annotated[str, pydantic.AfterValidator(_profile_name)]
+_Count = Annotated[int, pydantic.Field(ge=1, le=_INSTANCES_MAX)]
+
+
+@pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid"))
+class MigLayout:
+    """The fixed MIG partitions of the GPUs that match."""
+
+    match: Annotated[str, pydantic.AfterValidator(_glob)]
+    """Glob on the device name, for example gpu-0, or on the product: product:NVIDIA A100-*."""
+
+    partitions: Mapping[_Profile, _Count]
+    """MIG profiles with their numbers on each of these GPUs. Empty: such a GPU is offered as a whole only."""
+
+    def matches(self, *, device: str, product: str) -> bool:
+        """Return whether a GPU has this layout, by the name of its whole device and its product name."""
+        if self.match.startswith(_PRODUCT):
+            return fnmatch.fnmatchcase(product, self.match.removeprefix(_PRODUCT))
+        return fnmatch.fnmatchcase(device, self.match)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,6 +98,9 @@ class GpuOptions:
 
     share_mig: bool = False
     """Apply gpu.share_memory and gpu.shares to MIG devices too."""
+
+    mig_layouts: tuple[MigLayout, ...] = ()
+    """Fixed MIG partitions by GPU, offered without counters instead of every possible placement. The first layout that matches counts."""
 
     vfio: bool = False
     """Also offer every whole GPU to virtual machines: the driver binds it to vfio-pci while a claim has it."""

@@ -213,6 +213,24 @@ class CapabilityMinors:
     compute_instance: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sensors:
+    """What a GPU measures now; None if it does not report it.
+
+    ``utilization`` is the share of the last second in which a kernel ran, from 0 to 1 (nvmlUtilization_t.gpu); no GPU in MIG mode reports it.
+    ``memory_used`` is in bytes, ``temperature`` in degrees Celsius, ``power`` and the enforced ``power_limit`` in watts.
+    """
+
+    utilization: float | None = None
+    memory_used: int | None = None
+    temperature: int | None = None
+    power: float | None = None
+    power_limit: float | None = None
+
+
+NO_SENSORS = Sensors()
+
+
 class GpuPort(Protocol):
     """The GPUs of one node."""
 
@@ -300,6 +318,9 @@ class GpuPort(Protocol):
 
     def fabric(self, gpu: GpuUuid) -> Fabric | None:
         """Return the GPU's NVLink fabric state now; None without a fabric."""
+
+    def sensors(self, gpu: GpuUuid) -> Sensors:
+        """Return what the GPU measures now."""
 
     def events(self) -> signals.Events:
         """Return the events of all GPUs that answer, starting now."""

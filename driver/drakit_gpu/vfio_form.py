@@ -37,7 +37,7 @@ class VfioForm:
         Raises ConfigError for a sharing strategy, DeviceBusyError for a GPU that is in use or cannot be passed, DeviceGoneError, HardwareError.
         """
         if isinstance(grant.config, config.GpuConfig) and grant.config.sharing is not None:
-            raise drakit.ConfigError("is not for a GPU of a virtual machine, which has it alone; remove it", field="parameters.sharing")
+            raise drakit.ConfigError("is not for a GPU of a virtual machine, which has it alone; remove it", field="sharing")
         planned = vfio.plan(self._bus, _address_of(grant))
         pids = self._hardware.running_processes(identity.Identity.of(grant, boot=planned.boot).gpu)
         if pids:

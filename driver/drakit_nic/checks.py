@@ -41,7 +41,7 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
     try:
         shaping = ask()
     except drakit.HardwareError as error:
-        return drakit.Finding.failed(KERNEL, "traffic control", str(error), "run: pip install 'drakit[nic]'; run the driver as root")
+        return drakit.Finding.failed(KERNEL, "traffic control", str(error), "do what the error says; run the driver as root")
     if shaping.missing:
         fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
         return drakit.Finding.failed(KERNEL, "traffic control", shaping.missing, fix)

@@ -211,7 +211,15 @@ def rules() -> drakit.Rules:
     def check(source: drakit.ConfigSource, parameters: drakit.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings)
+    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=_unique)
+
+
+def _unique(decoded: object) -> Mapping[str, str]:
+    """Return the name and the addresses, which two interfaces of one pod cannot both have."""
+    if not isinstance(decoded, NicConfig):
+        return {}
+    name = {"interfaceName": decoded.interface_name} if decoded.interface_name else {}
+    return name | {f"addresses[{index}]": str(ipaddress.ip_interface(text).ip) for index, text in enumerate(decoded.addresses)}
 
 
 def _warnings(decoded: object) -> Sequence[drakit.ConfigError]:
@@ -242,7 +250,7 @@ def _check_author(source: drakit.ConfigSource, parameters: drakit.Record) -> dra
     if class_only and source is drakit.ConfigSource.CLAIM:
         raise drakit.ConfigError(
             "may be set only by an admin in the DeviceClass, not in a claim; take it out of the claim",
-            field=f"parameters.{min(class_only)}",
+            field=min(class_only),
         )
     return class_only
 
@@ -257,20 +265,20 @@ def check_no_function(config: NicConfig, device: str) -> None:
     for name in _FUNCTION_ONLY:
         if getattr(config, name) is not None:
             reason = f"{device}; only a whole virtual function can have {_wire(name)}; remove it from the DeviceClass"
-            raise drakit.ConfigError(reason, field=f"parameters.{_wire(name)}")
+            raise drakit.ConfigError(reason, field=_wire(name))
 
 
 def check_ipvlan(config: NicConfig, name: str) -> None:
     """Raise ConfigError for a configuration that an ipvlan of the NIC of this name cannot have."""
     reason = f"pods get ipvlans of {name} (child in nic.rules)"
     if config.mac:
-        raise drakit.ConfigError(f"{reason}, which have its MAC address; remove mac from the DeviceClass", field="parameters.mac")
+        raise drakit.ConfigError(f"{reason}, which have its MAC address; remove mac from the DeviceClass", field="mac")
     if config.mode is not Mode.PRIVATE:
         fix = "the kernel has one mode for all ipvlans of a NIC; remove mode from the DeviceClass"
-        raise drakit.ConfigError(f"{reason}, which cannot reach each other: {fix}", field="parameters.mode")
+        raise drakit.ConfigError(f"{reason}, which cannot reach each other: {fix}", field="mode")
     if not (config.addresses or config.address_pools or config.dhcp):
         fix = "set addresses or dhcp in the claim, or addressPools in the DeviceClass"
-        raise drakit.ConfigError(f"{reason}, whose traffic is received by IP address; {fix}", field="parameters.addresses")
+        raise drakit.ConfigError(f"{reason}, whose traffic is received by IP address; {fix}", field="addresses")
 
 
 def check_passed(config: NicConfig, *, is_function: bool) -> None:
@@ -280,27 +288,27 @@ def check_passed(config: NicConfig, *, is_function: bool) -> None:
         if field.name not in allowed and getattr(config, field.name) != getattr(NicConfig(), field.name):
             who = "the virtual machine configures the interface itself; remove it"
             reason = who if is_function else f"{who}, or use a virtual function, of which the host can set some"
-            raise drakit.ConfigError(reason, field=f"parameters.{_wire(field.name)}")
+            raise drakit.ConfigError(reason, field=_wire(field.name))
 
 
 def check(config: NicConfig, *, node: str) -> None:
     """Raise ConfigError where the fields conflict with each other or with the node."""
     pools = ip_pools.pools_of(config.address_pools, node)
     if config.address_pools and not pools:
-        raise drakit.ConfigError(f"the DeviceClass has no address pool for node {node}", field="parameters.addressPools")
+        raise drakit.ConfigError(f"the DeviceClass has no address pool for node {node}", field="addressPools")
     for index, text in enumerate(config.addresses):
         address = ipaddress.ip_interface(text).ip
         if any(pool.holds(address) for pool in pools):
             raise drakit.ConfigError(
-                f"{address} is in an address pool; only the driver assigns addresses of a pool", field=f"parameters.addresses[{index}]"
+                f"{address} is in an address pool; only the driver assigns addresses of a pool", field=f"addresses[{index}]"
             )
     linked = [ipaddress.ip_interface(text).network for text in config.addresses]
     linked += [ipaddress.ip_network(pool.subnet) for pool in pools if not _has_static(config, pool)]
     linked += [ipaddress.ip_network(route.destination) for route in config.routes if not route.gateway]
     for index, route in enumerate(config.routes):
-        _check_route(config, route, linked, f"parameters.routes[{index}]")
+        _check_route(config, route, linked, f"routes[{index}]")
     for index, neighbour in enumerate(config.neighbours):
-        _check_reached(config, neighbour.address, linked, f"parameters.neighbours[{index}].address")
+        _check_reached(config, neighbour.address, linked, f"neighbours[{index}].address")
 
 
 def _check_route(config: NicConfig, route: Route, linked: Sequence[ip_pools.Network], field: str) -> None:

@@ -70,9 +70,9 @@ def check_apart(claim: drakit.ClaimRef, first: Wanted, second: Wanted) -> None:
         else f"twice by the request {first.request}"
     )
     if first.name and first.name == second.name:
-        raise drakit.ConfigError(f"{first.name!r} is requested {requests} of claim {claim}", field="parameters.interfaceName")
+        raise drakit.ConfigError(f"{first.name!r} is requested {requests} of claim {claim}", field="interfaceName")
     for address in sorted(first.hosts & second.hosts):
-        raise drakit.ConfigError(f"{address} is requested {requests} of claim {claim}", field="parameters.addresses")
+        raise drakit.ConfigError(f"{address} is requested {requests} of claim {claim}", field="addresses")
 
 
 _VARIABLE_PREFIX = "DRAKIT_NIC"
@@ -136,14 +136,12 @@ def check_config(grant: Grant, interface: port.Interface, node: str, child: port
     chosen = grant.config
     config.check(chosen, node=node)
     if chosen.mtu is not None and chosen.mtu > interface.mtu:
-        raise drakit.ConfigError(
-            f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="parameters.mtu"
-        )
+        raise drakit.ConfigError(f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="mtu")
     config.check_no_function(chosen, f"this is a share of {interface.name}")
     if child is port.ChildKind.IPVLAN:
         config.check_ipvlan(chosen, interface.name)
     if chosen.mac == interface.mac:
-        raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="parameters.mac")
+        raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="mac")
 
 
 def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: drakit.Hook | None = None) -> drakit.Edits:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,32 +28,36 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.workload.templates import PodTemplate
 
 PROTOTYPE = "prototype"
-NODES_MAX = 100_000
+NO_NODES = "there are no nodes; add --mock MACHINE:COUNT, --live, or files with ResourceSlices"
+COUNT_MAX = 100_000
+"""Nodes of one machine, and pods of one template."""
 
 Machines = Annotated[
     list[str] | None,
     typer.Option(
-        "--machine",
+        "--mock",
         "-m",
-        metavar="NAME[:COUNT]",
-        help="Add COUNT nodes of a machine: the name of a mock machine, or a machine file. May be repeated.",
+        metavar="MACHINE[:COUNT]",
+        help="Add COUNT nodes with mock hardware of this machine: a name such as dgx-h100, or the path of a machine file. May be repeated.",
+        autocompletion=options.machine_names,
     ),
-]
-Capture = Annotated[
-    pathlib.Path | None,
-    typer.Option("--capture", metavar="KUBECONFIG", help="Also use the nodes, slices, classes and allocated claims of this cluster."),
 ]
 
 
 def parsed(texts: Sequence[str]) -> list[tuple[str, int]]:
     """Return machines with their counts; raises ConfigError."""
-    counts = []
-    for text in texts:
-        name, _, count = text.rpartition(":") if text.rpartition(":")[2].isdecimal() else (text, "", "1")
-        if not 1 <= int(count) <= NODES_MAX:
-            raise errors.ConfigError(f"--machine {text}: write NAME:COUNT with a count from 1 to {NODES_MAX}")
-        counts.append((name, int(count)))
-    return counts
+    return [counted(text, "--mock", "MACHINE") for text in texts]
+
+
+def counted(text: str, option: str, what: str) -> tuple[str, int]:
+    """Return the name and the count, 1 without one, of a text such as ``dgx-h100:20``; raises ConfigError, about ``option``."""
+    name, colon, count = text.rpartition(":")
+    if not colon or "/" in count:  # A path may have a colon.
+        return text, 1
+    # The length comes first, because Python refuses to convert very long numbers.
+    if not count.isdecimal() or len(count) > len(str(COUNT_MAX)) or not 1 <= int(count) <= COUNT_MAX:
+        raise errors.ConfigError(f"{option} {text}: {count!r} is no count; write {what}:COUNT with a count from 1 to {COUNT_MAX}")
+    return name, int(count)
 
 
 def groups(counts: Sequence[tuple[str, int]]) -> "list[Group]":
@@ -82,16 +86,18 @@ def slices_of(machine: str) -> "list[Object]":
 
 
 def known_world(
-    files: Sequence[str], capture: pathlib.Path | None, gates: Sequence[str], kubernetes: str | None
+    files: Sequence[str], gates: Sequence[str], kubernetes: str | None, *, live: bool, kubeconfig: pathlib.Path | None
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates."""
     from drakit_tools.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
 
-    version = kubernetes or (sources.server_version(capture) if capture is not None else None)
+    is_live = live or kubeconfig is not None
+    version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
     chosen = sources.feature_gates(gates, version)
-    world = worlds.from_files(files, chosen)
-    if capture is not None:
-        world, chosen = worlds.with_live(world, capture, chosen, sources.gates(gates))
+    if is_live:
+        world, chosen = worlds.with_live(files, kubeconfig, chosen, sources.gates(gates))
+    else:
+        world = worlds.from_files(files, chosen)
     named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
     own = [
         device_class
@@ -114,14 +120,22 @@ def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequen
     nodes = world.nodes if published else ()
     fleet = fleet_groups.of_objects(published, nodes, classes, fleet_groups.Reads.of(templates), held)
     if fleet.shared and made:
-        raise errors.ConfigError("--machine: cannot be combined with slices for several nodes")
+        raise errors.ConfigError("--mock: cannot be combined with slices for several nodes")
     return dataclasses.replace(fleet, groups=[*fleet.groups, *made])
 
 
 def require_nodes(made: "Sequence[Group]", world: "whatif.World") -> None:
     """Raise ConfigError if the input has no devices."""
     if not made and not world.slices:
-        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+        raise errors.ConfigError(NO_NODES)
+
+
+def require_profiles(pods: "Iterable[PodTemplate]", nodes: "Iterable[Group]") -> None:
+    """Raise WorkloadError for a MIG profile of shorthand that no GPU of the nodes has."""
+    from drakit_cluster.simulation.workload import templates
+
+    distinct = {id(entry): entry for group in nodes for entry in group.slices}
+    templates.require_profiles(pods, distinct.values())
 
 
 def workload_of(file: str, world: "whatif.World") -> "Workload":

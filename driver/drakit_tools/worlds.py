@@ -49,11 +49,11 @@ def _note_gangs(groups: "Sequence[Object]") -> None:
 
 
 def with_live(
-    world: "whatif.World", kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str]
+    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str]
 ) -> "tuple[whatif.World, FeatureGates]":
-    """Add the objects of a live cluster, and turn the gates on whose fields they have, except ``explicit`` ones.
+    """Return the objects of files and of a live cluster, with the gates on whose fields the cluster has stored, except ``explicit`` ones.
 
-    Pending pods and claims of the cluster are included only if the files have no pod, claim or template.
+    The files are read with these gates. Pending pods and claims of the cluster are included only if the files have no pod, claim or template.
     """
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
@@ -62,6 +62,7 @@ def with_live(
 
     reading = live.read(kubeconfig)
     objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
+    world = from_files(files, chosen)
     notes = list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
     own = {
@@ -74,7 +75,7 @@ def with_live(
         resources.POD_GROUP: world.groups,
     }
     merged: dict[Resource, list[Object]] = {}
-    for kind, files in own.items():
+    for kind, of_files in own.items():
         listed = list(objects[kind])
         if kind is resources.CLAIM:
             listed = [claim for claim in listed if not has_requests or pod_claims.is_allocated(claim)]
@@ -82,8 +83,8 @@ def with_live(
             listed = [pod for pod in listed if whatif.has_node(pod) or (not has_requests and whatif.wants_devices(pod))]
         if kind is resources.TAINT_RULE and not chosen.on(Gate.DEVICE_TAINT_RULES):
             listed = []
-        kept, replaced = live.without_replaced(kind, listed, files)
-        merged[kind] = [*kept, *files]
+        kept, replaced = live.without_replaced(kind, listed, of_files)
+        merged[kind] = [*kept, *of_files]
         notes += replaced
     notes += version_notes
     for note in notes:

@@ -30,7 +30,6 @@ CASES = pathlib.Path(__file__).parent / "cases" / "scheduler"
 NAMESPACE = "drakit-recording"
 _WEIGHT_MAX = 100
 _SETTLED_AFTER = 3.0
-"""Seconds that the scheduler has to read nodes and slices."""
 _SCORED = re.compile(r'"Calculated node\'s final score for pod" pod="[^"]*/([^"/]+)" node="([^"]+)"')
 
 
@@ -77,13 +76,17 @@ class _Log:
 
 
 class Recorder:
-    """Plays one scenario on a cluster. Without ``log`` it does not know which nodes were feasible."""
+    """Plays one scenario on a cluster. Without ``log`` it does not know which nodes were feasible.
 
-    def __init__(self, api: Api, scenario: Scenario, log: pathlib.Path | None, *, settle: float) -> None:
+    ``settle`` are seconds after a pod's end, ``start`` those that the scheduler has to read nodes and slices.
+    """
+
+    def __init__(self, api: Api, scenario: Scenario, log: pathlib.Path | None, *, settle: float, start: float = _SETTLED_AFTER) -> None:
         self._api = api
         self._scenario = scenario
         self._log = _Log(log) if log else None
         self._settle = settle
+        self._start = start
         self._claims: dict[str, list[str]] = {}
         self._names = (f"p{number:04}" for number in itertools.count())
 
@@ -103,7 +106,7 @@ class Recorder:
                 raise SystemExit(f"the API server dropped {lost}: feature gates {', '.join(setting.gates)} must be on")
         for name in setting.nodes:
             self._api.create(_node(name))
-        time.sleep(_SETTLED_AFTER)
+        time.sleep(self._start)
 
     def play(self) -> Iterator[Event]:
         """Yield what becomes of every step."""

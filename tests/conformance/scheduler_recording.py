@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 
 from drakit_cluster.objects import json_types, quantity
-from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.json_types import Object
 from drakit_cluster.simulation.fleet import groups
 from drakit_cluster.simulation.workload.templates import PodTemplate
 
@@ -145,6 +145,7 @@ def _claim(name: str, spec: Object) -> Object:
 def _renamed(entry: Object, node: str) -> Object:
     spec = json_types.mapping(entry, "spec")
     pool = json_types.mapping(spec, "pool")
-    own: Json = node if pool["name"] == PROTOTYPE else pool["name"]
+    shown = json_types.text(pool, "name")
+    own = node + shown.removeprefix(PROTOTYPE) if shown == PROTOTYPE or shown.startswith(f"{PROTOTYPE}/") else shown
     name = json_types.text(entry, "metadata", "name").replace(PROTOTYPE, node)
     return {"metadata": {"name": name}, "spec": spec | {"nodeName": node, "pool": pool | {"name": own}}}

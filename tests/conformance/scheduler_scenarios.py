@@ -153,9 +153,9 @@ def _request(count: int) -> Object:
 _SMALL = "dgx-a100-40gb-2gpu"
 
 
-def plain_setting(counts: Mapping[str, int], asks: Iterable[str]) -> Setting:
+def plain_setting(machines: Sequence[Machine], asks: Iterable[str]) -> Setting:
     """Return machines on which pods of the stock profile ask for what the simulator's shorthand names."""
-    return _setting(_machines(counts), STOCK, {text: [_spec(text)] for text in asks}, fleets.CLASSES)
+    return _setting(machines, STOCK, {text: [_spec(text)] for text in asks}, fleets.CLASSES)
 
 
 def _ten() -> list[Machine]:

@@ -131,6 +131,15 @@ def test_a_property_the_gpu_does_not_support_is_none(hardware: nvml.NvmlGpus) ->
         assert all(pid > 0 for pid in hardware.running_processes(gpu.uuid))
 
 
+def test_sensors_are_plausible_or_none(hardware: nvml.NvmlGpus) -> None:
+    for gpu in hardware.gpus():
+        sensors = hardware.sensors(gpu.uuid)
+        assert sensors.utilization is None or 0 <= sensors.utilization <= 1
+        assert sensors.memory_used is None or gpu.memory is None or 0 <= sensors.memory_used <= gpu.memory
+        assert sensors.temperature is None or 0 < sensors.temperature < 130
+        assert sensors.power is None or 0 < sensors.power < 3000
+
+
 def test_device_numbers_are_found_or_the_module_that_is_missing_is_named(hardware: nvml.NvmlGpus) -> None:
     try:
         majors = hardware.device_majors()

@@ -256,9 +256,9 @@ class Model:
             if bound and name not in bound and name.split("/", maxsplit=1)[0] not in bound:
                 continue
             attribute = json_types.text(constraint, "matchAttribute") or json_types.text(constraint, "distinctAttribute")
-            mine = self._values(driver, device, attribute)
+            mine = self._values(driver, device, _read(claim, name, attribute))
             others = [
-                self._values(one.driver, self._device(one.driver, one.device), attribute)
+                self._values(one.driver, self._device(one.driver, one.device), _read(claim, one.request, attribute))
                 for one in state.found
                 if one.claim == index and (not bound or one.request in bound or one.request.split("/", maxsplit=1)[0] in bound)
             ]
@@ -276,12 +276,28 @@ class Model:
 
     def _values(self, driver: str, device: Object, attribute: str) -> set[tuple[str, str]]:
         domain, _, identifier = attribute.partition("/")
-        if domain != driver:
+        if not identifier:
+            found = json_types.at(device, "attributes", domain)
+        elif domain != driver:
             found = json_types.at(device, "attributes", attribute)
         else:
             found = json_types.at(device, "attributes", attribute) or json_types.at(device, "attributes", identifier)
         values = [json_types.text(found, "string"), *json_types.strings(found, "strings")]
         return {("string", value) for value in values if value}
+
+
+def _read(claim: Object, name: str, attribute: str) -> str:
+    """Return the attribute that a request reads for a constraint's: its own name where the request derives it."""
+    for request in json_types.objects(claim, "spec", "devices", "requests"):
+        base = json_types.text(request, "name")
+        for option_name, option in [
+            (base, json_types.mapping(request, "exactly")),
+            *((f"{base}/{json_types.text(one, 'name')}", one) for one in json_types.objects(request, "firstAvailable")),
+        ]:
+            for derived in json_types.objects(option, "derivedAttributes") if option_name == name else ():
+                if derived["name"] == attribute:
+                    return json_types.text(derived, "expression")
+    return attribute
 
 
 def _allowed(amount: int, allowed: bool) -> int:  # noqa: FBT001 - the one thing it is about.

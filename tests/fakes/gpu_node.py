@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack, cast
 
 from drakit import machines
 from drakit.core import claim, device, driver, errors, names, quantity, records
-from drakit_gpu import config, port, share_policy
+from drakit_gpu import config, options, port, share_policy
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
@@ -92,8 +92,10 @@ class GpuNode:
         terms: share_policy.SharePolicy = share_policy.NOT_SHARED,
         resources: gpu_driver.HostResources | None = None,
         health: faults.HealthPolicy | None = None,
+        layouts: tuple[options.MigLayout, ...] = (),
     ) -> None:
         self.terms = terms
+        self.layouts = layouts
         self.health = health
         self.resources = resources
         self.choice = machines.Choice(name=machine, directory=directory, owner="node-a")
@@ -108,7 +110,9 @@ class GpuNode:
         self.driver = gpu_driver.GpuDriver(
             stepping(mock_gpus.MockGpus(self.choice), self.steps),
             intents=self.intents,
-            options=discovery.DiscoveryOptions(whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms),
+            options=discovery.DiscoveryOptions(
+                whole_beside_partitions=self.hardware.whole_beside_partitions, terms=self.terms, layouts=self.layouts
+            ),
             resources=self.resources,
             health=self.health,
             pause=self.pauses.append,

@@ -14,10 +14,11 @@ def build(
     machine: machines.Choice,
     driver_name: str = "",
     intents: ports.Intents = ports.no_intents,
+    **settings: object,
 ) -> drakit.Driver[Any]:
-    """Return the driver of a mock machine, with the family's default settings."""
+    """Return the driver of a mock machine, with the family's default settings or some of its own."""
     family = of(name)
-    options = family.options() if family.options else None
+    options = family.options(**settings) if family.options else None
     named = driver_name or family.driver_name(options)
     home = machine.directory / "home"
     return family.build(options, families.Site(node=node, driver_name=named, home=home, machine=machine, intents=intents, pods=no_pods))

@@ -8,6 +8,7 @@ from drakit.cli.commands import webhook
 from drakit.core import advanced, context, inventory, lifecycle
 from drakit.node import metrics
 from drakit_gpu import metrics as gpu_metrics
+from drakit_gpu import port as gpu_port
 from drakit_nic import port, reporting
 from drakit_nic.attach import call_metrics
 
@@ -55,7 +56,15 @@ class Shown:
         nics = reporting._readings(port.Traffic(share_id="s", egress=COUNTERS, ingress=COUNTERS), "eth0")
         gpus = gpu_metrics.of_gpu(
             gpu_metrics.GpuCounts(
-                gpu="gpu-0", shares=1, daemons=1, owners={"ours": 1, "others": 1}, used=1, slices=8, healthy=True, monitored=True
+                gpu="gpu-0",
+                shares=1,
+                daemons=1,
+                owners={"ours": 1, "others": 1},
+                used=1,
+                slices=8,
+                healthy=True,
+                monitored=True,
+                sensors=gpu_port.Sensors(utilization=0.5, memory_used=1 << 30, temperature=40, power=100.0, power_limit=400.0),
             )
         )
         shaping = reporting.shaping_metric(port.Shaping(classifier=port.Classifier.NONE))

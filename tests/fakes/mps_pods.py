@@ -146,11 +146,14 @@ class FakePods:
         running, pod.running = pod.running, None
         if running is None:
             return
-        for one in processes.with_environment(daemon_folder.variable(pathlib.Path(pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]))):
-            one.send(signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGKILL)
         running.wait()
+        variable = daemon_folder.variable(pathlib.Path(pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]))
+        # One that is about to be killed may start another.
+        while members := list(processes.with_environment(variable)):
+            for member in members:
+                member.send(signal.SIGKILL)
 
 
 def living(home: pathlib.Path) -> dict[str, list[processes.Process]]:

@@ -13,7 +13,9 @@ from drakit_cluster.scheduling.allocator import allocator, problem
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from fakes import exhaustive_allocator, simple_selectors
 
-FEATURES = FeatureGates(enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS, Gate.COMPATIBILITY_GROUPS})
+FEATURES = FeatureGates(
+    enabled=FeatureGates().enabled | {Gate.LIST_TYPE_ATTRIBUTES, Gate.MIXINS, Gate.COMPATIBILITY_GROUPS, Gate.DERIVED_ATTRIBUTES}
+)
 GROUPS: list[list[str]] = [[], [], ["m"], ["v"], ["m", "v"]]
 NODE: Object = {"metadata": {"name": "node-1"}}
 DRIVERS = ("a", "b")
@@ -173,6 +175,8 @@ def option(draw: st.DrawFn, *, sub: bool) -> Object:
         made["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
     if not draw(st.integers(0, 5)):
         made["tolerations"] = [{"key": "broken", "operator": "Exists"}]
+    if not draw(st.integers(0, 3)):
+        made["derivedAttributes"] = [{"name": "a/parent", "expression": draw(st.sampled_from(["parent", "size", "size"]))}]
     if not sub and not draw(st.integers(0, 7)):
         made["adminAccess"] = True
     return made

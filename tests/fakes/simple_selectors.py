@@ -1,11 +1,12 @@
 """A selector port that knows a handful of expressions, so that allocation can be tested without a CEL implementation.
 
-Terms joined by ``&&``: driver, allowMultipleAllocations, an attribute equal to a string, a capacity of at least a quantity.
+Terms joined by ``&&``: driver, allowMultipleAllocations, an attribute equal to a string, a capacity of at least a quantity. A derived attribute
+is one of the driver's own attributes, by name.
 """
 
 import re
 
-from drakit_cluster.objects import devices, quantity
+from drakit_cluster.objects import devices, json_types, quantity
 from drakit_cluster.objects.devices import DeviceView
 
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
@@ -28,6 +29,13 @@ class SimpleSelectors:
             if not any(kind in value for kind in self.kinds):
                 raise devices.SelectorError(f"attribute {name}: unsupported attribute value")
         return all(self._term(term.strip(), device) for term in expression.split("&&"))
+
+    def derive(self, expression: str, device: DeviceView) -> devices.AttributeValue:
+        """Return the attribute that the expression names; nothing if the device has no such attribute."""
+        attribute = device.attributes.get(expression, {})
+        single = attribute.get("string")
+        values = [*json_types.items(attribute.get("strings")), *([single] if single else [])]
+        return frozenset(("string", value) for value in values)
 
     def _term(self, term: str, device: DeviceView) -> bool:
         if found := _DRIVER.fullmatch(term):

@@ -6,6 +6,7 @@ import json
 import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from drakit import machines
 from drakit.core import records
@@ -24,6 +25,7 @@ from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.simulation.fleet import groups
 from drakit_cluster.simulation.workload.tasks import Task, Workload
+from drakit_gpu import options
 from fakes import installed_drivers
 
 GPU, NIC = "gpu.drakit.dev", "nic.drakit.dev"
@@ -38,12 +40,15 @@ CLASSES: Mapping[str, Object] = {"gpu.drakit.dev": _class(GPU, "gpu"), "mig.drak
 
 
 @functools.cache
-def _published(machine: str, node: str) -> str:
+def _published(machine: str, node: str, layouts: str) -> str:
     made: list[Object] = []
     with tempfile.TemporaryDirectory() as folder:
         choice = machines.Choice(name=machine, directory=pathlib.Path(folder) / "mock", owner=node)
         for family, driver in (("gpu", GPU), ("nic", NIC)):
-            offered = feature_gates.without_lists(installed_drivers.build(family, node=node, machine=choice).discover())
+            settings: dict[str, Any] = (
+                {"mig_layouts": tuple(options.MigLayout(**entry) for entry in json.loads(layouts))} if family == "gpu" else {}
+            )
+            offered = feature_gates.without_lists(installed_drivers.build(family, node=node, machine=choice, **settings).discover())
             pages = paging.paginate(offered, form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
             changes = reconcile.plan(pages, (), driver=driver, node=node, pool=node)
             made += [
@@ -53,9 +58,9 @@ def _published(machine: str, node: str) -> str:
     return json.dumps(made)
 
 
-def slices_of(machine: str, node: str) -> list[Object]:
-    """Return the slices that both drivers publish for a node by default; every node has identities of its own."""
-    made: list[Object] = json.loads(_published(machine, node))
+def slices_of(machine: str, node: str, layouts: Sequence[Mapping[str, object]] = ()) -> list[Object]:
+    """Return the slices that both drivers publish for a node, by default or with ``gpu.mig_layouts``; every node has identities of its own."""
+    made: list[Object] = json.loads(_published(machine, node, json.dumps(layouts)))
     return made
 
 

@@ -117,6 +117,8 @@ def test_kept_up_it_and_its_page_can_be_used_until_ctrl_c(folder: pathlib.Path, 
         page = ran.read_until(r"in a browser: (http://127\.0\.0\.1:\d+/)#")[1]
         kubeconfig = pathlib.Path(ran.read_until(r"export KUBECONFIG=(\S+)")[1])
         shown = ran.read_until(r"drakit (show .*)$")[1].split()
+        ran.read_until("^The page:$")
+        assert ran.read_until(r"^ +(http://\S+)#\S+$")[1] == page
         with urllib.request.urlopen(page, timeout=20) as answer:  # noqa: S310 - an address of 127.0.0.1
             assert "<title>" in answer.read().decode()
         assert kubeconfig.stat().st_mode & 0o777 == 0o600
@@ -139,7 +141,7 @@ def test_what_cannot_begin_says_why_in_one_line(
     folder: pathlib.Path, commands: forked_cli.Commands, arguments: tuple[str, ...], message: str
 ) -> None:
     ran = demo.finished(folder, "demo", *arguments, commands=commands)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1
     assert not list(folder.iterdir())
@@ -149,5 +151,5 @@ def test_a_folder_in_use_is_refused(folder: pathlib.Path, commands: forked_cli.C
     (folder / "used").mkdir(mode=0o700)
     (folder / "used" / "file").touch()
     ran = demo.finished(folder, "demo", "--folder", str(folder / "used"), commands=commands)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"drakit: --folder: {folder / 'used'} is not empty, but the demo needs an empty folder; choose a new one\n"

@@ -67,7 +67,7 @@ def test_nodes_port_and_gates_are_as_asked(folder: pathlib.Path, commands: forke
             assert [json_types.text(node, "metadata", "name") for node in api.list(resources.NODE).items] == ["a", "b"]
         assert len(re.findall(r"^  drakit run ", cluster.out, re.MULTILINE)) == 2
         second = demo.finished(folder, "cluster", "--port", str(port), commands=commands)
-        assert (second.returncode, second.stdout) == (1, "")
+        assert (second.returncode, second.stdout) == (2, "")
         assert second.stderr.startswith(f"drakit: --port: cannot listen on 127.0.0.1 port {port}")
         assert cluster.end(signal.SIGINT) == 0
 
@@ -100,6 +100,6 @@ def test_what_cannot_be_started_says_why_in_one_line(
     folder: pathlib.Path, commands: forked_cli.Commands, arguments: tuple[str, ...], message: str
 ) -> None:
     ran = demo.finished(folder, "cluster", *arguments, commands=commands)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith(f"drakit: {message}")
     assert ran.stderr.count("\n") == 1

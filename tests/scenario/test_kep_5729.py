@@ -359,7 +359,7 @@ def test_a_groups_status_names_only_claims_of_its_spec(cluster: QuickCluster) ->
 
 @pytest.mark.parametrize("kubernetes, served", [("1.36", ["v1alpha2"]), ("1.37", ["v1alpha3", "v1beta1"])])
 def test_each_kubernetes_version_serves_the_groups_that_it_has(kubernetes: str, served: list[str]) -> None:
-    with _quick_cluster(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}, kubernetes)) as cluster:
+    with _quick_cluster(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True, "GenericWorkload": True}, kubernetes)) as cluster:
         made = []
         for version in ("v1alpha2", "v1alpha3", "v1beta1"):
             resource = dataclasses.replace(POD_GROUP, version=version)
@@ -367,6 +367,18 @@ def test_each_kubernetes_version_serves_the_groups_that_it_has(kubernetes: str, 
             with contextlib.suppress(errors.NotFoundError):
                 made.append(cluster.api.create(resource, group, namespace="default"))
         assert [json_types.text(group, "apiVersion").rpartition("/")[2] for group in made] == served
+
+
+def test_without_generic_workload_there_are_no_groups() -> None:
+    with pytest.raises(
+        ValueError, match="DRAWorkloadResourceClaims has no effect without GenericWorkload: add --gate GenericWorkload=true"
+    ):
+        FeatureGates.of({"DRAWorkloadResourceClaims": True}, "1.37")
+    with _quick_cluster(gates=FeatureGates.of({}, "1.37")) as cluster:
+        with pytest.raises(errors.NotFoundError, match="needs feature gate GenericWorkload"):
+            cluster.create(POD_GROUP, _group())
+        cluster.create(CLAIM_TEMPLATE, objects.template("t"))
+        assert "schedulingGroup" not in json_types.mapping(cluster.create(POD, _member("p")), "spec")
 
 
 def test_a_pod_names_its_group_by_a_valid_name(cluster: QuickCluster) -> None:

@@ -135,7 +135,7 @@ def test_a_wrong_option_is_one_line_with_the_fix(
 ) -> None:
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     done = commands.run(*arguments, environment=environment)
-    assert done.returncode == 1
+    assert done.returncode == 2
     [line] = done.stderr.strip().splitlines()
     assert message in line
     assert not cluster.slices()

@@ -1,4 +1,5 @@
-"""The rights of a kubelet: its own node, the pods bound to it with their claims and service accounts, and the slices of its node.
+"""The rights of a kubelet: its own node, its lease, the pods bound to it with their claims and service accounts,
+and the slices of its node.
 
 This follows Kubernetes' node authorizer and NodeRestriction, as far as the kubelet of this cluster needs it. A kubelet may not write claims,
 and may not use another node's objects. The node that an object names is checked when a kubelet writes it: see ``refusal``.
@@ -13,6 +14,7 @@ from drakit_cluster.objects.json_types import Object
 
 _READ = ("get", "list", "watch")
 _SELECTED = ("list", "watch", "deletecollection")
+_LEASE_NAMESPACE = "kube-node-lease"
 _WRITE = ("create", "update", "patch", "delete")
 
 
@@ -87,11 +89,18 @@ def _events(_store: Store, _node: str, attributes: Attributes) -> bool:
     return attributes.verb in ("create", "update", "patch")
 
 
+def _leases(_store: Store, node: str, attributes: Attributes) -> bool:
+    if attributes.namespace != _LEASE_NAMESPACE:
+        return False
+    return attributes.verb == "create" or (attributes.name == node and attributes.verb in ("get", "update", "patch", "delete"))
+
+
 _RULES = {
     ("", "nodes"): _nodes,
     ("", "pods"): _pods,
     ("", "serviceaccounts"): _accounts,
     ("", "events"): _events,
+    ("coordination.k8s.io", "leases"): _leases,
     (resources.RESOURCE_GROUP, "resourceslices"): _slices,
     (resources.RESOURCE_GROUP, "resourceclaims"): _claims,
 }
@@ -106,6 +115,8 @@ def refusal(node: str, resource: resources.Resource, new: Object) -> str:
     """Return why the kubelet of ``node`` may not create or write ``new``, or ``""``."""
     if resource is resources.NODE and json_types.text(new, "metadata", "name") != node:
         return f'node "{node}" is not allowed to create or modify another node'
+    if resource is resources.LEASE and json_types.text(new, "metadata", "name") != node:
+        return "can only access node lease with the same name as the requesting node"
     if resource is resources.SLICE and json_types.text(new, "spec", "nodeName") != node:
         return "can only create ResourceSlice with the same NodeName as the requesting node"
     return ""

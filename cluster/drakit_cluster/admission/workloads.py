@@ -7,14 +7,15 @@ from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.validation import failure
+from drakit_cluster.objects.validation import failure, pods
 from drakit_cluster.objects.validation.failure import Failure
 
 _JOB_POLICIES = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "podReplacementPolicy", "managedBy")
 
 
 def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
-    """Check that the selector matches the template's labels and does not change."""
+    """Check the pod template, and that the selector matches its labels and does not change."""
+    yield from _template(obj)
     selector = json_types.mapping(obj, "spec", "selector")
     labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
     match_labels = json_types.mapping(selector, "matchLabels")
@@ -27,6 +28,10 @@ def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
     if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
         restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
         yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
+
+
+def _template(obj: Object) -> Iterator[Failure]:
+    yield from pods.of_spec(json_types.mapping(obj, "spec", "template", "spec"), "spec.template.spec")
 
 
 def replica_set(obj: Object, old: Object | None) -> Iterator[Failure]:
@@ -86,6 +91,7 @@ def stateful_set(obj: Object, old: Object | None) -> Iterator[Failure]:
 def job(obj: Object, old: Object | None) -> Iterator[Failure]:
     """Check a Job. Its own selector and policies of failure and success are refused."""
     spec = json_types.mapping(obj, "spec")
+    yield from _template(obj)
     yield from _not_negative(obj, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
     yield from _one_of("spec.completionMode", json_types.text(spec, "completionMode"), ("Indexed", "NonIndexed"))
     if json_types.text(spec, "completionMode") == "Indexed" and "completions" not in spec:

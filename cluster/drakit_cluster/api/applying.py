@@ -3,8 +3,13 @@
 Ownership is a set of paths per manager, stored in metadata.managedFields as Kubernetes writes it (FieldsV1). A path is a tuple of steps:
 ``f:name`` for a field or map key, ``k:{...}`` for an item of a list with keys, ``v:...`` for a member of a set.
 
-Tracking begins with the first apply to an object. The fields that the object had before belong to ``before-first-apply``, as in Kubernetes
-for objects without managedFields. An update of an object that was never applied does no work here.
+Tracking begins with a creation that names its field manager, as kubectl does, or with the first apply. In the second case the fields that
+the object had before belong to ``before-first-apply``, as in Kubernetes for objects without managedFields. A write of an object without
+managers does no work here.
+
+A server-side apply of kubectl takes over what its client-side apply wrote: the values of the annotation last-applied-configuration that the
+object still has cause no conflict, and the annotation is updated. kubectl then rewrites managedFields itself, so a write may replace them.
+Source: lastappliedmanager.go, lastappliedupdater.go and ``decodeLiveOrNew`` in apimachinery's managedfields.
 """
 
 import json
@@ -21,6 +26,10 @@ from drakit_cluster.objects.schema.shape import Leaf, ListOf, Shape, Struct, fie
 Path: TypeAlias = tuple[str, ...]
 
 FIRST = "before-first-apply"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_KUBECTL = "kubectl"
+"""The manager of kubectl's server-side apply. Only this one takes over from client-side apply."""
+_OPERATIONS = frozenset({"Apply", "Update"})
 _SERVER_FIELDS = frozenset(
     {
         "name",
@@ -68,7 +77,7 @@ def apply(shape: Shape, live: Object, config: Object, me: Manager, *, force: boo
 
     Unless ``force`` is set, raise ConflictError with each field that another manager owns with a different value, and its owner.
     """
-    config = configuration(config, me.subresource)
+    whole, config = config, configuration(config, me.subresource)
     managers = read_managers(live) or _first(shape, live, me.time)
     others = tuple(manager for manager in managers if not manager.same(me))
     before = frozenset[Path]().union(*(manager.fields for manager in managers if manager.same(me)))
@@ -76,21 +85,62 @@ def apply(shape: Shape, live: Object, config: Object, me: Manager, *, force: boo
     contested = {
         (manager, path) for manager in others for path in manager.fields & mine if lookup(shape, live, path) != lookup(shape, config, path)
     }
-    if contested and not force:
-        raise _conflict(contested)
+    if me.name == _KUBECTL and not me.subresource:
+        permitted = _still_last_applied(shape, live) if contested else frozenset()
+        contested_by_others = {(manager, path) for manager, path in contested if path not in permitted}
+    else:
+        contested_by_others = contested
+    if contested_by_others and not force:
+        raise _conflict(contested_by_others)
     lost = frozenset(path for _, path in contested)
     others = tuple(replace(manager, fields=manager.fields - lost) for manager in others)
     still_owned = mine.union(*(manager.fields for manager in others))
     merged = _merge(shape, live, config)
     for path in sorted(before - still_owned, key=len):  # Items are removed before their fields: without its keys an item has no path.
         _remove(shape, merged, path)
+    if me.name == _KUBECTL and not me.subresource:
+        _renew_last_applied(merged, whole)
     managers = (*others, _settled(managers, replace(me, fields=mine)))
     return Applied(obj=json_types.mapping(merged), managers=tuple(manager for manager in managers if manager.fields))
 
 
-def after_write(shape: Shape, old: Object, new: Object, me: Manager) -> tuple[Manager, ...]:
-    """Return the managers after a write by ``me`` that is no apply: ``me`` owns the changed fields. Empty before the first apply."""
-    managers = read_managers(old)
+def _still_last_applied(shape: Shape, live: Object) -> frozenset[Path]:
+    """Return the paths that client-side apply wrote last and whose values are unchanged since."""
+    annotations = json_types.mapping(live, "metadata", "annotations")
+    try:
+        last = json_types.parse(json_types.text(annotations, LAST_APPLIED).encode())
+    except (ValueError, RecursionError):
+        return frozenset()
+    if not isinstance(last, dict) or last.get("apiVersion") != live.get("apiVersion"):
+        return frozenset()
+    applied = configuration(last, "")
+    return frozenset(path for path in owned(shape, applied) if lookup(shape, applied, path) == lookup(shape, live, path))
+
+
+def _renew_last_applied(merged: Json, config: Object) -> None:
+    """Write the configuration into the annotation of client-side apply, where the object has it."""
+    annotations = json_types.mapping(merged, "metadata", "annotations")
+    if LAST_APPLIED in annotations:
+        annotations[LAST_APPLIED] = json.dumps(config, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def created(shape: Shape, obj: Object, me: Manager) -> tuple[Manager, ...]:
+    """Return the manager of a new object: ``me`` owns all its fields."""
+    return (replace(me, fields=frozenset(owned(shape, configuration(obj, me.subresource)))),) if me.name else ()
+
+
+def claimed_managers(old: Object, new: Object) -> tuple[Manager, ...]:
+    """Return the managers that a write of the object sets itself, else those of the old object. One empty entry removes all managers."""
+    if json_types.items(new, "metadata", "managedFields") == [{}]:
+        return ()
+    stored, written = read_managers(old), read_managers(new)
+    is_valid = bool(written) and all(manager.name and manager.operation in _OPERATIONS for manager in written)
+    is_changed = {replace(manager, time="") for manager in written} != {replace(manager, time="") for manager in stored}
+    return written if is_valid and is_changed else stored
+
+
+def after_write(shape: Shape, old: Object, new: Object, me: Manager, managers: tuple[Manager, ...]) -> tuple[Manager, ...]:
+    """Return the managers after a write by ``me`` that is no apply: ``me`` owns the changed fields. ``managers`` are those before the write."""
     if not managers:
         return ()
     paths_now = frozenset(owned(shape, configuration(new, None)))
@@ -214,8 +264,17 @@ def _conflict(contested: set[tuple[Manager, Path]]) -> errors.ConflictError:
 
 
 def field_name(path: Path) -> str:
-    """Return a path in readable form: ``.status.devices[{"driver":"x"}].data``."""
-    return "".join(f".{step[2:]}" if step.startswith("f:") else f"[{step[2:]}]" for step in path)
+    """Return a path as Kubernetes writes it in a conflict: ``.status.devices[device="gpu-0",driver="x"].data``."""
+    return "".join(map(_readable, path))
+
+
+def _readable(step: str) -> str:
+    kind, _, rest = step.partition(":")
+    if kind == "f":
+        return f".{rest}"
+    if kind == "v":
+        return f"[={rest}]"
+    return f"[{','.join(f'{key}={json.dumps(value)}' for key, value in json.loads(rest).items())}]"
 
 
 def read_managers(obj: Object) -> tuple[Manager, ...]:

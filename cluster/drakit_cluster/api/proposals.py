@@ -48,8 +48,13 @@ class Proposals:
             raise not_found(resource, name)
         return entry
 
-    def creation(self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = ()) -> Change:
-        """Return the creation of ``body``, with its name and the fields that the server sets."""
+    def creation(
+        self, resource: Resource, body: Object, namespace: str, managers: tuple[Manager, ...] = (), *, manager: str = ""
+    ) -> Change:
+        """Return the creation of ``body``, with its name and the fields that the server sets.
+
+        Its fields belong to ``managers``, or to the field manager ``manager``; with neither, nobody owns them yet.
+        """
         obj, _ = shapes.decode(resource, body, self.gates.decoding)
         metadata = json_types.child(obj, "metadata")
         if metadata.pop("resourceVersion", "") not in ("", "0"):
@@ -64,7 +69,8 @@ class Proposals:
             self._check_account(obj)
         self._settle_name(resource, metadata)
         drop_disabled(resource, obj, None, self.gates)
-        applying.write_managers(obj, managers)
+        me = Manager(name=manager, operation="Update", time=self.now())
+        applying.write_managers(obj, managers or applying.created(shapes.shape_of(resource, self.gates.decoding), obj, me))
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         return Change(operation=Operation.CREATE, resource=resource, key=key, new=obj)
 
@@ -74,9 +80,11 @@ class Proposals:
         metadata = json_types.child(new, "metadata")
         uid, version = json_types.text(metadata, "uid"), json_types.text(metadata, "resourceVersion")
         check_preconditions(resource, old, uid=uid, version=version)
+        managers = applying.read_managers(old.view) if writer.subresource else applying.claimed_managers(old.view, new)
         self._prepare(resource, new, old, writer.subresource)
         me = Manager(name=writer.manager or _UNKNOWN_MANAGER, operation="Update", subresource=writer.subresource, time=self.now())
-        applying.write_managers(new, applying.after_write(shapes.shape_of(resource, self.gates.decoding), old.view, new, me))
+        shape = shapes.shape_of(resource, self.gates.decoding)
+        applying.write_managers(new, applying.after_write(shape, old.view, new, me, managers))
         return _update(resource, old, new, writer.subresource)
 
     def patched(self, resource: Resource, old: Entry, patch: Json, kind: PatchKind, writer: Writer) -> Change:

@@ -74,9 +74,9 @@ class Registry:
         entries, version = self.select(resource, query.parse(resource, **options))
         return Listing(items=[entry.copy() for entry in entries], resource_version=str(version))
 
-    def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
-        """Store a new object."""
-        return self._write(lambda: self._proposals.creation(resource, obj, namespace), review).copy()
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "", manager: str = "", review: Review = TRUSTED) -> Object:
+        """Store a new object. Its fields belong to the field manager ``manager``, if one is given."""
+        return self._write(lambda: self._proposals.creation(resource, obj, namespace, manager=manager), review).copy()
 
     def update(self, resource: Resource, obj: Object, *, subresource: str = "", manager: str = "", review: Review = TRUSTED) -> Object:
         """Replace an object or its status."""

@@ -5,7 +5,7 @@ closures. It is safe to use from many threads.
 """
 
 from drakit_cluster.cel.errors import CompileError, RunError
-from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Selectors
+from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Purpose, Selectors
 from drakit_cluster.cel.types.declarations import EnvType
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Compiled",
     "EnvType",
     "Gates",
+    "Purpose",
     "RunError",
     "Selectors",
 ]

@@ -4,6 +4,7 @@ A device is `device` in an expression: attributes and capacities by domain and i
 Lists count only if their gate is on. A device with an unreadable attribute has no verdict at all.
 """
 
+import enum
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -71,25 +72,41 @@ class Compiled:
 
     def evaluate(self, device: dict[str, Value], limit: int = COST_LIMIT) -> tuple[bool, int]:
         """Return the verdict on a device, and its cost. Raises RunError."""
+        verdict, cost = self.value(device, limit)
+        if not isinstance(verdict, bool):
+            raise errors.RunError(f"CEL result of type {type(verdict).__name__} could not be converted to bool")
+        return verdict, cost
+
+    def value(self, device: dict[str, Value], limit: int = COST_LIMIT) -> tuple[Value, int]:
+        """Return the value for a device, of any type, and its cost. Raises RunError."""
         frame = paths.Frame(device, self._slots, limit)
         try:
-            verdict = self._run(frame)
+            value = self._run(frame)
             frame.afford()
         except (errors.EvalError, errors.BudgetError) as error:
             raise errors.RunError(str(error)) from error
-        if not isinstance(verdict, bool):
-            raise errors.RunError(f"CEL result of type {type(verdict).__name__} could not be converted to bool")
-        return verdict, frame.cost
+        return value, frame.cost
 
 
-def _compile(expression: str, gates: Gates, env_type: EnvType) -> Compiled:
+class Purpose(enum.Enum):
+    """What an expression is for, which decides what types it may have."""
+
+    SELECTOR = "selector"
+    DERIVED_ATTRIBUTE = "derived attribute"
+
+
+_ELEMENTS: Final = (celtypes.STRING, celtypes.INT, celtypes.BOOL, celtypes.SEMVER)
+"""The types of a derived attribute, and of the elements of a list."""
+
+
+def _compile(expression: str, gates: Gates, env_type: EnvType, purpose: Purpose) -> Compiled:
     if len(expression.encode()) > LENGTH_LIMIT:
         raise errors.CompileError(f"expression is longer than {LENGTH_LIMIT} bytes")
     environment = declarations.environment(gates, env_type)
     try:
         checked = checker.check(expression, parser.parse(expression), environment)
         validators.validate(expression, checked)
-        output = _output(checked, environment)
+        output = (_output if purpose is Purpose.SELECTOR else _derived_output)(checked, environment)
         run, slots = build.build(checked)
     except errors.CompileError as error:
         message = str(error)
@@ -105,6 +122,15 @@ def _output(checked: checker.Checked, environment: declarations.Environment) -> 
     return str(output)
 
 
+def _derived_output(checked: checker.Checked, environment: declarations.Environment) -> str:
+    """Return the type of the whole expression. Raises CompileError unless it may be a string, int, bool, semver or a list of these."""
+    output = checked.types[checked.root]
+    element = output.parameters[0] if output.kind is celtypes.Kind.LIST else output
+    if not element.wild and element.kind is not celtypes.Kind.PARAM and element not in (*_ELEMENTS, environment.attribute):
+        raise errors.CompileError(f"must evaluate to a string, int, bool, semver or a list of one of these, not {output}")
+    return str(output)
+
+
 class Selectors:
     """Compiles and evaluates selectors under one set of feature gates. Every method may be called from any thread."""
 
@@ -112,22 +138,22 @@ class Selectors:
         self._gates = Gates.of(gates) if isinstance(gates, features.FeatureGates) else gates or Gates()
         self._limit = cost_limit
         self._lock = threading.Lock()
-        self._compiled: dict[tuple[str, EnvType], Compiled | str] = {}
+        self._compiled: dict[tuple[str, EnvType, Purpose], Compiled | str] = {}
         self._devices: dict[devices.DeviceView, dict[str, Value]] = {}
 
-    def compile(self, expression: str, env_type: EnvType = EnvType.NEW) -> Compiled:
+    def compile(self, expression: str, env_type: EnvType = EnvType.NEW, purpose: Purpose = Purpose.SELECTOR) -> Compiled:
         """Return the compiled expression; a failure is cached as well. Raises CompileError."""
-        key = (expression, env_type)
+        key = (expression, env_type, purpose)
         cached = self._compiled.get(key)
         if cached is None:
-            cached = self._cache(self._compiled, key, self._compile_result(expression, env_type))
+            cached = self._cache(self._compiled, key, self._compile_result(expression, env_type, purpose))
         if isinstance(cached, str):
             raise errors.CompileError(cached)
         return cached
 
-    def _compile_result(self, expression: str, env_type: EnvType) -> Compiled | str:
+    def _compile_result(self, expression: str, env_type: EnvType, purpose: Purpose) -> Compiled | str:
         try:
-            return with_deep_stack(lambda: _compile(expression, self._gates, env_type))
+            return with_deep_stack(lambda: _compile(expression, self._gates, env_type, purpose))
         except errors.CompileError as error:
             return str(error)
         except RecursionError:
@@ -144,6 +170,18 @@ class Selectors:
             return with_deep_stack(lambda: compiled.evaluate(variables, self._limit))[0]
         except RecursionError as error:
             raise errors.RunError("the expression is nested too deeply") from error
+
+    def derive(self, expression: str, device: devices.DeviceView) -> devices.AttributeValue:
+        """Return the value of a derived attribute, whose expression is stored. Raises CompileError or RunError."""
+        compiled, variables = self.compile(expression, EnvType.STORED, Purpose.DERIVED_ATTRIBUTE), self._variables(device)
+        try:
+            value = with_deep_stack(lambda: compiled.value(variables, self._limit))[0]
+        except RecursionError as error:
+            raise errors.RunError("the expression is nested too deeply") from error
+        elements = frozenset(map(_element, value if isinstance(value, (list, tuple)) else [value]))
+        if len({kind for kind, _ in elements}) > 1:
+            raise errors.RunError("CEL result is a list of values of different types")
+        return elements
 
     def _variables(self, device: devices.DeviceView) -> dict[str, Value]:
         cached = self._devices.get(device)
@@ -176,6 +214,19 @@ def _read_device(view: devices.DeviceView, *, lists: bool) -> dict[str, Value]:
         "attributes": attributes,
         "capacity": capacity,
     }
+
+
+def _element(value: Value) -> devices.Element:
+    """Return a value of CEL as an element of an attribute. Raises RunError for other types than attributes have."""
+    if isinstance(value, bool):
+        return "bool", value
+    if isinstance(value, int) and not isinstance(value, values.Uint):
+        return "int", value
+    if isinstance(value, str):
+        return "string", value
+    if isinstance(value, semver.Semver):
+        return "version", str(value)
+    raise errors.RunError(f"CEL result of type {type(value).__name__} is no string, int, bool or semver, and no list of one of these")
 
 
 def _put(domains: values.DomainMap, driver: str, name: str, value: Value) -> None:

@@ -5,21 +5,18 @@ replace it.
 """
 
 import pathlib
-import platform
 import threading
 from dataclasses import dataclass
 
 import grpc
 
 from drakit.telemetry import logs
-from drakit_cluster.api.http import discovery
-from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import Change, Loop, Selection, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.faults import Faults
+from drakit_cluster.kubelet import node_status
 from drakit_cluster.kubelet.plugins.health import HealthTable
 from drakit_cluster.kubelet.plugins.health_streams import HealthStreams
 from drakit_cluster.kubelet.plugins.plugins import Plugins, SliceWiper
@@ -31,17 +28,15 @@ from drakit_cluster.kubelet.pods.pod_worker import PodWorker, Services
 from drakit_cluster.kubelet.pods.preparation import Preparation, PreparationError
 from drakit_cluster.kubelet.pods.records import Checkpoint
 from drakit_cluster.kubelet.timing import Timing
-from drakit_cluster.objects import errors, naming
+from drakit_cluster.objects import errors
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import NODE, POD
-from drakit_cluster.runtime import Mode, Runtime
+from drakit_cluster.runtime import Runtime
 
 _log = logs.get_logger(__name__)
 
 _JOIN_SECONDS = 2.0
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-"""Go's names of architectures by those of ``uname``, where they differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +75,7 @@ class Kubelet:
         table = HealthTable(self._timing.health_valid) if gates.on(Gate.RESOURCE_HEALTH) else None
         streams = HealthStreams(table, self._timing.health_retry, self._poke_users) if table is not None else None
         self.plugins = Plugins(self._timing, self.faults, self._wiper, streams)
-        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), Sharing.of(gates))
+        self.preparation = Preparation(api, self.plugins, Checkpoint(place.checkpoint), gates)
         self._registrar = Registrar(place.registry, self.plugins, self._timing, self._record_registration)
         health = PodHealth(preparation=self.preparation, table=table, messages=gates.on(Gate.RESOURCE_HEALTH_MESSAGE))
         self._services = Services(
@@ -100,7 +95,10 @@ class Kubelet:
 
     def start(self) -> None:
         """Register the node, delete its old slices, and start. Raises ApiError if the node cannot be registered."""
-        self._node = self._register_node()
+        labels = dict(self._place.labels)
+        self._node = node_status.register(self._api, self._place.node, labels, mode=self._runtime.mode, version=self._version)
+        self._lease = node_status.NodeLease(self._api, self._node)
+        self._lease.start()
         self._recorder.start()
         self._wiper.wipe_all()
         self._runtime.listen(self._poke)
@@ -114,6 +112,7 @@ class Kubelet:
     def stop(self) -> None:
         """Stop; containers and drivers keep running."""
         self._stopping.set()
+        self._lease.stop()
         if self._server is not None:
             self._server.stop(0).wait()
         self._reconcile_soon.set()
@@ -130,36 +129,6 @@ class Kubelet:
             worker.join(_JOIN_SECONDS)
         self._reconciler.join(_JOIN_SECONDS)
         self._recorder.stop()
-
-    def _register_node(self) -> Object:
-        """Create the node, or mark an existing one as ready."""
-        name = self._place.node
-        info = _node_info(self._runtime.mode, self._version)
-        labels: Object = {
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/os": info["operatingSystem"],
-            "kubernetes.io/arch": info["architecture"],
-            **dict(self._place.labels),
-        }
-        status: Object = {
-            "conditions": [
-                {
-                    "type": "Ready",
-                    "status": "True",
-                    "reason": "KubeletReady",
-                    "message": "kubelet is posting ready status",
-                    "lastHeartbeatTime": naming.now(),
-                    "lastTransitionTime": naming.now(),
-                }
-            ],
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
-            "nodeInfo": info,
-        }
-        try:
-            return self._api.create(NODE, {"metadata": {"name": name, "labels": labels}, "spec": {}, "status": status})
-        except errors.AlreadyExistsError:
-            self._api.patch(NODE, name, {"metadata": {"labels": labels}}, kind=PatchKind.MERGE)
-            return self._api.patch(NODE, name, {"status": status}, kind=PatchKind.STRATEGIC, subresource="status")
 
     def _observe(self, change: Change) -> None:
         """Send a change to the pod's worker, and start a worker if the pod needs one.
@@ -247,32 +216,3 @@ class Kubelet:
 
 def _wait() -> None:
     """Return None: no call is due, because every change goes to a worker at once."""
-
-
-def _node_info(mode: Mode, version: str) -> Object:
-    """Return the fields of V1NodeSystemInfo of a Kubernetes version. ``mode`` is how the node's runtime runs containers."""
-    system = platform.uname()
-    try:
-        image = platform.freedesktop_os_release()["PRETTY_NAME"]
-    except OSError:
-        image = system.system
-    machine = _line("/etc/machine-id")
-    return {
-        "architecture": _ARCHITECTURES.get(system.machine, system.machine),
-        "bootID": _line("/proc/sys/kernel/random/boot_id"),
-        "containerRuntimeVersion": f"drakit://{mode.value}",
-        "kernelVersion": system.release,
-        "kubeProxyVersion": "",
-        "kubeletVersion": discovery.git_version(version),
-        "machineID": machine,
-        "operatingSystem": system.system.lower(),
-        "osImage": image,
-        "systemUUID": _line("/sys/class/dmi/id/product_uuid") or machine,
-    }
-
-
-def _line(path: str) -> str:
-    try:
-        return pathlib.Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

@@ -1,8 +1,9 @@
 """Mistakes in what users and admins request: selectors, constraints, capacity and configuration that no published device can satisfy."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from drakit.telemetry import plurals
 from drakit_cluster.lint import findings
@@ -11,7 +12,7 @@ from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import capacity as capacities
 from drakit_cluster.objects import json_types, quantity, resources, taints
-from drakit_cluster.objects.devices import SelectorError, SelectorPort
+from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
@@ -19,10 +20,20 @@ from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 
 _NAMED = 3
 """Devices that a finding names."""
+_STOPS = "the scheduler allocates nothing after such an error"
 _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
     'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
 )
+
+
+Fits: TypeAlias = Callable[[str, Json, Mapping[str, Json]], bool]
+"""Whether a driver's parameters are for a device with these attributes, which are named without the driver's domain."""
+
+
+def any_fits(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -> bool:
+    """Return True: nothing is known of any driver's parameters."""
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +42,8 @@ class _Selection:
 
     names: frozenset[str]
     devices: Sequence[PublishedDevice]
+    derived: frozenset[str] = frozenset()
+    """The names of its derived attributes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +54,11 @@ class Demand:
     classes: Mapping[str, Accepted]
     selectors: SelectorPort
     lists: bool
+    deriving: bool
     tainting: bool
     qualified: bool
     """Whether requests find capacities with and without the driver's domain."""
+    fits: Fits
 
     def of_class(self, device_class: Accepted) -> Iterator[Finding]:
         yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
@@ -64,25 +79,24 @@ class Demand:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
         requested: list[_Selection] = []
-        derived: set[str] = set()
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
                 yield from _impossible(claim.document, option, where)
-                if found := [json_types.text(attribute, "name") for attribute in json_types.objects(option, "derivedAttributes")]:
-                    derived |= {*found}
-                    text = "drakit does not evaluate derived attributes, and checks no constraint on them"
-                    yield findings.warning(claim.document, f"{where}.derivedAttributes", text, "try the claim on a cluster")
+                derived = json_types.objects(option, "derivedAttributes") if self.deriving else []
                 selected, request_findings = self._option(claim.document, option, where)
                 yield from request_findings
                 if selected is not None:
-                    requested.append(_Selection(names=frozenset({json_types.text(request, "name"), name}), devices=selected))
+                    yield from self._derived(claim.document, derived, where, selected)
+                    both = frozenset({json_types.text(request, "name"), name})
+                    attributes = frozenset(json_types.text(attribute, "name") for attribute in derived)
+                    requested.append(_Selection(names=both, devices=selected, derived=attributes))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
-            if derived.isdisjoint(json_types.text(constraint, kind) for kind in ("matchAttribute", "distinctAttribute")):
-                yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
+            yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
         for place, config in enumerate(json_types.objects(devices, "config")):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
                 yield from self._driver(claim.document, config, f"{path}.config[{place}]", concerned or self.published.devices)
+            yield from self._fit(claim.document, config, f"{path}.config[{place}]", concerned)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects (None if unknown), and its mistakes."""
@@ -111,13 +125,11 @@ class Demand:
         checked = ["device.driver"] if document.resource is not resources.CLASS else []  # The class of a request checks the driver.
         for place, selector in enumerate(json_types.objects(holder, "selectors")):
             expression, field = json_types.text(selector, "cel", "expression"), f"{path}.selectors[{place}].cel.expression"
-            selected, failed = self._matching(expression, remaining)
+            selected, failed = _evaluated(self.selectors.matches, expression, remaining)
             if failed:
                 text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
-                selector_findings.append(
-                    findings.error(document, field, f"{text}; the scheduler allocates nothing after such an error", fix)
-                )
+                selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
                 text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
                 selector_findings.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
@@ -125,17 +137,17 @@ class Demand:
             remaining = selected
         return remaining, selector_findings
 
-    def _matching(
-        self, expression: str, devices: Sequence[PublishedDevice]
-    ) -> tuple[list[PublishedDevice], list[tuple[PublishedDevice, str]]]:
-        selected, failed = [], []
-        for device in devices:
-            try:
-                if self.selectors.matches(expression, device.view):
-                    selected.append(device)
-            except SelectorError as error:
-                failed.append((device, str(error)))
-        return selected, failed
+    def _derived(
+        self, document: Document, attributes: Sequence[Object], path: str, selected: Sequence[PublishedDevice]
+    ) -> Iterator[Finding]:
+        """Yield the derived attributes of a request whose expression fails on devices that it selects."""
+        for place, attribute in enumerate(attributes):
+            expression = json_types.text(attribute, "expression")
+            _, failed = _evaluated(self.selectors.derive, expression, selected)
+            if failed:
+                field = f"{path}.derivedAttributes[{place}].expression"
+                text = f"fails on {_share_of(failed, selected)}, {_first(failed)}: {failed[0][1]}; {_STOPS}"
+                yield findings.error(document, field, text, _CHECK_ATTRIBUTE)
 
     def _taints(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
         """Return a warning if every device has a taint that the request does not tolerate."""
@@ -163,6 +175,10 @@ class Demand:
             elif quantity.parse(amount) > max(values):
                 text = f"requests {amount}, but no selected device has more than {max(values)}"
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+            elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
+                text = f"requests {amount}, but no device that it selects is shared: the claim gets a whole one"
+                fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
+                capacity_findings.append(findings.warning(document, field, text, fix))
         return capacity_findings
 
     def _published(self, device: PublishedDevice, requested: str) -> Json:
@@ -177,6 +193,8 @@ class Demand:
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
             for selection in _concerned(constraint, requested) if attribute else ():
+                if attribute in selection.derived:
+                    continue
                 if selection.devices and not any(self._has(device, attribute) for device in selection.devices):
                     names = {
                         self._qualified(device, name)
@@ -201,6 +219,42 @@ class Demand:
         if driver and drivers and driver not in drivers:
             text = f"no selected device belongs to driver {driver}: no driver reads the parameters"
             yield findings.warning(document, f"{path}.opaque.driver", text, findings.suggestion(driver, drivers))
+
+    def _fit(self, document: Document, config: Object, path: str, devices: Sequence[PublishedDevice]) -> Iterator[Finding]:
+        """Yield parameters that fit no selected device: prepare refuses them if they name the request, and else ignores them."""
+        driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
+        own = [device for device in devices if device.pool.driver == driver]
+        if not own or any(self.fits(driver, parameters, _attributes(device)) for device in own):
+            return
+        kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
+        text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
+        if requests:
+            fix = f"use the kind for these devices, or name other requests than {', '.join(requests)}"
+            yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
+        else:
+            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
+
+
+def _attributes(device: PublishedDevice) -> Mapping[str, Json]:
+    domain = f"{device.pool.driver}/"
+    return {
+        name.removeprefix(domain): next(iter(value.values()), None) if isinstance(value, dict) else None
+        for name, value in json_types.mapping(device.spec, "attributes").items()
+    }
+
+
+def _evaluated(
+    evaluate: Callable[[str, DeviceView], object], expression: str, devices: Sequence[PublishedDevice]
+) -> tuple[list[PublishedDevice], list[tuple[PublishedDevice, str]]]:
+    """Return the devices for which an expression gives more than False, and those on which it fails, with the error."""
+    positive, failed = [], []
+    for device in devices:
+        try:
+            if evaluate(expression, device.view) is not False:
+                positive.append(device)
+        except SelectorError as error:
+            failed.append((device, str(error)))
+    return positive, failed
 
 
 def _options(request: Object, path: str) -> Iterator[tuple[str, str, Object]]:

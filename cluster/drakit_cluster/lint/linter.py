@@ -14,6 +14,15 @@ from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.versions import Rule
 from drakit_cluster.scheduling.allocator.known_errors import KUBERNETES_1_36, KnownErrors
 
+_NO_PARAMETERS = "write its parameters into config[].opaque.parameters of the {kind}"
+_REMOVED = {
+    "ResourceClass": "write DeviceClass, with selectors and config instead of driverName and parametersRef",
+    "ResourceClassParameters": _NO_PARAMETERS.format(kind="DeviceClass"),
+    "ResourceClaimParameters": _NO_PARAMETERS.format(kind="ResourceClaim or ResourceClaimTemplate"),
+    "PodSchedulingContext": "remove it: the scheduler allocates claims itself",
+}
+"""Kinds of resource.k8s.io/v1alpha2 and v1alpha3 that Kubernetes removed, and what replaces them."""
+
 
 def lint(
     documents: Sequence[Document],
@@ -22,11 +31,13 @@ def lint(
     *,
     network_drivers: frozenset[str] = frozenset(),
     compared: KnownErrors = KUBERNETES_1_36,
+    fits: demand.Fits = demand.any_fits,
 ) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
     ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. ``network_drivers`` attach their devices to
     the network namespace of a pod. A claim that a scheduler with the errors ``compared`` decides differently is a warning.
+    ``fits`` says whether a driver's parameters are for a device.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
@@ -35,7 +46,7 @@ def lint(
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates, network_drivers, compared),
+        *_across_objects(documents, intake, gates, network_drivers, compared, fits),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
     all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
@@ -66,7 +77,8 @@ def _unknown_kinds(documents: Sequence[Document]) -> Iterator[Finding]:
     for document in documents:
         kind = _kind(document)
         if document.resource is None and _group(document) == resources.RESOURCE_GROUP and kind not in kinds:
-            yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", findings.suggestion(kind, kinds))
+            fix = _REMOVED.get(kind) or findings.suggestion(kind, kinds)
+            yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", fix)
 
 
 def _kinds() -> set[str]:
@@ -82,7 +94,12 @@ def _group(document: Document) -> str:
 
 
 def _across_objects(
-    documents: Sequence[Document], intake: Intake, gates: FeatureGates, network_drivers: frozenset[str], compared: KnownErrors
+    documents: Sequence[Document],
+    intake: Intake,
+    gates: FeatureGates,
+    network_drivers: frozenset[str],
+    compared: KnownErrors,
+    fits: demand.Fits,
 ) -> Iterator[Finding]:
     """Yield mistakes between objects."""
     slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
@@ -96,11 +113,12 @@ def _across_objects(
     claims = [*_accepted(intake, resources.CLAIM), *_accepted(intake, resources.CLAIM_TEMPLATE)]
     supply_findings = [*supply.check_pools(published), *supply.check_nodes(slices, intake.objects(resources.NODE))]
     yield from supply_findings
+    yield from supply.check_scale(published, gates)
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published, gates)
     groups = _accepted(intake, resources.POD_GROUP)
     yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers, groups))
-    demand_findings = list(_demand_findings(intake, published, claims, gates))
+    demand_findings = list(_demand_findings(intake, published, claims, gates, fits))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):
         faulty = {id(finding.document) for finding in demand_findings}
@@ -108,14 +126,18 @@ def _across_objects(
         yield from fitting.check(intake, faultless, _accepted(intake, resources.POD), gates, compared)
 
 
-def _demand_findings(intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates) -> Iterator[Finding]:
+def _demand_findings(
+    intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates, fits: demand.Fits
+) -> Iterator[Finding]:
     checker = demand.Demand(
         published=published,
         classes={json_types.text(accepted.object, "metadata", "name"): accepted for accepted in _accepted(intake, resources.CLASS)},
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
+        deriving=gates.on(Gate.DERIVED_ATTRIBUTES),
         tainting=gates.on(Gate.DEVICE_TAINTS),
         qualified=gates.follows(Rule.QUALIFIED_CAPACITIES),
+        fits=fits,
     )
     for device_class in checker.classes.values():
         yield from checker.of_class(device_class)

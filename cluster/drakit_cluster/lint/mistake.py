@@ -11,12 +11,16 @@ from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
-_VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*"|[^:]*)')
+_VALUE = re.compile(r'(?:Invalid|Unsupported|Duplicate) value: ("(?:[^"\\]|\\.)*"|[\[{].*[\]}](?=: )|[^:]*)')
 
 
 def steps(path: str) -> Sequence[tuple[str, str]]:
     """Return the steps of a field's path, each a name or an index in brackets."""
     return _STEP.findall(path)
+
+
+def _keys(path: str) -> list[str | int]:
+    return [int(index) if index.isdecimal() else index or name for name, index in steps(path)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +57,12 @@ class Mistake:
 
     def holder(self, levels: int = 1) -> Json:
         """Return the object or list ``levels`` above the field."""
-        path: list[str | int] = [int(index) if index.isdecimal() else index or name for name, index in steps(self.field)]
+        path = _keys(self.field)
         return json_types.at(self.body, *path[: len(path) - levels])
+
+    def at(self, path: str) -> Json:
+        """Return the value at a path of the object."""
+        return json_types.at(self.body, *_keys(path))
 
     @property
     def written(self) -> Json:

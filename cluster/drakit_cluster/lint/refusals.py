@@ -19,12 +19,17 @@ _NOT_LABEL = re.compile(r"[^a-z0-9-]+")
 _SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _LISTS = frozenset({"bools", "ints", "strings", "versions"})
 _ONE_VALUE = "bool, int, string or version"
+_NO_SOURCE = "exactly one of resourceClaimName"
 _MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
 
 
 def check(problems: Iterable[Problem]) -> Iterator[Finding]:
-    """Yield a finding for every problem."""
+    """Yield a finding for every problem. A claim's entry whose name is in the unknown field ``source`` is one mistake, not two."""
+    problems = list(problems)
+    moved = {problem.field.removesuffix(".source") for problem in problems if problem.text == "unknown field"}
     for problem in problems:
+        if problem.field in moved and _NO_SOURCE in problem.text:
+            continue
         is_unknown_field = problem.text == "unknown field"
         fix = unknown_fields.fix(problem) if is_unknown_field else of_refusal(problem)
         yield findings.error(problem.document, problem.field, problem.text, fix)
@@ -51,8 +56,16 @@ def _attribute(mistake: Mistake) -> str:
 
 
 def _label(mistake: Mistake) -> str:
-    words = mistake.value if mistake.value.islower() else _CAMEL.sub("-", mistake.value)
-    return f"write {_NOT_LABEL.sub('-', words.lower()).strip('-') or 'a name'}"
+    return f"write {_as_label(mistake.value) or 'a name'}"
+
+
+def _subdomain(mistake: Mistake) -> str:
+    return f"write {'.'.join(filter(None, map(_as_label, mistake.value.split('.')))) or 'a name'}"
+
+
+def _as_label(name: str) -> str:
+    words = name if name.islower() else _CAMEL.sub("-", name)
+    return _NOT_LABEL.sub("-", words.lower()).strip("-")
 
 
 def _identifier(mistake: Mistake) -> str:
@@ -105,6 +118,18 @@ def one_of(value: str, allowed: Sequence[str]) -> str:
     return f"write {same[0]}" if same else findings.suggestion(value, allowed).replace("known are", "write one of")
 
 
+def _claim_entry(mistake: Mistake) -> str:
+    path = mistake.detail.removeprefix("must be one of ")
+    known = [json_types.text(entry, "name") for entry in json_types.objects(mistake.at(path))]
+    missing = f"add {{name: {mistake.value}, resourceClaimTemplateName: NAME}} to {path}"
+    return findings.suggestion(mistake.value, known) if known else missing
+
+
+def _pod_claim(mistake: Mistake) -> str:
+    both = len(json_types.mapping(mistake.written)) > 2
+    return "keep one of them" if both else "add resourceClaimName: NAME, or resourceClaimTemplateName: NAME"
+
+
 def _limit(mistake: Mistake) -> str:
     return f"write at most {mistake.detail.rpartition(' of ')[2]}, or raise the value of the capacity"
 
@@ -123,6 +148,8 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*\.exactly", r"want an object", "write one object; for a list of alternatives write firstAvailable"),
     (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
     (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),
+    (r".*\.resourceClaims\[\d+\]", rf"{_NO_SOURCE}", _pod_claim),
+    (r".*\.resources\.claims\[\d+\]\.name", r"must be one of", _claim_entry),
     (r".*\.requests\[\d+\]", r"request in the claim", "write the name of a request of this claim, or request/subrequest"),
     (r".*\.count", r'allocationMode is "All"', "remove count, or write allocationMode: ExactCount"),
     (r".*\.constraints\[\d+\]", r"either", "write matchAttribute or distinctAttribute: DOMAIN/NAME"),
@@ -132,6 +159,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),
+    (r".*", r"must be lower-case letters, digits, '-' and '.'", _subdomain),
     (r".*", r"must be a C identifier", _identifier),
     (r".*", r"must be a version like", _version),
     (r".*", r"must name a mixin", _mixin),

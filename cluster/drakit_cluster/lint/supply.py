@@ -9,7 +9,7 @@ from drakit_cluster.lint import catalogue, findings
 from drakit_cluster.lint.catalogue import Catalogue, CounterSet, PublishedDevice, PublishedPool
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
-from drakit_cluster.objects import json_types, nodes, quantity
+from drakit_cluster.objects import json_types, nodes, quantity, versions
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
@@ -159,6 +159,19 @@ def _counters(device: PublishedDevice) -> set[tuple[str, str]]:
 
 def _value(entry: Json | Object) -> quantity.Quantity:
     return quantity.parse(json_types.at(entry, "value"))
+
+
+def check_scale(published: Catalogue, gates: FeatureGates) -> Iterator[Finding]:
+    """Yield more pools with counters than the scheduler of the version bears."""
+    counted = [pool for pool in published.pools.values() if pool.counter_sets]
+    if len(counted) < versions.COUNTED_POOLS_MAX or versions.within(versions.COUNTERS_SCALE, gates.version):
+        return
+    text = (
+        f"{len(counted)} pools have sharedCounters, and kube-scheduler {gates.version} looks at each of them for every node: a claim takes seconds "
+        "from about 100 pools on, and no pod with a claim is scheduled at 300"
+    )
+    fix = f"use Kubernetes {versions.since(versions.COUNTERS_SCALE)}, or devices without counters: for GPUs, gpu.mig_layouts"
+    yield findings.warning(counted[0].counter_sets[0].document, "spec.sharedCounters", text, fix)
 
 
 def check_nodes(slices: Sequence[Accepted], known_nodes: Sequence[Object]) -> Iterator[Finding]:

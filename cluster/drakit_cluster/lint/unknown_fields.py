@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from drakit_cluster.lint import findings, mistake
 from drakit_cluster.manifests import Problem
 from drakit_cluster.objects import json_types, resources
-from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
+from drakit_cluster.objects.schema import api_models, table, unknown_fields
+from drakit_cluster.objects.schema.shape import ANY, Shape
 
 _IN_EXACTLY = "write requests[].exactly.{name}, as resource.k8s.io/v1 requires"
 _RENAMED = {
@@ -21,6 +21,7 @@ _RENAMED = {
     "deviceCounterConsumptionMixins": "write spec.mixins.deviceCounterConsumption",
 }
 _OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
+_OF_POD_CLAIM = re.compile(r".*\.resourceClaims\[\d+\]")
 _REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
 _WEIGHTED = frozenset({"weight", "podAffinityTerm"})
 _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
@@ -29,6 +30,9 @@ _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "
 def fix(problem: Problem) -> str:
     """Return the fix for an unknown field."""
     parent, _, name = problem.field.rpartition(".")
+    if _OF_POD_CLAIM.fullmatch(parent) and name == "source":
+        moved = " and ".join(json_types.mapping(mistake.Mistake(problem=problem).written)) or "the name of the claim"
+        return f"move {moved} out of source, beside name: Kubernetes 1.31 removed source"
     if known_fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
         return known_fix
     names = sorted(_known_fields(problem))
@@ -57,13 +61,10 @@ def _misplaced(problem: Problem, parent: str, name: str) -> str:
 
 def _known_fields(problem: Problem) -> Iterable[str]:
     """Return the known fields of the object that has the unknown field."""
-    shape: Shape | None = table.shape_of(problem.document.resource) if problem.document.resource is not None else None
-    for name, _ in mistake.steps(problem.field.rpartition(".")[0]):
-        match shape:
-            case Struct():
-                shape = shape.fields.get(name) if name else None
-            case ListOf():
-                shape = shape.item
-            case MapOf():
-                shape = shape.value
-    return shape.fields if isinstance(shape, Struct) else ()
+    root, shape, model = problem.part or ("", *_described(problem))
+    return unknown_fields.known(shape, model, mistake.steps(problem.field.rpartition(".")[0].removeprefix(root)))
+
+
+def _described(problem: Problem) -> tuple[Shape, str]:
+    resource = problem.document.resource
+    return (table.shape_of(resource), api_models.name_of(resource)) if resource is not None else (ANY, "")

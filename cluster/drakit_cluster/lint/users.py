@@ -8,29 +8,25 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.informer import key_of
-from drakit_cluster.lint import findings, refusals
+from drakit_cluster.lint import findings, pod_templates, refusals
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.lint.host_network import NetworkDevices
+from drakit_cluster.lint.pod_templates import PodSpec
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.schema import decoding, workloads
-from drakit_cluster.objects.validation import fields
+from drakit_cluster.objects.schema import decoding, unknown_fields, workloads
+from drakit_cluster.objects.validation import fields, names, pods
 from drakit_cluster.scheduling import extended
 
-_POD_SPECS = {
-    "Pod": "spec",
-    "PodTemplate": "template.spec",
-    "CronJob": "spec.jobTemplate.spec.template.spec",
-    **dict.fromkeys(("Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template.spec"),
-}
+_MODEL = "V1PodSpec"
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
 
 
 def is_user(document: Document) -> bool:
-    """Return whether the document has a pod spec that this module checks."""
-    return json_types.text(document.body, "kind") in _POD_SPECS
+    """Return whether the document has pod specs that this module checks."""
+    return pod_templates.has_any(document)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,26 +104,25 @@ def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[
         if document.resource is resources.POD_GROUP:
             for place, entry in enumerate(json_types.objects(document.body, "spec", "resourceClaims")):
                 yield from known_claims.missing(document, entry, f"spec.resourceClaims[{place}]")
-        if is_user(document):
-            yield from _Pod(document, known_claims).check()
+        for pod in pod_templates.of(document):
+            yield from _Pod(document, pod, known_claims).check()
 
 
 class _Pod:
     """One pod spec."""
 
-    def __init__(self, document: Document, known_claims: KnownClaims) -> None:
+    def __init__(self, document: Document, pod: PodSpec, known_claims: KnownClaims) -> None:
         self._document = document
         self._known_claims = known_claims
-        self._path = _POD_SPECS[json_types.text(document.body, "kind")]
-        self._spec = json_types.mapping(document.body, *self._path.split("."))
+        self._path = pod.path
+        self._spec = pod.spec
         self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
         self._uses: dict[tuple[str, str], str] = {}
 
     def check(self) -> Iterator[Finding]:
-        if self._document.resource is not resources.POD:
-            yield from refusals.check(self._problems())
+        yield from refusals.check(self._problems())
         for kind in _CONTAINERS:
             for place, container in enumerate(json_types.objects(self._spec, kind)):
                 for number, use in enumerate(json_types.objects(container, "resources", "claims")):
@@ -166,12 +161,19 @@ class _Pod:
             decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:
             field_name, _, text = error.message.partition(": ")
-            yield Problem(document=self._document, field=field_name, text=text)
+            if self._document.resource is not resources.POD:
+                yield Problem(document=self._document, field=field_name, text=text)
             return
-        for path in decoder.unknown:
-            yield Problem(document=self._document, field=path, text="unknown field")
-        for failure in fields.check(pod_spec_shape, decoded, self._path):
-            yield Problem(document=self._document, field=failure.field, text=failure.message)
+        part = (self._path, pod_spec_shape, _MODEL)
+        unknown = decoder.unknown if self._document.resource is not resources.POD else []  # The server reported those of a pod.
+        for path in [*unknown, *unknown_fields.find(pod_spec_shape, _MODEL, self._spec, self._path)]:
+            yield Problem(document=self._document, field=path, text="unknown field", part=part)
+        if self._document.resource is resources.POD:
+            return
+        name = json_types.text(self._document.body, "metadata", "name")
+        failures = [*(names.subdomain(name, "metadata.name") if name else ()), *fields.check(pod_spec_shape, decoded, self._path)]
+        for failure in [*failures, *pods.of_spec(json_types.mapping(decoded), self._path)]:
+            yield Problem(document=self._document, field=failure.field, text=failure.message, part=part)
 
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
         yield from self._known_claims.missing(self._document, entry, path)
@@ -202,10 +204,7 @@ class _Pod:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")
         self._used.add(name)
         self._uses.setdefault((name, request), path)
-        if name not in self._entries:
-            if self._document.resource is not resources.POD:  # The server reports it for a pod.
-                text = f"the pod has no resourceClaims entry {name}: the server refuses its pods"
-                yield findings.error(self._document, f"{path}.name", text, findings.suggestion(name, self._entries))
+        if name not in self._entries:  # The server refuses it.
             return
         request_names = self._requests(self._entries[name], self._known_claims.requests)
         if request and request_names is not None and request not in request_names:

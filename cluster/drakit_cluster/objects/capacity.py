@@ -5,6 +5,7 @@ Rules, as Kubernetes decides them:
 - no request: the policy's default, or the whole value where there is no default;
 - a request with a valid range: at least ``min``, rounded up to ``min + n * step``; the step counts in whole units, or in thousandths with
   the gate DRAFractionalCapacityRange (on in 1.37) if 64 bits hold ``min``, ``max`` and ``step`` as thousandths;
+  A step below zero, and a result that 64 bits do not hold, are errors: Kubernetes 1.36 computes nonsense then;
 - a request with valid values: the smallest value that is enough, or the request itself where none is (then it violates the policy);
 - anything else: the request as it is;
 - an amount beyond ``max``, off the step, or not among the valid values violates the policy, and the device is not eligible;
@@ -23,9 +24,14 @@ from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.quantity import Quantity
 
+_MAX_COUNT = 2**63 - 1
+
 
 class NotRepresentableError(ValueError):
-    """An amount that a range in thousandths cannot round, because it is finer or too large. Kubernetes then allocates nothing."""
+    """An amount that a range cannot round: it is too large for 64 bits, or finer than the thousandths of the range.
+
+    Kubernetes then allocates nothing (kubernetes#140441).
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,10 +148,11 @@ def _round_to_range(requested: Quantity, valid: ValidRange, minimum: Quantity) -
         return minimum
     if valid.step is None or valid.count(valid.step) == 0:
         return requested
-    step, least = valid.count(valid.step), valid.count(minimum)
-    above = valid.count(requested) - least
-    steps = above // step if step > 0 else -(above // -step)
-    return valid.amount(least + (steps + (above % step != 0)) * step)
+    step, least, wanted = valid.count(valid.step), valid.count(minimum), valid.count(requested)
+    rounded = least - (least - wanted) // step * step
+    if step < 0 or max(wanted, rounded) > _MAX_COUNT:
+        raise NotRepresentableError(f"{requested} rounded up to min plus a multiple of the step {valid.step} does not fit in 64 bits")
+    return valid.amount(rounded)
 
 
 def violates(amount: Quantity, policy: RequestPolicy | None) -> bool:

@@ -8,10 +8,15 @@ The interface that the allocator needs, and the errors that it raises.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
+
+Element: TypeAlias = tuple[str, Json]
+"""One value of an attribute, with its type: string, int, bool or version."""
+AttributeValue: TypeAlias = frozenset[Element]
+"""The value of a device for one attribute: several elements for a list; empty for an unknown type."""
 
 
 class DeviceId(NamedTuple):
@@ -66,6 +71,10 @@ class SelectorPort(Protocol):
 
     def matches(self, expression: str, device: DeviceView) -> bool:
         """Return whether ``expression`` selects ``device``; raise :class:`SelectorError` if it fails."""
+        ...
+
+    def derive(self, expression: str, device: DeviceView) -> AttributeValue:
+        """Return the value of a derived attribute (KEP-6080); raise :class:`SelectorError` if it fails."""
         ...
 
 

@@ -38,6 +38,8 @@ class Gate(enum.StrEnum):
     """KEP-5945."""
     WORKLOAD_CLAIMS = "DRAWorkloadResourceClaims"
     """KEP-5729: claims of a PodGroup."""
+    GENERIC_WORKLOAD = "GenericWorkload"
+    """Whether PodGroups are served, and pods may be in one."""
     RESOURCE_POOL_STATUS = "DRAResourcePoolStatus"
     """KEP-5677."""
     ADMIN_ACCESS = "DRAAdminAccess"
@@ -59,13 +61,18 @@ _NEEDS = {
     Gate.FRACTIONAL_CAPACITY_RANGE: Gate.CONSUMABLE_CAPACITY,
     Gate.COMPATIBILITY_GROUPS: Gate.PARTITIONABLE_DEVICES,
     Gate.RESOURCE_HEALTH_MESSAGE: Gate.RESOURCE_HEALTH,
+    Gate.WORKLOAD_CLAIMS: Gate.GENERIC_WORKLOAD,
 }
 """Gates that are off unless the other gate is on too."""
 
-_SERVED_WITH = {"DeviceTaintRule": Gate.DEVICE_TAINT_RULES, "ResourcePoolStatusRequest": Gate.RESOURCE_POOL_STATUS}
+_SERVED_WITH = {
+    "DeviceTaintRule": Gate.DEVICE_TAINT_RULES,
+    "ResourcePoolStatusRequest": Gate.RESOURCE_POOL_STATUS,
+    "PodGroup": Gate.GENERIC_WORKLOAD,
+}
 _FORMER_NAMES = {"DRAMixins": Gate.MIXINS.value}
 
-_ALSO_ON = frozenset({Gate.RESERVED_FOR_WORKLOADS, Gate.RESOURCE_POOL_STATUS})
+_ALSO_ON = frozenset({Gate.RESERVED_FOR_WORKLOADS, Gate.RESOURCE_POOL_STATUS, Gate.GENERIC_WORKLOAD})
 """What the local cluster has on besides the defaults of its version, if no version was chosen, so that drivers can be tried with it."""
 
 
@@ -76,7 +83,8 @@ def _defaults(version: str) -> frozenset[Gate]:
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureGates:
-    """A Kubernetes version, and which gates are on. The default is the newest released version's, with claims for workloads and pool statuses on.
+    """A Kubernetes version, and which gates are on. The default is the newest released version's, with claims for workloads, pool statuses and
+    PodGroups on.
 
     Mixins are off: the models of released typed clients cannot read a slice that has them.
     """
@@ -211,6 +219,7 @@ _FIELDS: dict[Resource, dict[Gate, str]] = {
     resources.CLASS: {Gate.EXTENDED_RESOURCE: "spec.extendedResourceName"},
     resources.POOL_STATUS_REQUEST: {Gate.PARTITION_TYPE: "spec.defaultPartitionTypeAttribute"},
     resources.POD: {
+        Gate.GENERIC_WORKLOAD: "spec.schedulingGroup",
         Gate.EXTENDED_RESOURCE: "status.extendedResourceClaimStatus",
         Gate.RESOURCE_HEALTH: " ".join(_HEALTH),
         Gate.RESOURCE_HEALTH_MESSAGE: " ".join(f"{path}[].resources[].message" for path in _HEALTH),

@@ -21,6 +21,7 @@ REFUSED_VERSIONS = {
 """By URL prefix: versions that clients may request, and why the server does not serve them."""
 STORED_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 REVIEW_VERBS = ("create",)
+_READ_VERBS = ("get", "list", "watch")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +133,8 @@ CONTROLLER_REVISION = _kind("ControllerRevision controllerrevisions", "apps/v1")
 JOB = _kind("Job jobs", "batch/v1", selectable="status.successful", **_WORKLOAD)
 SERVICE = _kind("Service services svc", has_status=True, categories=("all",))
 """An object that nothing serves: no addresses, no endpoints."""
+REPLICATION_CONTROLLER = _kind("ReplicationController replicationcontrollers rc", categories=("all",), verbs=_READ_VERBS)
+"""A kind without objects, because ``kubectl cluster-info dump`` lists it. The server refuses to create one: use a Deployment."""
 LEASE = _kind("Lease leases", "coordination.k8s.io/v1")
 ROLE = _kind("Role roles", _RBAC)
 ROLE_BINDING = _kind("RoleBinding rolebindings", _RBAC)
@@ -166,6 +169,7 @@ SERVED: tuple[Resource, ...] = (
     *(replace(resource, version="v1beta2") for resource in (CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE)),
     *(replace(POD_GROUP, version=version) for version in ("v1alpha2", "v1alpha3")),
     replace(TAINT_RULE, version="v1alpha3"),
+    REPLICATION_CONTROLLER,
     *(TOKEN_REVIEW, SELF_REVIEW, ACCESS_REVIEW, SELF_ACCESS_REVIEW, SELF_RULES_REVIEW),
 )
 POSTED: dict[str, Resource] = {"token": TOKEN_REQUEST, "eviction": EVICTION, "binding": POD_BINDING}

@@ -64,6 +64,7 @@ GATES: Mapping[str, str] = {
     "DRAResourceClaimGranularStatusAuthorization": "1.36 beta on",
     "DRAResourcePoolStatus": "1.36 alpha off",
     "DRAWorkloadResourceClaims": "1.36 alpha off, 1.37 beta off",
+    "GenericWorkload": "1.35 alpha off, 1.37 beta off",
     "ResourceHealthStatus": "1.31 alpha off, 1.36 beta on",
     "ResourceHealthStatusMessage": "1.36 beta on",
     "DRAReservedForWorkloads": "",
@@ -170,6 +171,15 @@ RULES: Mapping[Rule, str] = {
     Rule.SELECTOR_REQUIRED: "1.38-",  # kubernetes#141648, in v1.38.0-alpha.1
     Rule.QUALIFIED_CAPACITIES: "1.38-",  # kubernetes#142202, in v1.38.0-alpha.2
 }
+
+
+COUNTERS_SCALE = "1.37-"
+"""Where kube-scheduler skips the counters of other nodes (kubernetes#138917, first in v1.37.0-alpha.1). Before, each pool with sharedCounters in the
+cluster costs time on every node. Source: the public history of k8s.io/dynamic-resource-allocation.
+"""
+
+COUNTED_POOLS_MAX = 50
+"""Pools with sharedCounters from which an older scheduler needs about a second for each claim (docs/reference/performance.md)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ spec:
     metadata:
       labels:
         {{- include "drakit.selector" (dict "root" $root "component" .family) | nindent 8 }}
-        {{- with $values.podLabels }}
+        {{- with merge (deepCopy $values.podLabels) $root.Values.commonLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- with $values.podAnnotations }}
@@ -172,6 +172,9 @@ spec:
             - name: dev
               mountPath: /host/dev
             {{- end }}
+            {{- with $values.extraVolumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: plugins
           hostPath:
@@ -206,6 +209,9 @@ spec:
         - name: dev
           hostPath:
             path: /dev
+        {{- end }}
+        {{- with $values.extraVolumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end }}
 

@@ -26,6 +26,17 @@ app.kubernetes.io/name: drakit
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations of a service account, with their key. */}}
+{{- define "drakit.accountAnnotations" -}}
+{{- with .Values.serviceAccount.annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
 {{/* Labels that select the pods of a component. */}}

@@ -86,6 +86,61 @@ def _warnings(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError
             yield from (warning.with_prefix(path) for warning in config.warnings(parameters, rules[opaque.driver]))
 
 
+def fits(driver: str, parameters: object, attributes: Mapping[str, object], rules: Rules) -> bool:
+    """Return whether parameters are for a device of a driver. Parameters of other drivers, and those that cannot be decoded, count as fitting."""
+    if driver not in rules:
+        return True
+    try:
+        record = wire.decode(claim_codec.PARAMETERS, parameters, "parameters")
+        return rules[driver].fits(config.decode(record, rules[driver].types), attributes)
+    except errors.ConfigError:
+        return True
+
+
+def repetitions(kind: str, obj: Any, rules: Rules) -> Sequence[errors.ConfigError]:
+    """Return the values that two devices of a claim would both get, which ``prepare`` refuses. ``mistakes`` finds none in the object.
+
+    A configuration that names no request counts only in a claim of one request, because in others it may be for any of them.
+    """
+    path = KINDS[kind].path
+    for key in path[:-1]:
+        obj = (obj or {}).get(key) or {}
+    counts = {str(request.get("name")): _least_devices(request) for request in _objects(obj.get("requests"))}
+    found: list[errors.ConfigError] = []
+    owners: dict[tuple[str, str, str], str] = {}
+    for number, entry in enumerate(_objects(obj.get(path[-1]))):
+        opaque: _Opaque = _ENTRY.decode(entry).opaque
+        requests = entry.get("requests")
+        named = [str(name) for name in requests] if requests and isinstance(requests, list) else [*counts] if len(counts) == 1 else []
+        if opaque.driver not in rules or not named:
+            continue
+        rule = rules[opaque.driver]
+        unique = rule.unique(config.decode(claim_codec.PARAMETERS.decode(opaque.parameters), rule.types))
+        for field, value in unique.items():
+            owner = owners.setdefault((opaque.driver, field.partition("[")[0], value), named[0])
+            times = sum(counts.get(request.partition("/")[0], 1) for request in named)
+            if times > 1 or owner != named[0]:
+                others = ", ".join(dict.fromkeys([owner, *named]))
+                where = f"{'.'.join(path)}[{number}].opaque.parameters.{field}"
+                found.append(errors.ConfigError(f"{value} would be that of several devices ({others}); {_APART}", field=where))
+    return tuple(found)
+
+
+_APART = "write a request and a configuration for each device"
+
+
+def _least_devices(request: Mapping[str, Any]) -> int:
+    """Return how many devices a request gets at least."""
+    exactly = request.get("exactly")
+    alternatives = _objects(request.get("firstAvailable")) or [exactly if isinstance(exactly, Mapping) else request]
+    counts = [option.get("count") if option.get("allocationMode") != "All" else 1 for option in alternatives]
+    return min(count if isinstance(count, int) else 1 for count in counts)
+
+
+def _objects(value: object) -> Sequence[Mapping[str, Any]]:
+    return [element for element in value if isinstance(element, Mapping)] if isinstance(value, list) else []
+
+
 def _mistakes(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError]:
     path = ""
     try:

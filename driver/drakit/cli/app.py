@@ -81,6 +81,8 @@ def drakit(
       drakit show --mock dgx-a100-40gb-2gpu     its devices and their claims
 
       drakit cluster                            run a local cluster
+
+      drakit free --live                        what is free on your cluster
     """
     del version
 

@@ -87,6 +87,8 @@ def _app(
     for own, command in extras.commands.items():
         if own in commands or own == "journal":
             raise TypeError(f"commands has {own!r}, which every driver's program has; choose another name")
+        if not callable(command):
+            raise TypeError(f"commands[{own!r}] is {type(command).__name__}; give a function")
         app.command(own)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
     return app
 

@@ -21,13 +21,19 @@ OTHER = "device"
 class Fits:
     """What still fits on one board, by kind, the largest kind first.
 
-    ``alone`` has how many devices of each kind fit at the same time if no other kind is allocated, ``together`` a few maximal sets of kinds that
-    fit at the same time. ``after_moves`` has the kinds of which more would fit alone if partitions in use changed places within their profiles.
+    ``alone`` has how many devices of each kind fit at the same time if no other kind is allocated, ``orders`` the maximal sets of kinds that fit at
+    the same time, as ``packing.together`` orders them. ``after_moves`` has the kinds of which more would fit alone if partitions in use changed
+    places within their profiles.
     """
 
     alone: Mapping[Kind, int]
-    together: Sequence[packing.Fill]
+    orders: Sequence[packing.Fill]
     after_moves: Mapping[Kind, int]
+
+    @property
+    def together(self) -> Sequence[packing.Fill]:
+        """Return the different sets of kinds that fit at the same time."""
+        return packing.distinct(self.orders)
 
     @property
     def text(self) -> str:
@@ -84,7 +90,7 @@ def _fits(board: Sequence[devices.Device], in_use: Sequence[devices.Device], fla
     moved = packing.alone_after_moves(free, empty, places)
     return Fits(
         alone=alone,
-        together=packing.distinct(packing.together(free)),
+        orders=packing.together(free),
         after_moves={kind: moved[kind] for kind, count in alone.items() if moved.get(kind, 0) > count},
     )
 

@@ -17,6 +17,7 @@ from typing import Annotated, Concatenate, ParamSpec
 
 import typer
 
+from drakit import machines
 from drakit import settings as values
 from drakit.cli import terminal
 from drakit.core import errors
@@ -24,12 +25,19 @@ from drakit.inputs import documents
 from drakit.settings import schema
 from drakit.telemetry import logs
 
+
+def machine_names(incomplete: str) -> list[str]:
+    """Return the names of mock machines that begin like this, for a shell's completion."""
+    return [name for name in machines.names() if name.startswith(incomplete)]
+
+
 Mock = Annotated[
     str | None,
     typer.Option(
         "--mock",
         metavar="MACHINE",
         help="Use mock hardware of this machine: a name such as dgx-a100-40gb-2gpu, or the path of a machine file.",
+        autocompletion=machine_names,
     ),
 ]
 Folder = Annotated[

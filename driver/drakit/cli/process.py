@@ -1,6 +1,6 @@
 """How a command's process ends: by a signal, or by an error.
 
-An error that the user can fix is one line on standard error and exit status 1, never a traceback.
+An error that the user can fix is one line on standard error, never a traceback. ``drakit.exits`` has the statuses.
 """
 
 import contextlib
@@ -19,12 +19,12 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 
 import drakit_command
+from drakit import exits
 from drakit.cli import terminal
 from drakit.core import errors
 from drakit.telemetry import logs
 
 _DISK = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-INTERRUPTED = drakit_command.STATUS
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -73,11 +73,13 @@ def _guarded(command: Callable[[], object], program: str, interrupts: drakit_com
         command()
     except KeyboardInterrupt:
         interrupts.is_told = True
-        _fail(program, "interrupted", INTERRUPTED)
+        _fail(program, "interrupted", exits.Exit.INTERRUPTED)
+    except (errors.ConfigError, errors.SettingsError) as error:
+        _fail(program, str(error), exits.Exit.BAD_INPUT)
     except errors.DrakitError as error:
         _fail(program, str(error))
     except BrokenPipeError:
-        sys.exit(0)
+        sys.exit(exits.Exit.OK)
     except RecursionError:
         _fail(program, "the input is nested too deeply")
     except OSError as error:
@@ -90,7 +92,7 @@ def _guarded(command: Callable[[], object], program: str, interrupts: drakit_com
         _fail(program, f"{os.fsdecode(error.filename)}: {error.strerror}")
 
 
-def _fail(program: str, reason: str, status: int = 1) -> None:
+def _fail(program: str, reason: str, status: exits.Exit = exits.Exit.NEGATIVE) -> None:
     terminal.complain(program, reason)
     sys.exit(status)
 

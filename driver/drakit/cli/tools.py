@@ -13,7 +13,7 @@ from drakit import entry_points, extras
 from drakit.core import errors
 
 GROUP = "drakit.commands"
-KNOWN = ("allocate", "cluster", "dashboard", "demo", "free", "lint", "new", "plan", "simulate")
+KNOWN = ("allocate", "cluster", "dashboard", "demo", "free", "lint", "new", "plan", "simulate", "top")
 """The commands of drakit-tools."""
 
 Command = Callable[..., None]

@@ -44,7 +44,7 @@ class View:
     ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
     ``trouble`` is why the journal is missing or cannot be read, and the fix. ``quarantine`` is the journal's record of a loss, and ``missing`` has
     the claims to restore then. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware cannot be read; then
-    there is no ``driver`` and nothing is offered, but ``entries`` has all claims.
+    there is no ``driver`` and nothing is offered, but ``entries`` has all claims. ``findings`` are the driver's own for ``doctor``.
     """
 
     driver: drivers.Driver[Any] | None
@@ -61,6 +61,7 @@ class View:
     """The devices of claims that changed meanwhile."""
     error: errors.DrakitError | None = None
     unclaimed: Sequence[advanced.Leftover] = ()
+    findings: Sequence[advanced.Finding] = ()
 
     @property
     def is_lost(self) -> bool:
@@ -76,10 +77,10 @@ def every(settings: values.Settings, *, only: Sequence[str] = ()) -> Iterator[tu
             yield family, seen
 
 
-def look(family: composition.NodeFamily, *, with_unclaimed: bool = False) -> View:
+def look(family: composition.NodeFamily, *, with_unclaimed: bool = False, with_findings: bool = False) -> View:
     """Return the view of a family. It reads a copy of the journal, so nothing on the node changes. Raises JournalError.
 
-    ``with_unclaimed`` also reads what no claim has; a lost journal does not know that.
+    ``with_unclaimed`` also reads what no claim has; a lost journal does not know that. ``with_findings`` also asks the driver for its own.
     """
     home = family.folders.home
     with contextlib.ExitStack() as stack:
@@ -89,6 +90,7 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False) -> Vie
             opened = stack.enter_context(local_node.LocalNode(family.spec, folders, Nowhere()))
             opened.offered.refresh()
             withheld = not_offered.by(opened.author)
+            findings = _findings(opened.author) if with_findings else ()
             unclaimed = advanced.unclaimed(opened.author) if with_unclaimed and not damage and not opened.is_lost else ()
         except errors.JournalError as error:
             raise errors.JournalError(str(error).replace(str(folders.home), str(home))) from error
@@ -108,7 +110,12 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False) -> Vie
             withheld=withheld,
             displaced=opened.offered.displaced,
             unclaimed=unclaimed,
+            findings=findings,
         )
+
+
+def _findings(author: object) -> Sequence[advanced.Finding]:
+    return tuple(author.diagnose()) if isinstance(author, advanced.Diagnosable) else ()
 
 
 @contextlib.contextmanager

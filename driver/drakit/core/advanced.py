@@ -6,6 +6,7 @@ checks the signatures and reports a missing method.
 ``ClaimDriver``           prepare all devices of a claim at once
 ``Binder``                make a device with binding conditions ready, before the pod is bound to this node
 ``IntentRecovery``        restore what ``plan`` chose for a claim of this boot whose journal was lost
+``RecordUpgrade``         read the intents and records that an earlier release of the driver journaled in another form
 ``ConfigFilter``          decide whether a configuration that names no request is meant for a device
 ``ConfigMerger``          merge several configurations that apply to one grant
 ``ConfigDefaults``        choose the configuration of a grant without parameters
@@ -34,7 +35,10 @@ Config = TypeVar("Config")
 
 
 class Verdict(enum.Enum):
-    """The result of a check. ``UNKNOWN``: the check could not read what it needs."""
+    """The result of a check, of ``doctor`` and of ``drakit.testing``. ``WARNING``: the driver works, with restrictions, or breaks a recommendation.
+
+    ``UNKNOWN``: the check could not be made or does not apply. The message has the reason.
+    """
 
     OK = "ok"
     WARNING = "warning"
@@ -128,6 +132,32 @@ class IntentRecovery(Protocol[Config]):
         ConfigError, DeviceGoneError and DeviceBusyError mean that the intent cannot be determined. The framework then retries a claim in use, and
         does not serve meanwhile. It unprepares a claim that has ended with an empty intent. Without this protocol the intent is empty.
         """
+
+
+@runtime_checkable
+class RecordUpgrade(Protocol):
+    """A driver whose intents or records have another form than those of an earlier release, whose claims may still be prepared.
+
+    ``records_version`` is the number of the form that ``plan``, ``recall`` and ``prepare`` return now. A driver without this protocol has version 1.
+    The journal keeps the number with each intent and record, and the framework upgrades older ones whenever it reads them: for ``grant.intent``,
+    ``grant.record`` and ``planned``. The journal is not rewritten, so the upgrade may be called again for the same one, from any thread.
+
+    Raise the number only for a change that the release before would misread; it ignores a key that was added. That release refuses a newer intent:
+    pods keep their devices, and their claims can be released only after the newer release is installed again.
+    """
+
+    records_version: int
+
+    def upgrade_intent(self, intent: records.Record, version: int) -> records.Record:
+        """Return the present form of an intent that an earlier ``version`` returned from ``plan``. Never called for an empty one.
+
+        Decide by the arguments alone, without a call to the hardware. An error fails the verb that needs the intent, for this claim only; the kubelet
+        retries, and the claim stays as it is in the journal.
+        """
+
+    def upgrade_record(self, record: records.Record, version: int) -> records.Record:  # noqa: ARG002 - the default needs nothing of it
+        """Return the present form of a record that an earlier ``version`` returned from ``prepare``. By default it has not changed."""
+        return record
 
 
 @runtime_checkable

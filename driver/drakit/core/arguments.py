@@ -7,19 +7,22 @@ import collections.abc
 import dataclasses
 import enum
 import functools
+import inspect
 import itertools
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from drakit.core import errors
 
 Class = TypeVar("Class", bound=type[Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 _WORDS = {str: "text", int: "a whole number", float: "a number", bool: "True or False", types.NoneType: "None"}
 _CONVERTED = frozenset({"Quantity", "Capacity"})
 """Classes that a field converts other values to."""
 _ELEMENTS_SHOWN = 8
+_FOR_ONE = ", such as (x,) for one"
 
 
 class _Field(NamedTuple):
@@ -41,9 +44,13 @@ def checked(kind: Class) -> Class:
 
     @functools.wraps(construct)
     def init(self: object, *positional: object, **given: object) -> None:
+        if positional:
+            raise TypeError(
+                f"{kind.__name__} takes keyword arguments only, such as {kind.__name__}({next(iter(kind.__dataclass_fields__))}=...)"
+            )
         failure: Exception | None = None
         try:
-            construct(self, *positional, **given)
+            construct(self, **given)
         except errors.DrakitError:
             raise
         except (TypeError, AttributeError, ValueError) as error:
@@ -55,10 +62,45 @@ def checked(kind: Class) -> Class:
             # Most values are of exactly an expected class, and this runs for each device of a node.
             if field is not None and type(value) not in field.exact and value != () and not _accepts(field, value):
                 raise TypeError(f"{kind.__name__}.{name} is {_described(value)}; give {field.wanted}") from failure
+            if failure is not None and field is not None and (key := _wrong_key(field, value)) is not None:
+                raise TypeError(f"{kind.__name__}.{name} has the key {key!r}; give {field.wanted}") from failure
         if failure is not None:
             raise failure
 
     kind.__init__ = init
+    return kind
+
+
+def checked_call(function: Function) -> Function:
+    """Decorate a function of the public API, so that a call raises TypeError, with parameter and fix, for an argument of the wrong type.
+
+    Parameters with an annotation that says nothing at run time are not checked: an amount, a protocol, a type variable, a text.
+    """
+    parameters = inspect.signature(function).parameters
+    names = [parameter.name for parameter in parameters.values() if parameter.kind is not parameter.KEYWORD_ONLY]
+    rest = next((parameter.name for parameter in parameters.values() if parameter.kind is parameter.VAR_POSITIONAL), None)
+    label = function.__qualname__.removesuffix(".__init__")
+    expected: dict[str, _Field | None] = {}
+
+    @functools.wraps(function)
+    def call(*positional: object, **given: object) -> object:
+        __tracebackhide__ = True  # pytest shows the author's own line
+        if not expected:
+            expected.update((parameter.name, _field(parameter.annotation)) for parameter in parameters.values())
+        for name, value in (*itertools.zip_longest(names[: len(positional)], positional, fillvalue=rest), *given.items()):
+            field = expected.get(str(name))
+            if field is not None and type(value) not in field.classes and value != () and not _accepts(field, value):
+                raise TypeError(f"{label}: {name} is {_described(value)}; give {field.wanted}")
+        return function(*positional, **given)
+
+    return typing.cast("Function", call)
+
+
+def checked_methods(kind: Class) -> Class:
+    """Decorate a class of the public API, so that its construction and its public methods check their arguments as ``checked_call`` does."""
+    for name, member in tuple(vars(kind).items()):
+        if isinstance(member, types.FunctionType) and (name == "__init__" or not name.startswith("_")):
+            setattr(kind, name, checked_call(member))
     return kind
 
 
@@ -75,10 +117,18 @@ def _expected(kind: type[Any]) -> Mapping[str, _Field]:
     return {name: field._replace(exact=frozenset(() if field.elements else field.classes)) for name, field in found if field is not None}
 
 
-def _field(hint: Any) -> _Field | None:
+def _field(hint: Any) -> _Field | None:  # noqa: PLR0911 - one for each form of annotation
     """Return what an annotation accepts; None if it says nothing at run time."""
+    if hint is inspect.Parameter.empty:
+        return None
     hint = getattr(hint, "__supertype__", hint)
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if isinstance(origin, type) and origin.__module__ not in {"builtins", "types", "collections.abc", "typing"}:
+        return _class(origin)
+    if origin is collections.abc.Callable:
+        return _Field((collections.abc.Callable,), (), "a function")
+    if type in {hint, origin}:
+        return _Field((type,), (), "a class")
     if origin in {types.UnionType, typing.Union}:
         fields = [field for part in parts if (field := _field(part)) is not None]
         if len(fields) < len(parts):
@@ -88,13 +138,21 @@ def _field(hint: Any) -> _Field | None:
             elements=tuple(itertools.chain.from_iterable(field.elements for field in fields)),
             wanted=" or ".join(field.wanted for field in fields),
         )
-    if origin in {tuple, collections.abc.Sequence}:
+    if origin in {tuple, collections.abc.Sequence, collections.abc.Iterable}:
         element = _field(parts[0])
-        wanted = f"a tuple of {element.wanted}" if element else "a tuple"
-        return _Field((tuple, list, Sequence), element.classes if element else (), f"{wanted}, such as (x,) for one")
-    if origin is collections.abc.Mapping:
+        wanted = f"a tuple of {element.wanted.removesuffix(_FOR_ONE)}" if element else "a tuple"
+        accepted = (tuple, list, Iterable if origin is collections.abc.Iterable else Sequence)
+        return _Field(accepted, element.classes if element else (), f"{wanted}{_FOR_ONE}")
+    if origin in {collections.abc.Mapping, dict}:
         return _Field((dict, types.MappingProxyType, Mapping), (), "a mapping with text keys")
     return _class(hint) if isinstance(hint, type) else None
+
+
+def _wrong_key(field: _Field, value: object) -> object:
+    """Return the first key of a mapping that is no text, None if there is none."""
+    return (
+        next((key for key in value if not isinstance(key, str)), None) if isinstance(value, Mapping) and Mapping in field.classes else None
+    )
 
 
 def _class(hint: type[Any]) -> _Field | None:

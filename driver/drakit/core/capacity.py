@@ -14,7 +14,7 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from drakit.core import errors, names, quantity
+from drakit.core import arguments, errors, names, quantity
 
 VALID_VALUES_MAX = 10
 _UNIT = 10**9
@@ -22,6 +22,7 @@ _THOUSANDTH = 10**6
 _THOUSANDTHS_MAX = 2**63 - 1
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ValidRange:
     """Valid amounts from ``min`` to ``max`` in steps of ``step``. Without step any amount is valid, without max up to the whole capacity."""
@@ -66,6 +67,7 @@ class ValidRange:
         return is_accepted and self.is_on_step(rounded) and step * _UNIT % self.step.nanos == 0
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RequestPolicy:
     """The amount that a share takes: ``default`` without a request, else the request rounded up to a valid amount."""
@@ -117,6 +119,7 @@ class RequestPolicy:
         return RequestPolicy(default=default, valid_values=(default,))
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Capacity:
     """The amount of something that a device has and, if the device is shared, the valid requests."""
@@ -238,7 +241,7 @@ def _parse_amounts(part: object, *fields: str) -> None:
 def _parsed(amount: quantity.Amount) -> quantity.Quantity:
     try:
         return quantity.Quantity.of(amount)
-    except (errors.QuantityError, TypeError):
+    except errors.QuantityError:
         # _check_amount reports it later, with the device's name.
         return amount  # type: ignore[return-value]
 

@@ -86,6 +86,7 @@ def _check_scalar(value: Scalar, field: str) -> Scalar:
     return value
 
 
+@arguments.checked_call
 def truncate_text(text: str) -> str:
     """Return the text cut to the API's limit (64 bytes of UTF-8), never inside a character."""
     return text.encode()[:TEXT_MAX_BYTES].decode(errors="ignore")

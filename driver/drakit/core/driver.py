@@ -69,7 +69,18 @@ class NoConfig:
 
 VERBS = (
     *("discover", "prepare", "unprepare", "plan", "watch", "start", "stop"),
-    *("prepare_claim", "bind", "recall", "accepts_config", "merge_configs", "default_config", "cluster_pools", "cluster_device"),
+    *(
+        "prepare_claim",
+        "bind",
+        "recall",
+        "upgrade_intent",
+        "upgrade_record",
+        "accepts_config",
+        "merge_configs",
+        "default_config",
+        "cluster_pools",
+        "cluster_device",
+    ),
     *("metrics", "diagnose", "not_offered", "withheld_devices", "leftovers", "remove_leftovers", "unclaimed", "reclaim"),
     *("overlaps", "edits_revision"),
 )
@@ -176,8 +187,8 @@ class Driver(abc.ABC, Generic[Config]):
 
     - ``name``: the driver's name, a DNS subdomain. An instance may set it from its settings.
     - ``node_name``: the node's name. The framework sets it before it calls a method; it is empty for ``cluster_pools``.
-    - ``config_types``: frozen dataclasses for opaque parameters. Several types differ by their class attributes ``api_version`` and ``kind``. Without
-      configuration the first one's defaults apply.
+    - ``config_types``: frozen dataclasses for opaque parameters. Several types differ by their class attributes ``api_version`` and ``kind``; the
+      pairs in ``aliases`` mean the same type. Without configuration the first one's defaults apply.
     - ``device_metadata``: whether programs in containers find the attributes of their devices in files (KEP-5304).
     - ``volatile``: whether nothing that the driver creates survives a reboot, crash or power cut of the node. Then no claim waits for the disk, and
       the first start in a new boot unprepares every claim of an earlier one. Leave it False if a file, a flash or a switch keeps anything. No test

@@ -35,7 +35,8 @@ class DrakitError(Exception):
 class ConfigError(DrakitError):
     """Invalid input of a user. Retries fail until the user changes it.
 
-    ``field`` is the path of the invalid value, for example ``parameters.sharing.strategy``; empty if the whole is invalid.
+    ``field`` is the path of the invalid value, empty if the whole is invalid. A driver names the field of its configuration as users write it, in
+    ``__post_init__`` and in every verb alike: ``maxDegrees``. The framework adds where the configuration is: ``parameters.maxDegrees``.
     """
 
     def __init__(self, message: str, *, field: str = "") -> None:

@@ -150,6 +150,7 @@ class Inventory:
             _check_partition_types(flat.devices, names.check_qualified(self.partition_type, "partitionTypeAttribute"))
 
     @classmethod
+    @arguments.checked_call
     def of(cls, devices: Iterable[device.Device]) -> Self:
         """Return an inventory of devices without counter sets and mixins."""
         return cls(devices=tuple(devices))

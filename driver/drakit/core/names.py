@@ -25,14 +25,14 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
-def is_label(text: str) -> bool:
+def is_label(text: object) -> bool:
     """Return whether a text is a DNS-1123 label of at most 63 characters."""
-    return len(text) <= LABEL_MAX and _LABEL.fullmatch(text) is not None
+    return isinstance(text, str) and len(text) <= LABEL_MAX and _LABEL.fullmatch(text) is not None
 
 
-def is_subdomain(text: str, *, limit: int = SUBDOMAIN_MAX) -> bool:
+def is_subdomain(text: object, *, limit: int = SUBDOMAIN_MAX) -> bool:
     """Return whether a text is a DNS-1123 subdomain of at most ``limit`` characters."""
-    return len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
+    return isinstance(text, str) and len(text) <= limit and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def check_label(text: str, field: str) -> str:
@@ -109,6 +109,6 @@ def check_label_value(text: str, field: str) -> str:
     raise errors.InventoryError(f"{text!r} is not a label value of at most {LABEL_MAX} characters", field=field)
 
 
-def is_uid(text: str) -> bool:
+def is_uid(text: object) -> bool:
     """Return whether a text is a lower-case RFC 4122 UUID, as claim UIDs and share ids are."""
-    return _UID.fullmatch(text) is not None
+    return isinstance(text, str) and _UID.fullmatch(text) is not None

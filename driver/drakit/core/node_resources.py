@@ -9,7 +9,7 @@ import types
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from drakit.core import errors, quantity
+from drakit.core import arguments, errors, quantity
 
 _AMOUNTS = {
     "per_device": "mapping.deviceMultiplier",
@@ -19,6 +19,7 @@ _AMOUNTS = {
 }
 
 
+@arguments.checked
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NodeResource:
     """The amount of one resource of the node that comes with a device. The device checks it, and its error names the device.

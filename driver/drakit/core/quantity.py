@@ -59,9 +59,11 @@ class Quantity:
 
     @classmethod
     def of(cls, value: "Amount") -> "Quantity":
-        """Return a quantity from an integer, a text or a quantity."""
+        """Return a quantity from an integer, a text or a quantity. Raises QuantityError."""
         if isinstance(value, Quantity):
             return value
+        if not isinstance(value, int | str):
+            raise errors.QuantityError(f"{value!r} is not an amount; write a whole number, text such as '40Gi', or a Quantity")
         return cls(value * _NANO) if isinstance(value, int) else cls.parse(value)
 
     @classmethod

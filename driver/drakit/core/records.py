@@ -71,6 +71,8 @@ def freeze(value: object, *, depth: int = DEPTH_MAX) -> Json:
 
 def freeze_record(value: Mapping[str, object]) -> Record:
     """Return an immutable copy of a JSON object. Raises TypeError as ``freeze`` does."""
+    if not isinstance(value, Mapping):
+        raise _NotJsonError(f"is {type(value).__name__}; give a mapping with text keys")
     return _frozen_object(value, DEPTH_MAX)
 
 

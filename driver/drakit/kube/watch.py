@@ -41,12 +41,15 @@ class ObservedObject:
     is_deleted: bool = False
 
 
-def objects(api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event) -> Iterator[ObservedObject | None]:
+def objects(
+    api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event, selector: str = ""
+) -> Iterator[ObservedObject | None]:
     """Yield every object of a collection, then every change of one, until ``stop`` is set; yield None before each complete list.
 
-    Deletions without a connection are not reported, so callers must check their known objects after None.
+    With a field ``selector`` an object that no longer matches is reported as deleted. Deletions without a connection are not reported, so callers
+    must check their known objects after None.
     """
-    yield from _repeat(_ListWatch(api, path).list_and_watch, path, clock, stop)
+    yield from _repeat(_ListWatch(api, path, selector).list_and_watch, path, clock, stop)
 
 
 def changes(
@@ -100,7 +103,7 @@ class _ListWatch:
             raise
 
     def _list(self) -> Iterator[ObservedObject]:
-        query = {"limit": str(_PAGE)}
+        query = {"limit": str(_PAGE)} | ({"fieldSelector": self._selector} if self._selector else {})
         while True:
             page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", self._path, query=query))
             for element in page.items:

@@ -103,8 +103,9 @@ def load(name: str) -> Machine:
         return _load_file(pathlib.Path(name))
     stored = _files()
     if name not in stored:
-        close = difflib.get_close_matches(name, names(), n=1)
-        suggestion = f"did you mean {close[0]}? Known" if close else "known"
+        longer = [known for known in names() if known.startswith(name)]
+        close = longer or difflib.get_close_matches(name, names(), n=1)
+        suggestion = f"did you mean {' or '.join(close)}? Known" if close else "known"
         raise errors.SettingsError(f"no mock machine {name!r}; {suggestion} are {', '.join(names())}, or give a path", key="mock.machine")
     machine = parse(stored[name].read_text("utf-8"), name)
     if machine.name != name:

@@ -17,7 +17,7 @@ import dataclasses
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from drakit.core import advanced, errors, lifecycle, names, ports, records
+from drakit.core import advanced, config, errors, lifecycle, names, ports, record_versions, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution, running_verbs
@@ -160,7 +160,7 @@ class DevicePreparer:
         before = grant.edits.mounts if grant.edits is not None else ()
         metadata = tuple(mount for mount in before if self._metadata is not None and self._metadata.shows(mount))
         edits = dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, *metadata))
-        return dataclasses.replace(grant, record=prepared.record, edits=edits)
+        return dataclasses.replace(self._with_result(grant, prepared), edits=edits)
 
     def _prepare_unfinished(self, entry: lifecycle.Entry, caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Return the result of ``prepare`` for each of the entry's grants; grants that an earlier call finished are not prepared again."""
@@ -186,7 +186,7 @@ class DevicePreparer:
     def _save_progress(self, entry: lifecycle.Entry, results: Mapping[Key, drivers.Prepared]) -> None:
         """Write the finished devices to the journal and the cache, so that the next call continues with the rest."""
         if entry.state is lifecycle.State.PREPARING and results:
-            grants = tuple(_with_result(grant, results[grant.key]) if grant.key in results else grant for grant in entry.grants)
+            grants = tuple(self._with_result(grant, results[grant.key]) if grant.key in results else grant for grant in entry.grants)
             entry = dataclasses.replace(entry, grants=grants)
             self._refresh(entry, grants)
         self._cache(entry, results)
@@ -194,7 +194,7 @@ class DevicePreparer:
     def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
         grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
-        with self._verbs.run("prepare", ref, stored):
+        with config.author_errors(), self._verbs.run("prepare", ref, stored):
             advanced.bind(self._author, grants)
             with self._meter.phase("device_prepare"):
                 if isinstance(self._author, advanced.ClaimDriver):
@@ -230,12 +230,15 @@ class DevicePreparer:
         finished = []
         for grant in entry.grants:
             prepared = results[grant.key]
-            done = _with_result(grant, prepared)
+            done = self._with_result(grant, prepared)
             if self._metadata is not None:
                 mount = self._metadata.add(entry.claim, pod_claim_name, grant, prepared.metadata)
                 done = dataclasses.replace(done, edits=dataclasses.replace(prepared.edits, mounts=(*prepared.edits.mounts, mount)))
             finished.append(done)
         return tuple(finished)
+
+    def _with_result(self, grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:
+        return dataclasses.replace(grant, record=record_versions.stamped(self._author, prepared.record), edits=prepared.edits)
 
     def _cached(self, entry: lifecycle.Entry) -> dict[Key, drivers.Prepared]:
         """Return the cached results of an entry that have not expired."""
@@ -264,10 +267,6 @@ def _as_begun(entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) ->
     if entry.state is not lifecycle.State.PREPARING:
         return grants
     return [dataclasses.replace(grant, record=records.EMPTY) for grant in grants]
-
-
-def _with_result(grant: lifecycle.GrantEntry, prepared: drivers.Prepared) -> lifecycle.GrantEntry:
-    return dataclasses.replace(grant, record=prepared.record, edits=prepared.edits)
 
 
 def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> claims.Outcome:

@@ -9,8 +9,8 @@ import pathlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
+from drakit.core import arguments, claim_status, context, lifecycle, names, ports, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, lifecycle, names, ports, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import inventory_cache, resolution
@@ -70,6 +70,7 @@ class Debounce:
         self._since.pop(fault, None)
 
 
+@arguments.checked_methods
 class NodeDriverContext:
     """The ``core.context.DriverContext`` of one node. Calls raise JournalError on journal failures. ``revision`` counts changes of taints."""
 
@@ -120,7 +121,7 @@ class NodeDriverContext:
     def set_state(self, grant: Grant, key: str, record: records.Record | None) -> None:
         """Store a record of a prepared grant durably; None deletes it. Raises ClaimError when the grant is no longer prepared."""
         if not 0 < len(key) <= STATE_KEY_MAX:
-            raise errors.ConfigError(f"{key!r} must have 1 to {STATE_KEY_MAX} characters", field="state.key")
+            raise ValueError(f"the key of a state has 1 to {STATE_KEY_MAX} characters, not {len(key)}: {key[:STATE_KEY_MAX]!r}")
         self._driver_state.set_state(grant.claim.uid, _key(grant), key, None if record is None else records.freeze_record(record))
 
     def hold(self, lock_names: Iterable[str], wanted: Callable[[], bool] | None = None) -> contextlib.AbstractContextManager[None]:

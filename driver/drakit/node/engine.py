@@ -25,7 +25,7 @@ import dataclasses
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 
-from drakit.core import advanced, errors, lifecycle, names, ports
+from drakit.core import advanced, config, errors, lifecycle, names, ports
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.node import call_budget, device_preparer, inventory_cache, resolution, running_verbs, timing
@@ -300,7 +300,7 @@ class Engine:
                 to_bind = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in conditional]
                 try:
                     if entry.state is lifecycle.State.PREPARING and to_bind:
-                        with self.verbs.run("bind", ref, conditional):
+                        with config.author_errors(), self.verbs.run("bind", ref, conditional):
                             advanced.bind(self._author, to_bind)
                 except (errors.ConfigError, errors.DeviceGoneError):
                     self._undo_after_failure(entry)
@@ -346,6 +346,8 @@ class Engine:
     def _undo(self, entry: lifecycle.Entry) -> None:
         """Bring a claim from any state to absent. The caller holds the locks. Every step may be repeated after a crash."""
         uid = entry.claim.uid
+        # An intent that this release cannot read leaves the claim as it is.
+        grants = [resolution.grant_of(entry.claim, stored, self._author) for stored in entry.grants]
         self.preparer.drop(uid)
         with self._meter.phase("journal"):
             self._journal.begin_unprepare(uid)
@@ -354,8 +356,7 @@ class Engine:
         if self._metadata is not None:
             self._metadata.remove(uid)
         deferred: errors.ReleaseDeferredError | None = None
-        for stored in reversed(entry.grants):
-            grant = resolution.grant_of(entry.claim, stored, self._author)
+        for stored, grant in reversed(list(zip(entry.grants, grants, strict=True))):
             try:
                 with self.verbs.run("unprepare", entry.claim, [stored]), self._meter.phase("device_unprepare"):
                     self._author.unprepare(grant)

@@ -13,7 +13,7 @@ from typing import Self
 from drakit.cdi import directory
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
-from drakit.core import errors, names, ports
+from drakit.core import errors, names, ports, record_versions, records
 from drakit.journal import examination, journal, locks, marks
 from drakit.kubelet import metadata
 from drakit.node import driver_context, engine, held_devices, inventory_cache, recovery, restorer, timing
@@ -82,7 +82,8 @@ class LocalNode:
 
     def _build(self, spec: DriverSpec, folders: Folders, claim_source: ports.ClaimSource, meter: ports.Meter | None) -> None:
         """Make the author's driver, its engine, restorer and context, around the open journal."""
-        self.author = author = spec.build(self.journal.intents)
+        self.author = author = spec.build(self._intents)
+        record_versions.check(author)
         author.node_name = spec.identity.pool
         if author.volatile:
             self.journal.relax()
@@ -129,6 +130,14 @@ class LocalNode:
             device_locks=device_locks,
             clock=timing.SystemClock(),
         )
+
+    def _intents(self, claim: names.ClaimUid | None = None) -> Sequence[records.Record]:
+        """Return the intents of all grants or of one claim's grants, in their present form. Raises JournalError."""
+        if not hasattr(self, "author"):
+            raise RuntimeError(
+                "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
+            )
+        return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
 
     def _held(self) -> held_devices.Holdings:
         return held_devices.held(self.journal.held_devices(self.identity.boot_id), self.identity.pool)

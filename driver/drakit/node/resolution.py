@@ -19,11 +19,11 @@ import types
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from drakit.core import advanced, config, edits, errors, inventory, lifecycle, names, ports, records
+from drakit.core import advanced, config, edits, errors, inventory, lifecycle, names, ports, record_versions, records
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
-from drakit.node import inventory_cache
+from drakit.node import held_devices, inventory_cache
 
 UNKNOWN = "unknown"
 """The namespace, name and request of a claim that is known only by the names of its CDI files."""
@@ -116,15 +116,17 @@ class Resolver:
         try:
             for stored in grants:
                 grant = grant_of(ref, stored, self._author)
-                try:
-                    intent = self._author.plan(grant)
-                except errors.DeviceBusyError:
-                    if recall is None:
-                        raise
-                    intent = recall(grant)
+                with config.author_errors():
+                    try:
+                        intent = self._author.plan(grant)
+                    except errors.DeviceBusyError:
+                        if recall is None:
+                            raise
+                        intent = recall(grant)
                 if not isinstance(intent, records.MAPPINGS):
                     raise TypeError(f"plan() returned {type(intent).__name__}; return a mapping, which is grant.intent afterwards")
-                planned.append(dataclasses.replace(stored, intent=drivers.frozen("grant.intent", intent)))
+                frozen = record_versions.stamped(self._author, drivers.frozen("grant.intent", intent))
+                planned.append(dataclasses.replace(stored, intent=frozen))
         finally:
             self._local.planned = ()
         return planned
@@ -139,7 +141,8 @@ class Resolver:
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """Return the intents under a device's locks: those in the journal, then those that this thread has planned for its current claim."""
         begun = self._journal.intents_of(self._pool, self._devices_under(device))
-        return [*begun, *(grant.intent for grant in self._local.planned if _share_a_lock(grant.device, device))]
+        planned = [grant.intent for grant in self._local.planned if _share_a_lock(grant.device, device)]
+        return [record_versions.intent(self._author, intent) for intent in (*begun, *planned)]
 
     def _devices_under(self, device: devices.Device) -> Collection[str]:
         """Return the names of the devices under a device's locks, with those that claims hold and discovery no longer has."""
@@ -198,7 +201,9 @@ class Resolver:
             device = self._offered.granted(result)
         device = device or published.get(result.device)
         if device is None:
-            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, f"this node has no device {result.device!r}", field=f"{field}.device")
+            withheld = held_devices.withheld_by(self._author).get(result.device)
+            why = f"this node does not offer {result.device!r}: {withheld}" if withheld else f"this node has no device {result.device!r}"
+            raise errors.ClaimError(errors.ClaimFault.UNKNOWN_DEVICE, why, field=f"{field}.device")
         if (pool := device.pool_on(self._pool)) == result.pool:
             return device
         suffix = names.suffix_of(result.pool, self._pool)
@@ -319,7 +324,10 @@ def cdi_name(driver: str, ref: claims.ClaimRef, entry: lifecycle.GrantEntry) -> 
 def grant_of(
     ref: claims.ClaimRef, stored: lifecycle.GrantEntry, author: inventory_cache.Author, *, caller: drivers.Caller = drivers.NO_DEADLINE
 ) -> Grant:
-    """Return the author's view of a grant of a claim, with its configuration decoded and without its edits."""
+    """Return the author's view of a grant of a claim: configuration decoded, intent and record in their present form, without its edits.
+
+    Raises as ``record_versions.intent`` does.
+    """
     return drivers.Grant(
         claim=ref,
         request=stored.request,
@@ -331,8 +339,8 @@ def grant_of(
         share_id=stored.share_id,
         consumed_capacity=stored.consumed_capacity,
         admin_access=stored.admin_access,
-        intent=stored.intent,
-        record=stored.record,
+        intent=record_versions.intent(author, stored.intent),
+        record=record_versions.record(author, stored.record),
         caller=caller,
     )
 

@@ -30,7 +30,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from drakit.core import advanced, edits, errors, lifecycle, names, ports
+from drakit.core import advanced, config, edits, errors, lifecycle, names, ports, record_versions
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -336,8 +336,9 @@ class Restorer:
         if stored is not None and (metadata := self._parts.metadata) is not None:
             # The framework added this mount, not the author.
             stored = dataclasses.replace(stored, mounts=tuple(mount for mount in stored.mounts if not metadata.shows(mount)))
-        intent = self._author.recall(dataclasses.replace(resolution.grant_of(ref, grant, self._author), found=stored))
-        return dataclasses.replace(grant, intent=drivers.frozen("grant.intent", intent))
+        with config.author_errors():
+            intent = self._author.recall(dataclasses.replace(resolution.grant_of(ref, grant, self._author), found=stored))
+        return dataclasses.replace(grant, intent=record_versions.stamped(self._author, drivers.frozen("grant.intent", intent)))
 
     def _recalled_or_bare(self, ref: claims.ClaimRef, grant: lifecycle.GrantEntry, files: Files) -> lifecycle.GrantEntry:
         """Return the grant as ``_recalled`` does, but with an empty intent where the author rejects the file, as a retry would not help."""

@@ -81,6 +81,8 @@ _bound: contextvars.ContextVar[Mapping[str, object]] = contextvars.ContextVar("d
 
 def get_logger(name: str) -> Logger:
     """Return the logger of one module; it uses the configuration of ``setup`` at the time of each line."""
+    if not isinstance(name, str):
+        raise TypeError(f"get_logger: name is {type(name).__name__}; give __name__")
     logger: Logger = structlog.wrap_logger(_Sink(name), processors=_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger).bind()
     return logger
 

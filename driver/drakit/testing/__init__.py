@@ -18,7 +18,7 @@ from drakit.testing.cluster import Cluster
 from drakit.testing.crashing import Crash, CrashPoint, Death, crash_points
 from drakit.testing.fake_context import FakeContext
 from drakit.testing.node import Claims, ContainerView, DriverFactory, DriverReports, Node, RefusedError
-from drakit.testing.report import Check, Report, Verdict
+from drakit.testing.report import Check, Report
 
 __all__ = [
     "AllocationResult",
@@ -43,7 +43,6 @@ __all__ = [
     "RefusedError",
     "Report",
     "State",
-    "Verdict",
     "check_driver",
     "claim",
     "crash_points",

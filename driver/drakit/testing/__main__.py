@@ -13,12 +13,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from drakit import extras
-from drakit.core import errors
+from drakit import exits, extras
+from drakit.core import advanced, errors
 from drakit.testing import checking, crashing
 from drakit.testing import report as reports
-
-FAILED, BAD_INPUT = 1, 2
 
 Format = Literal["table", "json"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
@@ -219,7 +217,7 @@ def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except known as error:
         typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 
 def _named(target: str) -> Callable[[], Any]:
@@ -250,7 +248,10 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _progress(form: Format) -> Callable[[reports.Check], object]:
     def shown(check: reports.Check) -> None:
-        print(f"{check.verdict.value:4}  {check.seconds:6.2f} s  {check.name}{f': {check.message}' if check.message else ''}", flush=True)
+        print(
+            f"{reports.WORDS[check.verdict]:4}  {check.seconds:6.2f} s  {check.name}{f': {check.message}' if check.message else ''}",
+            flush=True,
+        )
 
     return shown if form == "table" else bool
 
@@ -260,12 +261,12 @@ def _finish(report: reports.Report, form: Format, *, strict: bool = False) -> No
     if form == "json":
         print(json.dumps(report.document(), indent=2))
     else:
-        counted = ", ".join(f"{report.count(verdict)} {verdict.value}" for verdict in reports.Verdict)
+        counted = ", ".join(f"{report.count(verdict)} {word}" for verdict, word in reports.WORDS.items())
         print(f"{report.driver}: {counted}")
     sys.stdout.flush()
     sys.stderr.flush()
-    is_bad = report.count(reports.Verdict.FAIL) or (strict and report.count(reports.Verdict.WARN))
-    os._exit(FAILED if is_bad else 0)
+    is_bad = report.count(advanced.Verdict.FAILED) or (strict and report.count(advanced.Verdict.WARNING))
+    os._exit(exits.Exit.NEGATIVE if is_bad else exits.Exit.OK)
 
 
 for _command in app.registered_commands:

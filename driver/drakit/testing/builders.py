@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drakit.core import arguments
+
 API_VERSION = "resource.k8s.io/v1"
 
 Object = dict[str, Any]
 
 
+@arguments.checked_call
 def device_class(name: str, *, driver: str, expression: str = "") -> Object:
     """Return a DeviceClass for the devices of one driver for which the CEL expression is true, by default for all of them."""
     selectors = [{"cel": {"expression": f'device.driver == "{driver}"'}}]
@@ -15,6 +18,7 @@ def device_class(name: str, *, driver: str, expression: str = "") -> Object:
     return {"apiVersion": API_VERSION, "kind": "DeviceClass", "metadata": {"name": name}, "spec": {"selectors": selectors}}
 
 
+@arguments.checked_call
 def request(device_class: str, *, count: int = 1, capacity: Mapping[str, str] | None = None, expression: str = "") -> Object:
     """Return a request for ``count`` devices of a class for which the CEL expression is true, each with at least this capacity."""
     exactly: Object = {"deviceClassName": device_class, "count": count}
@@ -25,6 +29,7 @@ def request(device_class: str, *, count: int = 1, capacity: Mapping[str, str] | 
     return {"exactly": exactly}
 
 
+@arguments.checked_call
 def claim(  # noqa: PLR0913 - most are rarely given
     name: str,
     *,
@@ -36,19 +41,19 @@ def claim(  # noqa: PLR0913 - most are rarely given
     driver: str = "",
     namespace: str = "default",
     requests: Mapping[str, Object] | None = None,
-    match_attribute: str = "",
+    constraints: Sequence[Object] = (),
 ) -> Object:
     """Return a ResourceClaim with one request named ``device`` for the class, or with ``requests``: those of ``request`` by name.
 
-    ``match_attribute`` is an attribute, such as ``resource.kubernetes.io/pcieRoot``, that all devices of the claim must have in common.
+    ``constraints`` are those of the API: ``{"matchAttribute": "resource.kubernetes.io/pcieRoot", "requests": ["gpu", "nic"]}``.
     ``parameters`` is opaque configuration for ``driver``. Raises ValueError unless there is either a class or requests.
     """
     if bool(device_class) is bool(requests):
         raise ValueError(f"claim {name}: give device_class or requests, and not both")
     wanted = requests or {"device": request(device_class, count=count, capacity=capacity, expression=expression)}
     devices: Object = {"requests": [{"name": own, **asked} for own, asked in wanted.items()]}
-    if match_attribute:
-        devices["constraints"] = [{"matchAttribute": match_attribute}]
+    if constraints:
+        devices["constraints"] = [*constraints]
     if parameters is not None:
         devices["config"] = [{"opaque": {"driver": driver, "parameters": dict(parameters)}}]
     return {
@@ -59,6 +64,7 @@ def claim(  # noqa: PLR0913 - most are rarely given
     }
 
 
+@arguments.checked_call
 def pod(name: str, *, claims: Sequence[str], namespace: str = "default", command: Sequence[str] = ()) -> Object:
     """Return a Pod with one container named ``main`` that lists these ResourceClaims."""
     container: Object = {"name": "main", "image": "scratch", "resources": {"claims": [{"name": one} for one in claims]}}

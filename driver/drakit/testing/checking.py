@@ -8,7 +8,7 @@ import itertools
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import advanced, quantity
+from drakit.core import advanced, arguments, quantity
 from drakit.core import device as devices
 from drakit.testing import bench as benches
 from drakit.testing import crashing, differences, obligations
@@ -23,12 +23,13 @@ class CheckError(AssertionError):
     """A driver that breaks its contract. The text lists the checks, and ``report`` is the report."""
 
     def __init__(self, report: reports.Report) -> None:
-        failed = report.count(reports.Verdict.FAIL)
+        failed = report.count(advanced.Verdict.FAILED)
         lines = [f"{report.driver} breaks {failed} of {len(report.checks)} obligations", *map(str, report.checks)]
         super().__init__("\n".join(lines))
         self.report = report
 
 
+@arguments.checked_call
 def check_driver(  # noqa: PLR0913 - most are rarely given
     make: nodes.DriverFactory,
     *,
@@ -57,6 +58,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     - ``progress``: called with each ``Check`` as it ends.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
+    crashing.check_every(every)
     with nodes.Node(make) as node:
         groups, driver = tuple(map(_group, device_names)) or _groups(node), node.driver.name
     bench = benches.Bench(
@@ -78,7 +80,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     report = reports.Report(driver=driver, checks=tuple(checks), crash_points=bench.crash_points)
     if junit is not None:
         report.write_junit(junit)
-    if report.count(reports.Verdict.FAIL):
+    if report.count(advanced.Verdict.FAILED):
         raise CheckError(report)
     return report
 

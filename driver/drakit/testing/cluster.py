@@ -18,11 +18,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from drakit import extras
-from drakit.core import advanced
+from drakit import extras, families
+from drakit.core import advanced, arguments
 from drakit.core import driver as drivers
 from drakit.inputs import documents
-from drakit.kube import claims, client, events, slices, status
+from drakit.kube import access_reviews, claims, client, events, slices, status
 from drakit.kube import claims as api_claims
 from drakit.node import background, engine, local_node, timing
 from drakit.node import node as nodes
@@ -42,11 +42,13 @@ _Result = TypeVar("_Result")
 Object = dict[str, Any]
 
 
+@arguments.checked_methods
 class Cluster:
     """A cluster whose nodes all run the driver that ``make`` returns. Use it as a context manager, which removes everything at its end.
 
     ``rbac`` is a manifest of the driver's service account with its roles and bindings, such as ``deploy/rbac.yaml``. The API server then refuses
-    what they do not grant. By default the driver has the rights that any driver needs.
+    what they do not grant. Raises AssertionError at the start if they lack a right without which the driver does not work, such as that of a
+    ``drakit.Binder`` to watch claims. By default the driver has the rights that any driver needs.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Cluster:
             stack.enter_context(logs.copied(self._log.append))
             components = cluster_node.Components(driver_rights=() if self._rbac is None else tuple(self._rights(self._rbac)))
             self._cluster = stack.enter_context(clusters.LocalCluster(folder, nodes=self._names, components=components))
+            self._check_rights()
             for name in self._names:
                 self._running[name] = stack.enter_context(contextlib.ExitStack())
                 self._start_driver(name, self._running[name])
@@ -136,8 +139,13 @@ class Cluster:
         self._running[name].close()
         self._start_driver(name, self._running[name])
 
-    def check_plugin(self, *device_classes: str, node: str = "", junit: pathlib.Path | None = None) -> reports.Report:
-        """Run the conformance suite on the driver of a node, with claims of these classes, and return the report."""
+    def check_plugin(
+        self, *device_classes: str, exclusive: Sequence[str] = (), node: str = "", junit: pathlib.Path | None = None
+    ) -> reports.Report:
+        """Run the conformance suite on the driver of a node, with claims of these classes, and return the report.
+
+        ``exclusive`` names variables and device nodes of parts that only one claim may have, as in ``check_driver``.
+        """
         extras.require_tools()
         from drakit_tools.conformance import api_objects, restarts, suite  # noqa: PLC0415
 
@@ -151,6 +159,7 @@ class Cluster:
                     claims=make,
                     published=objects.slices,
                     cdi=folder.cdi,
+                    exclusive=tuple(exclusive),
                     restarter=restarts.Restarter(call=lambda: self.restart_driver(name)),
                 )
                 return suite.check_plugin(subject, junit=junit)
@@ -234,6 +243,20 @@ class Cluster:
         spaces = dict.fromkeys(item["metadata"]["namespace"] for kind, item in objects if kind.namespaced)
         return [*((resources.NAMESPACE, {"metadata": {"name": name}}) for name in spaces), *objects]
 
+    def _check_rights(self) -> None:
+        """Raise AssertionError if the manifest lacks a right that the driver needs, because pods would wait in vain."""
+        if self._rbac is None:
+            return
+        made = drivers.made_by(self._make)
+        with contextlib.closing(client.connect(self.local.driver_kubeconfig(self._names[0]), seconds=SECONDS)) as api:
+            for right in families.rights(families.DriverFamily(lambda: made), None):
+                verbs = ", ".join(verb for verb in right.verbs if right.needed and not access_reviews.may(api, right.attributes(verb)))
+                if verbs:
+                    rule = f'{{apiGroups: ["{right.group}"], resources: [{right.resource}], verbs: [{verbs}]}}'
+                    raise AssertionError(
+                        f"{self._rbac} does not grant what {made.name} needs {right.why}; add a rule to its ClusterRole: {rule}"
+                    )
+
     def _wait(self, probe: Callable[[], _Result | None], *, what: str, seconds: float = SECONDS) -> _Result:
         """Return the first true result of ``probe``. Raises TimeoutError with ``what``, and with all that may be the reason."""
         from drakit_cluster.objects import resources  # noqa: PLC0415
@@ -251,7 +274,7 @@ class Cluster:
 
     def _publish_pools(self) -> None:
         """Publish the driver's cluster pools, as the command ``publish`` does."""
-        made = self._make()
+        made = drivers.made_by(self._make)
         pools = advanced.cluster_pools(made)
         if not pools:
             return
@@ -263,7 +286,7 @@ class Cluster:
             publishing.reconcile()
 
     def _start_driver(self, name: str, stack: contextlib.ExitStack) -> None:
-        made = self._make()
+        made = drivers.made_by(self._make)
         self.drivers[name] = made
         folder = self.local.node(name).folder
         api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)

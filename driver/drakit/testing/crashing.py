@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from drakit.core import arguments
 from drakit.core import driver as drivers
 from drakit.node import device_preparer, engine, recovery
 from drakit.testing import simulated_death
@@ -46,6 +47,7 @@ class CrashPoint:
         return f"crash point {self.number}{f' at {self.where}' if self.where else ''}"
 
 
+@arguments.checked_call
 def crash_points(
     driver: drivers.Driver[Any] | Callable[[], drivers.Driver[Any]], work: Callable[[], None], *, death: Death = Death.RAISE, every: int = 1
 ) -> Iterator[CrashPoint]:
@@ -54,13 +56,20 @@ def crash_points(
     The body of the caller's loop runs after each crash: restart, retry and check there. ``work`` must start from the same state each time, so clean
     up in the loop body. ``every=N`` ends the process at every Nth line. The lines of ``driver`` (a driver, or a function that returns one) count.
     """
-    folders = traced_folders(driver if isinstance(driver, drivers.Driver) else driver())
+    check_every(every)
+    folders = traced_folders(driver if isinstance(driver, drivers.Driver) else drivers.made_by(driver))
     for number in range(0, MOST_POINTS, every):
         point = _killed(work, folders, number) if death is Death.KILL else _raised(work, folders, number)
         if point is None:
             return
         yield point
     raise AssertionError(f"the work did not end within {MOST_POINTS} lines")
+
+
+def check_every(every: int) -> None:
+    """Raise ValueError for a number of lines below 1."""
+    if every < 1:
+        raise ValueError(f"every is {every}; give 1 for each line, or more")
 
 
 def traced_folders(driver: drivers.Driver[Any]) -> tuple[str, ...]:

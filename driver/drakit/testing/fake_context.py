@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from drakit.core import arguments, claim_status, context, errors, names, records
 from drakit.core import claim as claims
-from drakit.core import claim_status, context, errors, names, records
 from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.node import driver_context
@@ -28,6 +28,7 @@ def key_of(grant: "drivers.Grant[object]") -> GrantKey:
     return (grant.claim.uid, grant.request, grant.pool, grant.device.name, grant.share_id or "")
 
 
+@arguments.checked_methods
 class FakeContext:
     """A ``drakit.DriverContext`` that records the driver's calls, in order: ``reports``, ``statuses`` and ``events``.
 

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from drakit.core import advanced, claim_status, errors, inventory, lifecycle, names, quantity, records
+from drakit.core import advanced, arguments, claim_status, errors, inventory, lifecycle, names, quantity, records
 from drakit.core import claim as claims
 from drakit.core import context as contexts
 from drakit.core import device as devices
@@ -108,6 +108,7 @@ class Claims:
         )
 
 
+@arguments.checked_methods
 class Node:
     """A node with one driver. Use it as a context manager.
 

@@ -99,10 +99,15 @@ def links(gpu: port.Gpu, peers: Sequence[port.Gpu], clique: str | None) -> Attri
 
 
 def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) -> str | None:
-    """Return ``on-demand`` where drakit creates partitions for claims, else the admin's ``on`` or ``off``; None for a GPU without MIG."""
+    """Return ``on-demand`` where drakit creates partitions for claims, else ``on`` or ``off``; None for a GPU without MIG.
+
+    A whole GPU without partitions has it off for its claims: where it is on and needs no reset, drakit turns it off.
+    """
     if mode is None:
         return None
-    return "on-demand" if gpu.switches_mig_at_once and is_partitioned else ("on" if mode.current else "off")
+    if gpu.switches_mig_at_once:
+        return "on-demand" if is_partitioned else "off"
+    return "on" if mode.current else "off"
 
 
 def profile(instance_profile: port.GpuInstanceProfile) -> Attributes:

@@ -8,14 +8,15 @@ The intents are read before and after the hardware, so an instance that a claim 
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import drakit
 from drakit import vfio
 from drakit_gpu import identity, nvml_errors, port, share_policy
-from drakit_gpu.inventory import attributes, gpu_devices
+from drakit_gpu.inventory import attributes, fixed_layouts, gpu_devices
 from drakit_gpu.mig import instances, markers, partitioning
+from drakit_gpu.options import MigLayout
 
 Result = TypeVar("Result")
 
@@ -30,11 +31,13 @@ class DiscoveryOptions:
 
     ``whole_beside_partitions`` offers an Ampere GPU whose MIG mode is on also as a whole, as KEP-4815's example does. It is then a promise of
     exclusive use only: CUDA sees no whole GPU while the mode is on, and a change of the mode needs a reset, which is up to the admin.
-    ``refusal`` returns why a GPU cannot be passed to a virtual machine; None offers none.
+    ``layouts`` are the fixed layouts; the first that matches a GPU counts. ``refusal`` returns why a GPU cannot be passed to a virtual machine; None
+    offers none.
     """
 
     whole_beside_partitions: bool = False
     terms: share_policy.SharePolicy = share_policy.NOT_SHARED
+    layouts: tuple[MigLayout, ...] = ()
     refusal: Callable[[port.Gpu], vfio.Refusal | None] | None = None
 
 
@@ -54,6 +57,7 @@ class UnavailableGpu:
 
     gpu: str
     reason: str
+    fix: str = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
 
 
 class InventoryCache:
@@ -126,10 +130,11 @@ def discover(
     stuck = [
         UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
     ]
-    for unavailable in stuck:
+    unfit = [unavailable for readout in readouts for unavailable in _unfit(readout, choices)]
+    for unavailable in (*stuck, *unfit):
         if unavailable not in cache.unoffered:
             _log.warning("GPU not offered", gpu=unavailable.gpu, reason=unavailable.reason)
-    cache.unoffered = (*failed, *stuck)
+    cache.unoffered = (*failed, *stuck, *unfit)
     if not cache.completed(views, is_kept) and failed:
         raise drakit.HardwareError(nvml_errors.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
@@ -189,7 +194,7 @@ def _view(
     choices: DiscoveryOptions,
     marker: Callable[[identity.Slot], markers.Marker],
 ) -> gpu_devices.GpuView:
-    gpu = readout.gpu
+    gpu, fixed = readout.gpu, _fixed_layout(readout, choices)
     own_slots = [slot for slot in ours if slot.gpu == gpu.uuid]
     foreign = tuple(instance for instance in readout.present if not any(slot.is_instance(instance) for slot in own_slots))
     static: dict[port.GpuInstance, str] = {}
@@ -206,11 +211,41 @@ def _view(
         foreign=foreign,
         static=static,
         unfinished=frozenset(unfinished),
-        can_be_whole=not _is_stuck(readout.mode, readout.partitions)
-        and (gpu.switches_mig_at_once or not readout.partitions or choices.whole_beside_partitions),
+        can_be_whole=_can_be_whole(readout, choices) if fixed is None else fixed.is_whole,
+        layout=None if fixed is None else fixed.partitions,
+        own=() if fixed is None else tuple(_instance_of(slot) for slot in own_slots),
         mig_mode=readout.mode,
         peers=peers[gpu.uuid],
         clique=attributes.nvlink_clique(gpu, peers),
         terms=choices.terms,
         vfio=choices.refusal is not None and not gpu.is_vgpu and choices.refusal(gpu) is None,
     )
+
+
+def _can_be_whole(readout: _GpuReadout, choices: DiscoveryOptions) -> bool:
+    return not _is_stuck(readout.mode, readout.partitions) and (
+        readout.gpu.switches_mig_at_once or not readout.partitions or choices.whole_beside_partitions
+    )
+
+
+def _fixed_layout(readout: _GpuReadout, choices: DiscoveryOptions) -> fixed_layouts.FixedLayout | None:
+    return fixed_layouts.of_gpu(
+        readout.gpu,
+        gpu_devices.whole_name(readout.gpu),
+        readout.mode,
+        readout.partitions,
+        choices.layouts,
+        can_be_whole=_can_be_whole(readout, choices),
+    )
+
+
+def _unfit(readout: _GpuReadout, choices: DiscoveryOptions) -> Iterator[UnavailableGpu]:
+    """Yield the GPU if it cannot have its fixed layout."""
+    fixed = _fixed_layout(readout, choices)
+    if fixed is not None and fixed.reason and not _is_stuck(readout.mode, readout.partitions):
+        yield UnavailableGpu(gpu=gpu_devices.whole_name(readout.gpu), reason=fixed.reason, fix=fixed.fix)
+
+
+def _instance_of(slot: identity.Slot) -> port.GpuInstance:
+    """Return a claim's instance for counting. Its id does not matter there."""
+    return port.GpuInstance(id=0, profile_id=slot.profile_id, placement=slot.placement)

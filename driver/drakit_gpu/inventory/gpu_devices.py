@@ -9,6 +9,9 @@ Where an admin allows it, a whole GPU has one more form for virtual machines, na
 Where sharing is on, every device has a second form that several claims may hold at once. It is a separate device, named with ``-shared`` at the end,
 that draws the same counters. So only one of the two forms is in use at a time, and all shares of one device draw its counters once.
 
+Where an admin fixed the layout of a GPU, only its partitions are offered, or only the whole GPU if it has none. They never overlap, so they
+consume no counters, and the GPU has no counter set.
+
 The counters that a foreign instance occupies are subtracted from the GPU's, and devices that no longer fit are not offered. A foreign instance that
 is a complete MIG device is offered under the name of its partition, with its ``uuid`` and without counters.
 """
@@ -20,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import drakit
 from drakit_gpu import port, share_policy
 from drakit_gpu.inventory import attributes
-from drakit_gpu.mig import counters, partitioning
+from drakit_gpu.mig import counters, layouts, partitioning
 
 _SLUG_MAX = 32
 _ONE = {"device": drakit.ONE}
@@ -32,8 +35,8 @@ class GpuView:
 
     ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``unfinished`` are those that this driver began
     to create for a claim that the journal lost; a claim for that place completes them. ``can_be_whole`` is False where the GPU can only be used as
-    partitions now. ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared.
-    ``vfio`` is set where it is offered to virtual machines.
+    partitions now. ``layout`` are the partitions of a fixed layout, None without one; ``own`` are then the instances of claims. ``peers`` and
+    ``clique`` are its NVLink neighbours. ``terms`` is how it is shared. ``vfio`` is set where it is offered to virtual machines.
     """
 
     gpu: port.Gpu
@@ -42,6 +45,8 @@ class GpuView:
     static: Mapping[port.GpuInstance, str] = dataclasses.field(default_factory=dict)
     unfinished: frozenset[port.GpuInstance] = frozenset()
     can_be_whole: bool = True
+    layout: tuple[partitioning.Partition, ...] | None = None
+    own: tuple[port.GpuInstance, ...] = ()
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
     clique: str | None = None
@@ -60,7 +65,9 @@ class GpuView:
 
     @property
     def offered(self) -> tuple[partitioning.Partition, ...]:
-        """The partitions that fit into ``left``."""
+        """The partitions that fit into ``left``; of a fixed layout those that fit beside all instances."""
+        if self.layout is not None:
+            return layouts.free(self.layout, self.counting, self.foreign, self.own)
         return tuple(partition for partition in self.partitions if partitioning.fits(self.counting.draw(partition), self.left))
 
     @property
@@ -86,7 +93,8 @@ class GpuView:
     def is_unfinished(self, partition: partitioning.Partition) -> bool:
         """Return whether an unfinished instance is in the place of this partition."""
         place = partition.profile.id, partition.placement
-        return any((instance.profile_id, instance.placement) == place for instance in self.unfinished)
+        is_wanted = self.layout is None or partition in self.layout
+        return is_wanted and any((instance.profile_id, instance.placement) == place for instance in self.unfinished)
 
     @property
     def counter_set(self) -> str:
@@ -96,7 +104,12 @@ class GpuView:
     @property
     def is_counted(self) -> bool:
         """Whether the GPU has a counter set: for its partitions, or to keep its forms apart."""
-        return bool(self.partitions) or self.is_shared or self.vfio
+        return self.has_partition_counters or (self.can_be_whole and (self.is_shared or self.vfio))
+
+    @property
+    def has_partition_counters(self) -> bool:
+        """Whether the partitions of the GPU, and the whole GPU beside them, draw from counters: not in a fixed layout."""
+        return bool(self.partitions) and self.layout is None
 
     @property
     def is_shared(self) -> bool:
@@ -147,6 +160,17 @@ def vfio_name(name: str) -> str:
     return f"{name}-vfio"
 
 
+def outside_layout(view: GpuView) -> frozenset[str]:
+    """Return the names of all forms that a GPU could have and that its fixed layout does not name. They may be in use from before."""
+    if view.layout is None:
+        return frozenset()
+    named = {partition_name(view.gpu, partition) for partition in view.layout}
+    possible = {partition_name(view.gpu, partition) for partition in view.partitions} - named
+    if not view.can_be_whole:
+        possible.add(whole_name(view.gpu))
+    return frozenset(possible | {shared_name(name) for name in possible | named})
+
+
 def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> drakit.Inventory:
     """Return the inventory of a node with mixins, GPU by GPU."""
     products = _products(views)
@@ -158,9 +182,9 @@ def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> drakit
             counter_set=tuple(
                 drakit.CounterSetMixin(name=product.whole, counters=product.sample.counting.pool)
                 for product in products.values()
-                if product.sample.partitions
+                if product.sample.has_partition_counters
             ),
-            consumption=tuple(_consumption_mixins(views, tuple(products.values()))),
+            consumption=tuple(_consumption_mixins(tuple(products.values()))),
         ),
     )
 
@@ -191,10 +215,11 @@ def _devices(view: GpuView, product: _Product) -> Iterator[drakit.Device]:
 def _partition_device(view: GpuView, partition: partitioning.Partition, product: _Product) -> drakit.Device:
     profile = product.profile(partition.profile)
     placement = _placement_slug(partition.placement)
+    draw = drakit.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}"))
     return drakit.Device(
         name=partition_name(view.gpu, partition),
         includes=("system", product.common, f"mig-{profile}", _parent(view), f"placement-{placement}"),
-        consumes=(drakit.CounterConsumption(counter_set=view.counter_set, includes=(f"mig-{profile}", f"slices-{placement}")),),
+        consumes=(draw,) if view.has_partition_counters else (),
     )
 
 
@@ -218,10 +243,10 @@ def _shared_partition(exclusive: drakit.Device, profile: str) -> drakit.Device:
 
 
 def _whole_device(view: GpuView, product: _Product) -> drakit.Device:
-    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=bool(view.partitions))
+    mode = attributes.mig_mode(view.gpu, view.mig_mode, is_partitioned=view.has_partition_counters)
     links = attributes.links(view.gpu, view.peers, view.clique)
     draws: tuple[drakit.CounterConsumption, ...] = ()
-    if view.partitions:
+    if view.has_partition_counters:
         draws = (drakit.CounterConsumption(counter_set=view.counter_set, includes=(product.whole,)),)
     elif view.is_counted:
         draws = (drakit.CounterConsumption(counter_set=view.counter_set, counters=_ONE),)
@@ -262,7 +287,7 @@ def _vfio_device(view: GpuView, product: _Product) -> drakit.Device:
 
 
 def _counter_sets(view: GpuView, product: _Product) -> Iterator[drakit.CounterSet]:
-    if view.partitions:
+    if view.has_partition_counters:
         taken = {name: amount for name, amount in view.left.items() if amount != view.counting.pool[name]}
         yield drakit.CounterSet(name=view.counter_set, includes=(product.whole,), counters=taken)
     elif view.is_counted:
@@ -308,13 +333,13 @@ def _product_mixins(product: _Product) -> Iterator[drakit.DeviceMixin]:
             )
 
 
-def _consumption_mixins(views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[drakit.ConsumptionMixin]:
-    for product in products:
-        if product.sample.partitions:
-            yield drakit.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
+def _consumption_mixins(products: Sequence[_Product]) -> Iterator[drakit.ConsumptionMixin]:
+    counted = [product for product in products if product.sample.has_partition_counters]
+    for product in counted:
+        yield drakit.ConsumptionMixin(name=product.whole, counters=product.sample.counting.pool)
         for profile in product.profiles:
             yield drakit.ConsumptionMixin(name=f"mig-{product.profile(profile)}", counters=product.sample.counting.shared[profile.id])
-    for placement in _placements(views):
+    for placement in _placements([product.sample for product in counted]):
         yield drakit.ConsumptionMixin(name=f"slices-{_placement_slug(placement)}", counters=partitioning.slice_counters(placement))
 
 
@@ -335,7 +360,8 @@ def _products(views: Sequence[GpuView]) -> Mapping[object, _Product]:
 def _product_key(view: GpuView) -> object:
     """Return the key of a GPU's product: GPUs with equal keys share mixins."""
     gpu = view.gpu
-    return (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory, view.partitions)
+    properties = (gpu.product_name, gpu.brand, gpu.architecture, gpu.compute_capability, gpu.addressing_mode, gpu.memory)
+    return (*properties, view.partitions, view.has_partition_counters)
 
 
 def _placements(views: Sequence[GpuView]) -> tuple[port.Placement, ...]:

@@ -206,6 +206,12 @@ class MockGpus(port.GpuPort):
         with self._call("fabric"):
             return self._board(gpu, "fabric").gpu.fabric
 
+    def sensors(self, gpu: port.GpuUuid) -> port.Sensors:
+        """Return no reading: a mock GPU measures nothing."""
+        with self._call("sensors"):
+            self._read(gpu, "sensors")
+            return port.NO_SENSORS
+
     def events(self) -> signals.Events:
         with self._call("events"):
             return self._events.open()

@@ -259,6 +259,9 @@ class NvmlGpus(port.GpuPort):
     def fabric(self, gpu: port.GpuUuid) -> port.Fabric | None:
         return self._on(gpu, "fabric", properties.fabric)
 
+    def sensors(self, gpu: port.GpuUuid) -> port.Sensors:
+        return self._on(gpu, "sensors", properties.sensors)
+
     def events(self) -> signals.Events:
         """Open events for the GPUs that answer. A GPU that stopped answering in this session is still named by its handle."""
         self._ensure_session()

@@ -80,6 +80,7 @@ _CONFIGURATION_FAULTS: Mapping[int, str] = {
 }
 _MIB_PER_GIB = 1024
 _PARTS = 8
+_PERCENT, _MILLIWATTS = 100, 1000
 _NODE_WORDS, _WORD_BITS = 16, 64  # the kernel has at most 1024 NUMA nodes
 _LONG_DOMAIN = "0000"
 
@@ -204,6 +205,20 @@ def _nvlinks(handle: pynvml.c_nvmlDevice_t) -> port.NvLinks:
             if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_GPU:
                 gpus.add(pci_bus_id(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId))
     return port.NvLinks(gpus=tuple(sorted(gpus)), switched=switched)
+
+
+def sensors(handle: pynvml.c_nvmlDevice_t) -> port.Sensors:
+    """Return what a GPU measures. NVML reports use in percent and power in milliwatts."""
+    utilization = session.detail(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    power = session.detail(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
+    limit = session.detail(lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+    return port.Sensors(
+        utilization=None if utilization is None else utilization / _PERCENT,
+        memory_used=session.detail(lambda: pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+        temperature=session.detail(lambda: pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+        power=None if power is None else power / _MILLIWATTS,
+        power_limit=None if limit is None else limit / _MILLIWATTS,
+    )
 
 
 def recovery_action(handle: pynvml.c_nvmlDevice_t) -> signals.RecoveryAction | None:

@@ -16,7 +16,7 @@ from drakit_gpu import config, identity, nvml_errors, port, share_policy
 Grant = drakit.Grant[config.AnyConfig]
 
 _VOLTA = (7, 0)
-_FIELD = "parameters.sharing"
+_FIELD = "sharing"
 _GONE = frozenset({nvml_errors.Code.NOT_FOUND, nvml_errors.Code.GPU_IS_LOST})
 
 

@@ -48,5 +48,5 @@ def _library() -> types.ModuleType:
     try:
         import pyroute2  # noqa: PLC0415 - slow to load, and not needed on mock machines
     except ModuleNotFoundError as error:
-        raise drakit.HardwareError("import pyroute2", "is not installed; install drakit[nic]") from error
+        raise drakit.HardwareError("import pyroute2", "is not installed; run: pip install pyroute2") from error
     return pyroute2

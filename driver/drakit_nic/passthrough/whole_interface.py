@@ -187,7 +187,7 @@ class Whole:
         """Raise ConfigError for DHCP, and for settings that the container runtime cannot apply where it moves the interface itself."""
         if chosen.dhcp:
             reason = f"{interface.name} moves into the pod, where the driver cannot renew a lease; run a DHCP client in the pod, or set addresses"
-            raise drakit.ConfigError(reason, field="parameters.dhcp")
+            raise drakit.ConfigError(reason, field="dhcp")
         if not self._runtime_moves:
             return
         unsupported = ("routes", "rules", "neighbours", "sysctls", "forwarding", "address_pools")
@@ -195,7 +195,7 @@ class Whole:
             if getattr(chosen, name):
                 wire = "addressPools" if name == "address_pools" else name
                 reason = f"cannot be set on {interface.name}: this node's runtime moves it (nic.net_devices) and supports addresses only"
-                raise drakit.ConfigError(reason, field=f"parameters.{wire}")
+                raise drakit.ConfigError(reason, field=wire)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,11 @@
 """``drakit allocate``: the devices that claims would get, and why a claim does not fit."""
 
-import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
     from drakit_cluster.scheduling.explain import obstacles, whatif
 
-DOES_NOT_FIT = 1
-BAD_INPUT = 2
 _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
 _INDENT = 2
@@ -33,10 +30,8 @@ def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Use only this node. Default: all known nodes.")] = None,
-    live: Annotated[bool, typer.Option("--live", help="Read slices, classes, nodes and allocated claims from a cluster.")] = False,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
-    ] = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     gates: sources.Gates = None,
     kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
@@ -65,18 +60,19 @@ def allocate(
     try:
         wanted = [*(given or []), *(files or [])]
         extras.require_local_cluster()
-        if not wanted and not live and kubeconfig is None:
-            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
         is_live = live or kubeconfig is not None
+        if not wanted and not is_live:
+            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
         version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
         chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
-        world = worlds.from_files(wanted, chosen)
         if is_live:
-            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
+            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
+        else:
+            world = worlds.from_files(wanted, chosen)
         decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)
         worlds.print_doubts(world)
@@ -84,7 +80,7 @@ def allocate(
         document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
         output.document(document | worlds.document_of_notes(world), form)
     if not all(decision.fits for decision in decisions):
-        raise typer.Exit(DOES_NOT_FIT)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def _decide(

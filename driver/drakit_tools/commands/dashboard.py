@@ -8,19 +8,17 @@ import typer
 
 from drakit.cli import composition, options, output, process
 from drakit.core import errors
+from drakit_tools import manifests as sources
 
 _PORT_MAX = 65535
 
 
 @options.quietly
 def dashboard(
-    cluster: Annotated[
-        bool,
-        typer.Option(
-            "--cluster", help="Show all nodes of a cluster instead of this node. Uses --kubeconfig, or the pod's service account."
-        ),
+    live: Annotated[
+        bool, typer.Option("--live", help="Show all nodes of a cluster, that of --kubeconfig or KUBECONFIG, instead of this node.")
     ] = False,
-    kubeconfig: options.Kubeconfig = None,
+    kubeconfig: sources.Kubeconfig = None,
     port: Annotated[int, typer.Option("--port", min=0, max=_PORT_MAX, help="Port on 127.0.0.1; 0 chooses a free port.")] = 0,
     mock: options.Mock = None,
     folder: options.Folder = None,
@@ -31,9 +29,9 @@ def dashboard(
 ) -> None:
     """Show GPUs, NICs and claims on a local web page that updates with every change, until Ctrl-C.
 
-    Without --cluster it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health,
-    bandwidth of NICs with the rate and use of each share, and claims with their states. With --cluster it shows every node, from ResourceSlices and
-    ResourceClaims, with events.
+    Without --live it shows this node, with the same sources as drakit show: memory slices of GPUs and their claims, what still fits, health and
+    sensors, bandwidth of NICs with the rate and use of each share, and claims with their states. With --live it shows every node, from
+    ResourceSlices and ResourceClaims, with the pods that wait and why, and events.
 
     Only you can open the page: it is served on 127.0.0.1, and its address has a random token. It is read-only and loads nothing from other hosts.
 
@@ -41,15 +39,16 @@ def dashboard(
 
       drakit dashboard --mock dgx-a100-40gb-2gpu
 
-      drakit dashboard --cluster --kubeconfig ~/.kube/config --port 8800
+      drakit dashboard --live --port 8800
     """
     from drakit_tools.dashboard import server
 
     settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-    if kubeconfig is not None and not cluster:
-        raise errors.SettingsError("needs --cluster; add it", key="--kubeconfig")
+    is_live = live or kubeconfig is not None
+    if is_live and mock is not None:
+        raise errors.SettingsError("the page shows a cluster (--live) or this node; leave out one of the two", key="--mock")
     with contextlib.ExitStack() as stack:
-        if cluster:
+        if is_live:
             from drakit.kube import client
             from drakit.node import timing
             from drakit_tools.dashboard import cluster_source

@@ -1,13 +1,12 @@
 """``drakit free``: what is free, by type and node, and what still fits together."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit import settings as values
 from drakit.cli import composition, options, output, views
 from drakit.cli.commands import slices as publishing
@@ -21,18 +20,13 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.json_types import Json, Object
     from drakit_cluster.scheduling.explain import whatif
 
-NOTHING_IS_FREE = 1
-BAD_INPUT = 2
-
 
 @options.quietly
 def free(
     given: sources.Given = None,
     files: sources.Files = None,
-    live: Annotated[bool, typer.Option("--live", help="Read slices, claims, taint rules and nodes from a cluster.")] = False,
-    kubeconfig: Annotated[
-        pathlib.Path | None, typer.Option("--kubeconfig", help="The cluster to read; implies --live. Default: KUBECONFIG.")
-    ] = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
     node: Annotated[
@@ -68,20 +62,21 @@ def free(
     try:
         wanted = [*(given or []), *(files or [])]
         extras.require_local_cluster()
-        if not wanted and not live and kubeconfig is None and mock is None:
-            raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
         is_live = live or kubeconfig is not None
+        if not wanted and not is_live and mock is None:
+            raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
         chosen = sources.feature_gates(gates or [], kubernetes or (sources.server_version(kubeconfig) if is_live else None))
-        world = worlds.from_files(wanted, chosen)
         if is_live:
-            world, chosen = worlds.with_live(world, kubeconfig, chosen, sources.gates(gates or []))
+            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
+        else:
+            world = worlds.from_files(wanted, chosen)
         if mock is not None:
             world = _with_machine(world, options.read(mock=mock, folder=folder, node=node, local=True))
         _check_node(world, node)
         _report(world, chosen, node, form)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 
 def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form: options.Format) -> None:
@@ -94,7 +89,7 @@ def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form
     else:
         output.document({**report.document(found), **worlds.document_of_notes(world)}, form)
     if not report.is_any(found):
-        raise typer.Exit(NOTHING_IS_FREE)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def _check_node(world: "whatif.World", wanted: str | None) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit import settings as values
 from drakit.admission import opaque
 from drakit.cli import composition, options, output
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from drakit_cluster.lint import Finding
     from drakit_cluster.manifests import Document
 
-HAS_ERRORS = 1
-BAD_INPUT = 2
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _INDEX = re.compile(r"\[[^\]]*\]")
@@ -76,7 +74,7 @@ def lint(
         checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(checked)
         output.note(_devices_notice(checked))
@@ -84,7 +82,7 @@ def lint(
         output.document([_document(finding, versions) for finding, versions in checked.found.items()], form)
     output.note(sources.skip_notice(checked.skipped))
     if any(strict or finding.severity == "error" for finding in checked.found):
-        raise typer.Exit(HAS_ERRORS)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) -> _Checked:
@@ -99,11 +97,15 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     skipped = linting.skipped(documents)
     refused = [finding for document in documents for finding in _refused(document)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    attaching = composition.network_drivers(values.defaults())
+    attaching, rules = composition.network_drivers(values.defaults()), composition.opaque_rules(values.defaults())
+
+    def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
+        return opaque.fits(driver, parameters, attributes, rules)
+
     found: dict[Finding, list[str]] = {}
     for features in chosen:
         compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared):
+        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared, fits=fits):
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -127,8 +129,9 @@ def _refused(document: "Document") -> "Iterator[Finding]":
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
         rules = composition.opaque_rules(values.defaults())
         mistakes = opaque.mistakes(kind, document.body, rules)
-        severity = linting.Severity.ERROR if mistakes else linting.Severity.WARNING
-        for mistake in mistakes or opaque.warnings(kind, document.body, rules):
+        refused = mistakes or (() if kind == "DeviceClass" else opaque.repetitions(kind, document.body, rules))
+        severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
+        for mistake in refused or opaque.warnings(kind, document.body, rules):
             reason, _, fix = mistake.reason.partition("; ")
             yield linting.Finding(
                 severity=severity,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
@@ -17,13 +17,11 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
     from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.explain import whatif
-    from drakit_cluster.simulation.fleet.groups import Fleet
+    from drakit_cluster.simulation.fleet.groups import Fleet, Group
     from drakit_cluster.simulation.plan.moves import Plan as Moves
     from drakit_cluster.simulation.plan.purchase import Purchase
     from drakit_cluster.simulation.workload.templates import PodTemplate
 
-NO_PLAN = 1
-BAD_INPUT = 2
 _INDENT = 2
 
 
@@ -40,7 +38,8 @@ class _Question:
 def plan(
     machines: fleets.Machines = None,
     files: sources.Files = None,
-    capture: fleets.Capture = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     workload: Annotated[
         str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Their times are ignored.")
     ] = None,
@@ -52,7 +51,12 @@ def plan(
             help="Add COUNT pods of a template, which is written as in a workload: mig=1g.5gb:20. May be repeated.",
         ),
     ] = None,
-    buy: Annotated[list[str] | None, typer.Option("--buy", metavar="MACHINE", help="Add nodes of this machine. May be repeated.")] = None,
+    buy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--buy", metavar="MACHINE", help="Add nodes of this mock machine. May be repeated.", autocompletion=options.machine_names
+        ),
+    ] = None,
     move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
     gates: sources.Gates = None,
     kubernetes: sources.Kubernetes = None,
@@ -77,7 +81,7 @@ def plan(
 
       drakit plan --ask mig=3g.20gb:40 --buy dgx-a100-40gb-2gpu --buy server-a30
 
-      drakit plan --capture ~/.kube/config --ask gpu=4 --move --why
+      drakit plan --live --ask gpu=4 --move --why
 
       drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
     """
@@ -86,19 +90,21 @@ def plan(
         if bool(buy) == move:
             raise errors.ConfigError("add either --buy MACHINE or --move")
         with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
+            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
             question = _question(machines or [], workload, ask or [], world, chosen)
-            answer = _moved(question, world) if move else _bought(question, buy or [])
+            bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
+            fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
+            answer = _moved(question, world) if move else _bought(question, bought)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         answer.print(why=why)
         worlds.print_doubts(world)
     else:
         output.document({**answer.document(), **worlds.document_of_notes(world)}, form)
     if not answer.possible:
-        raise typer.Exit(NO_PLAN)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World", gates: "FeatureGates") -> _Question:
@@ -109,9 +115,7 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
     catalogue = reading.Catalogue(world.templates)
     pods: list[tuple[str, PodTemplate]] = []
     for text in ask:
-        name, count = text, 1
-        if ":" in text and text.rpartition(":")[2].isdecimal():
-            name, count = text.rpartition(":")[0], int(text.rpartition(":")[2])
+        name, count = fleets.counted(text, "--ask", "TEMPLATE")
         pods += [(f"{name} #{number}" if count > 1 else name, catalogue.template(name)) for number in range(1, count + 1)]
     if workload is not None:
         for task in fleets.workload_of(workload, world).tasks:
@@ -177,11 +181,10 @@ class _Bought:
             output.put(output.console(), output.table("\nPlacements", ["POD", "NODE", "DEVICES"], rows))
 
 
-def _bought(question: _Question, buy: Sequence[str]) -> _Bought:
+def _bought(question: _Question, buy: "Sequence[Group]") -> _Bought:
     from drakit_cluster.simulation.plan import purchase
 
-    shown = fleets.groups([(name, 1) for name in dict.fromkeys(buy)])
-    planner = purchase.Planner(question.fleet, shown, [template for _, template in question.pods], question.gates)
+    planner = purchase.Planner(question.fleet, buy, [template for _, template in question.pods], question.gates)
     return _Bought(question=question, purchase=planner.plan())
 
 
@@ -250,7 +253,7 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     from drakit_cluster.simulation.report import refusals
 
     if not question.fleet.size:
-        raise errors.ConfigError("there are no nodes; add --machine NAME:COUNT, files with ResourceSlices, or --capture KUBECONFIG")
+        raise errors.ConfigError(fleets.NO_NODES)
     nodes = Nodes(question.fleet, gates=question.gates)
     holders = moves.pods_of(nodes, _allocated(world))
     answer = moves.MovePlanner(nodes, holders).plan(question.pods)

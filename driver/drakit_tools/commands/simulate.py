@@ -2,15 +2,19 @@
 
 import contextlib
 import dataclasses
+import datetime
+import importlib.metadata
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import rich.console
 import rich.progress
 import typer
 
-from drakit import extras
+from drakit import exits, extras
 from drakit.cli import options, output, terminal
 from drakit.core import errors
 from drakit.telemetry import escaping, plurals
@@ -22,18 +26,19 @@ if TYPE_CHECKING:
     from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet, Group
-    from drakit_cluster.simulation.report.results import Result
+    from drakit_cluster.simulation.report.results import Provenance, Result
     from drakit_cluster.simulation.workload.tasks import Workload
 
-BAD_INPUT = 2
 _SHOWN_REFUSALS = 5
+_SEEDS_MAX = 100
 
 
 @options.quietly
 def simulate(
     machines: fleets.Machines = None,
     files: sources.Files = None,
-    capture: fleets.Capture = None,
+    live: sources.Live = False,
+    kubeconfig: sources.Kubeconfig = None,
     workload: Annotated[
         str | None, typer.Option("--workload", "-w", metavar="FILE", help="CSV or YAML file with tasks. Default: synthetic tasks.")
     ] = None,
@@ -51,6 +56,10 @@ def simulate(
         typer.Option("--gangs", metavar="PODS:WEIGHT,...", help="Numbers of pods that start together in a synthetic task, with weights."),
     ] = "1:1",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the synthetic tasks; the same seed gives the same tasks.")] = 0,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=1, max=_SEEDS_MAX, help="Simulate this many seeds, from --seed on, to see how much chance matters."),
+    ] = 1,
     policies: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,8 +79,8 @@ def simulate(
 ) -> None:
     """Simulate a workload on a fleet, and report waiting times, placements, use and fragmentation of devices, and pods that never fit.
 
-    The fleet consists of machines (--machine), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
-    them), or of a live cluster (--capture). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
+    The fleet consists of mock machines (--mock), of ResourceSlices, Nodes and allocated ResourceClaims in files (-f, as kubectl get -o yaml writes
+    them), or of a cluster (--live). The allocator of the local cluster chooses the devices. It decides by the rules of the cluster's
     version, or of Kubernetes 1.37, and without known errors. --kubernetes decides as one version does, with its known errors.
 
     A workload file has the columns or fields name, arrival, duration, template, count and gang. A template is the name of a ResourceClaimTemplate
@@ -81,19 +90,21 @@ def simulate(
     A policy chooses the node (first-fit, most-allocated, least-allocated, least-fragmentation). It may also change the slices: the order of
     devices (published, largest-first, round-robin), the MIG layout (on-demand, or fixed profiles on every GPU) and the bandwidth step.
 
-    The exit status is 0, or 2 for bad input. The same input gives the same output.
+    With several policies, a conclusion says which is best, by how much and with what doubt. --seeds repeats the simulation with other random tasks.
+
+    The exit status is 0, or 2 for bad input. The same input gives the same output; a report also has its date.
 
     [bold]Examples[/bold]
 
-      drakit simulate --machine dgx-a100-40gb:100 --tasks 5000 --duration 2h
+      drakit simulate --mock dgx-a100-40gb:100 --tasks 5000 --duration 2h
 
       drakit simulate -m dgx-h100:20 -m server-a30:50 -w day.csv --report day.html
 
-      drakit simulate -m dgx-h100:20 -p first-fit -p least-fragmentation -o json
+      drakit simulate -m dgx-h100:20 -p first-fit -p least-fragmentation --seeds 5
 
       drakit simulate -m dgx-a100-40gb:9 -p first-fit,layout=3g.20gb+1g.5gb*4
 
-      drakit simulate --capture ~/.kube/config --mix gpu=1:1
+      drakit simulate --live --mix gpu=1:1
     """
     try:
         extras.require_local_cluster()
@@ -101,25 +112,34 @@ def simulate(
             extras.require_report()
         repeated = sources.errors_of(kubernetes)
         with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], capture, gates or [], kubernetes)
+            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
             made = fleets.groups(fleets.parsed(machines or []))
             fleets.require_nodes(made, world)
             drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)
+            if workload is not None and seeds > 1:
+                raise errors.ConfigError("--seeds: the tasks of --workload have no seed; leave one out")
             work = fleets.workload_of(workload, world) if workload is not None else _synthetic(drawn, made, world)
             fleet = fleets.assembled(made, world, work.templates)
-            results = _results(fleet, work, policies or ["first-fit"], chosen, repeated)
+            fleets.require_profiles(work.templates, fleet.groups)
+            runs = [_results(fleet, work, policies or ["first-fit"], chosen, repeated)]
+            for number in range(seed + 1, seed + seeds):
+                other = _synthetic(dataclasses.replace(drawn, seed=number), made, world)
+                runs.append(_results(fleet, other, policies or ["first-fit"], chosen, repeated))
+            results = runs[0]
+        about = _provenance(workload, drawn, seeds, _weights(drawn, made, world), chosen.version)
         if report is not None:
-            _write_report(report, fleet, work, results)
+            _write_report(report, fleet, work, runs, about)
     except errors.DrakitError as error:
         output.warn(str(error))
-        raise typer.Exit(BAD_INPUT) from error
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
     if form is options.Format.TABLE:
         _print(fleet, work, results)
+        _print_conclusion(runs)
         worlds.print_doubts(world)
     else:
         from drakit_cluster.simulation.report import results as reporting
 
-        document = reporting.document(fleet, work, results, placements=placements)
+        document = {**reporting.document(fleet, work, results, placements=placements), **_about(runs, about)}
         output.document({**document, **worlds.document_of_notes(world)}, form)
 
 
@@ -138,8 +158,7 @@ class _Drawn:
 def _synthetic(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") -> "Workload":
     from drakit_cluster.simulation.workload import reading, synthetic
 
-    offered = [*(entry for group in made for entry in group.slices), *world.slices]
-    templates = synthetic.default_weights(offered) if drawn.mix is None else synthetic.parse_weights(drawn.mix)
+    templates = _weights(drawn, made, world)
     if not templates:
         raise errors.ConfigError("there is no default for --mix: the fleet has no GPU and no shared NIC; add --mix TEMPLATE:WEIGHT")
     mix = synthetic.Mix(
@@ -150,6 +169,50 @@ def _synthetic(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") ->
         gangs={_pods(name): weight for name, weight in synthetic.parse_weights(drawn.gangs).items()},
     )
     return synthetic.make(mix, drawn.seed, reading.Catalogue(world.templates))
+
+
+def _weights(drawn: _Drawn, made: "Sequence[Group]", world: "whatif.World") -> "Mapping[str, float]":
+    """Return the weights of the templates of synthetic tasks."""
+    from drakit_cluster.simulation.workload import synthetic
+
+    offered = [*(entry for group in made for entry in group.slices), *world.slices]
+    return synthetic.default_weights(offered) if drawn.mix is None else synthetic.parse_weights(drawn.mix)
+
+
+def _provenance(workload: str | None, drawn: _Drawn, seeds: int, weights: "Mapping[str, float]", kubernetes: object) -> "Provenance":
+    from drakit_cluster.simulation.report import results as reporting
+
+    mix = ", ".join(f"{template}:{weight:g}" for template, weight in weights.items())
+    synthetic = f"synthetic, {drawn.tasks} within {drawn.span}, {drawn.duration} in the mean; mix {mix}; pods of a task {drawn.gangs}"
+    return reporting.Provenance(
+        tasks=synthetic if workload is None else f"of {workload}",
+        versions=f"drakit {importlib.metadata.version('drakit')}, rules of Kubernetes {kubernetes}",
+        seeds=range(drawn.seed, drawn.seed + seeds) if workload is None else (),
+        command=shlex.join(["drakit", *sys.argv[1:]]),
+        date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+def _about(runs: "Sequence[Sequence[Result]]", about: "Provenance") -> dict[str, object]:
+    """Return what the document says of all seeds. It has no date, so that the same input gives the same output."""
+    from drakit_cluster.simulation.report import conclusion
+
+    found = conclusion.of(runs)
+    return {
+        "seeds": list(about.seeds),
+        "tasks": about.tasks,
+        "versions": about.versions,
+        "conclusion": {"best": found.best, "text": found.text, "doubt": found.doubt},
+    }
+
+
+def _print_conclusion(runs: "Sequence[Sequence[Result]]") -> None:
+    from drakit_cluster.simulation.report import conclusion
+
+    if len(runs[0]) > 1:
+        found, out = conclusion.of(runs), output.console()
+        out.print()
+        output.say(out, f"{found.text} {found.doubt}")
 
 
 def _pods(text: str) -> int:
@@ -180,11 +243,11 @@ def _progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(number, completed=done)
 
 
-def _write_report(file: pathlib.Path, fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> None:
-    from drakit_cluster.simulation.report import page
+def _write_report(file: pathlib.Path, fleet: "Fleet", work: "Workload", runs: "Sequence[Sequence[Result]]", about: "Provenance") -> None:
+    from drakit_cluster.simulation.report import conclusion, page
 
     try:
-        file.write_text(page.html(fleet, work, results), "utf-8")
+        file.write_text(page.html(fleet, work, runs[0], conclusion.of(runs), about), "utf-8")
     except OSError as error:
         raise errors.ConfigError(f"--report {file}: cannot be written: {error.strerror}") from error
 

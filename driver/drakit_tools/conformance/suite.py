@@ -6,6 +6,7 @@ import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from drakit.core import advanced
 from drakit.testing import report as reports
 from drakit_cluster.objects.json_types import Object
 from drakit_tools.conformance import api_objects, calls, containers, registration, restarts, slices, sockets
@@ -59,8 +60,10 @@ def check_plugin(
         for name, check in to_check:
             result = reports.judged(name, check)
             # A process that dies closes its sockets a moment before its parent can see its status.
-            if result.verdict in {reports.Verdict.FAIL, reports.Verdict.WARN} and (ended := subject.restarter.ended(DEATH_SECONDS)):
-                result = dataclasses.replace(result, verdict=reports.Verdict.FAIL, message=f"{ended}; {result.message}".removesuffix("; "))
+            if result.verdict in {advanced.Verdict.FAILED, advanced.Verdict.WARNING} and (ended := subject.restarter.ended(DEATH_SECONDS)):
+                result = dataclasses.replace(
+                    result, verdict=advanced.Verdict.FAILED, message=f"{ended}; {result.message}".removesuffix("; ")
+                )
             checks.append(result)
             progress(result)
     report = reports.Report(driver=info.name, checks=tuple(checks))
@@ -72,7 +75,7 @@ def check_plugin(
 def _without_claims(subject: Subject, info: sockets.Info, error: api_objects.ClaimError) -> Checks:
     """Return the checks of a driver whose slices are the reason why no claim can be allocated. Raises the error if they are valid."""
     of_slices = slices.checks(subject.published(info.name), ())
-    if not any(reports.judged(name, check).verdict is reports.Verdict.FAIL for name, check in of_slices.items()):
+    if not any(reports.judged(name, check).verdict is advanced.Verdict.FAILED for name, check in of_slices.items()):
         raise error
 
     def allocates() -> None:

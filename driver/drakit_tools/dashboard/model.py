@@ -1,14 +1,33 @@
-"""The state that the dashboard shows, as values that become JSON, made from a driver's devices and holdings. Pure."""
+"""The state that the dashboard and ``drakit top`` show, as values that become JSON, made from a driver's devices and holdings. Pure."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.cli import drawing, fits
+from drakit.core import advanced, inventory, packing, quantity
 from drakit.core import device as devices
-from drakit.core import inventory, quantity
 
 _BANDWIDTH = "bandwidth"
 EVENTS_MAX = 50
+_MODELS = ("productName", "model")
+_UUIDS = ("uuid", "parentUUID")
+_READINGS: Mapping[str, str] = {
+    "gpu_utilization_ratio": "utilization",
+    "gpu_memory_used_bytes": "memory_used",
+    "gpu_temperature_celsius": "temperature",
+    "gpu_power_watts": "power",
+    "gpu_power_limit_watts": "power_limit",
+}
+"""The fields of ``Readings`` by metric of the GPU driver."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Use:
+    """A claim that uses a device, and its pods as namespace/name. ``since`` is when the claim was created, RFC 3339; empty if unknown."""
+
+    claim: str
+    pods: tuple[str, ...] = ()
+    since: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,6 +46,13 @@ class Holding:
     admin: bool = False
     state: str = "allocated"
     done: bool | None = None
+    pods: tuple[str, ...] = ()
+    since: str = ""
+
+    @property
+    def use(self) -> Use:
+        """Return who uses the device."""
+        return Use(claim=self.claim, pods=self.pods, since=self.since)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,28 +63,72 @@ class Health:
     message: str = ""
     taints: tuple[str, ...] = ()
 
+    @property
+    def is_well(self) -> bool:
+        """Return whether the device has no problem."""
+        return self.state in ("", "Healthy") and not self.taints
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The product, the memory and the UUID of a device, as its driver publishes them; empty if it does not."""
+
+    model: str = ""
+    memory: str = ""
+    uuid: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Readings:
+    """What a GPU's sensors report now; None if the GPU does not report it.
+
+    ``utilization`` is from 0 to 1, ``memory_used`` in bytes, ``temperature`` in degrees Celsius, ``power`` and its limit in watts.
+    """
+
+    utilization: float | None = None
+    memory_used: float | None = None
+    temperature: float | None = None
+    power: float | None = None
+    power_limit: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Span:
+    """Neighbouring memory slices of one GPU that one device in use has. Those of instances of others have no device and no use."""
+
+    start: int
+    size: int
+    device: str = ""
+    kind: str = ""
+    uses: tuple[Use, ...] = ()
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gpu:
     """The memory slices of one GPU: their number ``width``, the spans in use, and what still fits.
 
     ``together`` has a few sets of kinds that fit at the same time, ``alone`` each kind without the others, ``fragmented`` what would fit after moves.
+    ``largest`` is the set with the largest kinds first, ``smallest`` that with the smallest first.
     """
 
     name: str
     width: int
-    spans: tuple[drawing.Span, ...]
+    spans: tuple[Span, ...]
     together: tuple[Mapping[str, int], ...]
+    largest: Mapping[str, int]
+    smallest: Mapping[str, int]
     alone: Mapping[str, int]
     fragmented: str
     health: Health
+    facts: Facts = Facts()
+    readings: Readings = Readings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
     """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown."""
 
-    claim: str
+    use: Use
     share: str
     amount: int
     sent: int = -1
@@ -81,8 +151,10 @@ class OtherDevice:
 
     name: str
     kind: str
-    claims: tuple[str, ...]
+    uses: tuple[Use, ...]
     health: Health
+    facts: Facts = Facts()
+    readings: Readings = Readings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,18 +170,50 @@ class Pool:
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
 
+    @property
+    def unwell(self) -> int:
+        """Return the number of devices that are not well."""
+        healths = [gpu.health for gpu in self.gpus] + [nic.health for nic in self.nics] + [device.health for device in self.others]
+        return sum(not health.is_well for health in healths)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """A node with its pools. Pools that belong to no node have an empty name."""
+    """A node with its pools. Pools that belong to no node have an empty name. ``notes`` say why pods do not come here, such as a cordon."""
 
     name: str
     pools: tuple[Pool, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A pod or a claim that waits for devices: its kind and namespace/name, what it asks for, and why it waits."""
+
+    kind: str
+    name: str
+    asks: str
+    reason: str
+    since: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Free:
+    """What is free of one model of a driver on all nodes: how many of its GPUs or devices nobody uses, out of how many.
+
+    ``sets`` has kinds that fit at the same time: the largest first, and the smallest first; for devices without partitions nothing.
+    """
+
+    driver: str
+    model: str
+    unused: int
+    total: int
+    sets: tuple[Mapping[str, int], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """One claim with its devices of one driver."""
+    """One claim with its devices of all drivers. ``driver`` names the drivers."""
 
     claim: str
     uid: str
@@ -118,6 +222,8 @@ class ClaimRow:
     node: str
     devices: tuple[str, ...]
     steps: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    since: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,13 +240,16 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
 
     title: str
     nodes: tuple[Node, ...] = ()
     claims: tuple[ClaimRow, ...] = ()
     events: tuple[Event, ...] = ()
     problem: str = ""
+    waiting: tuple[Waiting, ...] = ()
+    free: tuple[Free, ...] = ()
+    note: str = ""
 
 
 def pool(
@@ -148,31 +257,36 @@ def pool(
     offered: inventory.Inventory,
     holdings: Sequence[Holding],
     health: Mapping[str, Health],
-    traffic: Mapping[tuple[str, str], int] | None = None,
+    metrics: Sequence[advanced.Metric] = (),
     *,
     is_complete: bool = True,
 ) -> Pool:
-    """Return the pool with its devices; ``traffic`` has bytes by share and direction (egress, ingress). Nothing fits in an incomplete pool."""
+    """Return the pool with its devices; ``metrics`` are those of its driver. Nothing fits in an incomplete pool."""
     flat = offered.flat()
     held: dict[str, list[Holding]] = {}
     for holding in holdings:
         if not holding.admin:
             held.setdefault(holding.device, []).append(holding)
-    labels = {name: ", ".join(dict.fromkeys(holding.claim for holding in found)) for name, found in held.items()}
-    maps = drawing.gpu_maps(flat, labels)
+    maps = drawing.gpu_maps(flat, {name: name for name in held})
     mapped = {gpu.counter_set for gpu in maps}
+    sensors = readings(metrics)
+    traffic = {
+        (metric.labels.get("share", ""), metric.labels.get("direction", "")): int(metric.value)
+        for metric in metrics
+        if metric.name == "nic_share_bytes"
+    }
     return dataclasses.replace(
         base,
-        gpus=_gpus(flat, maps, labels, health, is_complete=is_complete),
-        nics=tuple(
-            _nic(device, held.get(device.name, ()), health, traffic or {}) for device in flat.devices if _BANDWIDTH in device.capacity
-        ),
+        gpus=_gpus(flat, maps, held, health, sensors, is_complete=is_complete),
+        nics=tuple(_nic(device, held.get(device.name, ()), health, traffic) for device in flat.devices if _BANDWIDTH in device.capacity),
         others=tuple(
             OtherDevice(
                 name=device.name,
-                kind=str(fits.kind_of(device)),
-                claims=tuple(dict.fromkeys(holding.claim for holding in held.get(device.name, ()))),
+                kind=str(fits.kind_of(device, flat.partition_type)),
+                uses=_uses(held.get(device.name, ())),
                 health=_health_of(device, health),
+                facts=_facts([device]),
+                readings=sensors.get(device.name, Readings()),
             )
             for device in flat.devices
             if _BANDWIDTH not in device.capacity and not any(part.counter_set in mapped for part in device.consumes)
@@ -180,23 +294,75 @@ def pool(
     )
 
 
-def claim_rows(driver: str, node: str, holdings: Iterable[Holding]) -> list[ClaimRow]:
-    """Return a row for each claim, in order of first appearance."""
-    by_claim: dict[str, list[Holding]] = {}
-    for holding in holdings:
-        by_claim.setdefault(holding.uid, []).append(holding)
+def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, Readings]:
+    """Return what the sensors of each GPU report, by the name of the whole GPU."""
+    by_gpu: dict[str, dict[str, float]] = {}
+    for metric in metrics:
+        if (field := _READINGS.get(metric.name)) is not None:
+            by_gpu.setdefault(metric.labels.get("gpu", ""), {})[field] = metric.value
+    return {gpu: Readings(**values) for gpu, values in by_gpu.items()}
+
+
+def claim_rows(held: Iterable[tuple[str, str, Iterable[Holding]]]) -> list[ClaimRow]:
+    """Return a row for each claim, in order of first appearance, of holdings by driver and node."""
+    by_claim: dict[str, list[tuple[str, str, Holding]]] = {}
+    for driver, node, holdings in held:
+        for holding in holdings:
+            by_claim.setdefault(holding.uid, []).append((driver, node, holding))
     return [
         ClaimRow(
-            claim=found[0].claim,
+            claim=found[0][2].claim,
             uid=uid,
-            state=found[0].state,
-            driver=driver,
-            node=node,
-            devices=tuple(holding.device for holding in found),
-            steps=tuple(f"{holding.request} on {holding.device}{_progress(holding)}" for holding in found),
+            state=found[0][2].state,
+            driver=", ".join(dict.fromkeys(driver for driver, _, _ in found)),
+            node=", ".join(filter(None, dict.fromkeys(node for _, node, _ in found))),
+            devices=tuple(holding.device for _, _, holding in found),
+            steps=tuple(f"{holding.request} on {holding.device}{_progress(holding)}" for _, _, holding in found),
+            pods=found[0][2].pods,
+            since=found[0][2].since,
         )
         for uid, found in by_claim.items()
     ]
+
+
+def free(nodes: Iterable[Node]) -> tuple[Free, ...]:
+    """Return what is free on all nodes, by driver and model. A device that is not well is not free."""
+    gpus: dict[tuple[str, str], list[Gpu]] = {}
+    others: dict[tuple[str, str], list[OtherDevice]] = {}
+    for listed in (pool for node in nodes for pool in node.pools):
+        for gpu in listed.gpus:
+            gpus.setdefault((listed.driver, gpu.facts.model), []).append(gpu)
+        for device in listed.others:
+            others.setdefault((listed.driver, device.facts.model or device.kind), []).append(device)
+    partitioned = [
+        Free(
+            driver=driver,
+            model=model,
+            unused=sum(not gpu.spans and gpu.health.is_well for gpu in listed),
+            total=len(listed),
+            sets=_distinct(_summed(listed, [gpu.largest for gpu in listed]), _summed(listed, [gpu.smallest for gpu in listed])),
+        )
+        for (driver, model), listed in gpus.items()
+    ]
+    whole = [
+        Free(driver=driver, model=model, unused=sum(not entry.uses and entry.health.is_well for entry in listed), total=len(listed))
+        for (driver, model), listed in others.items()
+    ]
+    return (*partitioned, *whole)
+
+
+def _summed(gpus: Sequence[Gpu], counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    """Return the sums of counts, in the order of the GPU that fits the most kinds, which has the largest first."""
+    order = [kind for gpu in sorted(gpus, key=lambda gpu: -len(gpu.alone)) for kind in gpu.alone]
+    total = dict.fromkeys(order, 0)
+    for listed in counts:
+        for kind, count in listed.items():
+            total[kind] += count
+    return {kind: count for kind, count in total.items() if count}
+
+
+def _distinct(*sets: Mapping[str, int]) -> tuple[Mapping[str, int], ...]:
+    return tuple(counts for place, counts in enumerate(sets) if counts and counts not in sets[:place])
 
 
 def _progress(holding: Holding) -> str:
@@ -208,39 +374,76 @@ def _progress(holding: Holding) -> str:
     return ": not prepared yet"
 
 
+def _uses(held: Iterable[Holding]) -> tuple[Use, ...]:
+    return tuple({holding.uid: holding.use for holding in held}.values())
+
+
 def _gpus(
     flat: inventory.Inventory,
     maps: Sequence[drawing.GpuMap],
-    labels: Mapping[str, str],
+    held: Mapping[str, Sequence[Holding]],
     health: Mapping[str, Health],
+    sensors: Mapping[str, Readings],
     *,
     is_complete: bool,
 ) -> tuple[Gpu, ...]:
-    fitting = fits.by_counter_set(flat, labels) if is_complete else {}
-    nothing = fits.Fits(alone={}, together=(), after_moves={})
+    fitting = fits.by_counter_set(flat, held) if is_complete else {}
+    empty = packing.Fill(counts={})
+    nothing = fits.Fits(alone={}, orders=(empty, empty), after_moves={})
     by_set: dict[str, list[devices.Device]] = {}
     for device in flat.devices:
-        for part in device.consumes:
-            by_set.setdefault(part.counter_set, []).append(device)
-    return tuple(
-        Gpu(
-            name=gpu.counter_set.removesuffix("-counter-set"),
-            width=gpu.width,
-            spans=gpu.spans,
-            together=tuple(fits.named(filled.counts) for filled in fitting.get(gpu.counter_set, nothing).together),
-            alone=fits.named(fitting.get(gpu.counter_set, nothing).alone),
-            fragmented=fitting.get(gpu.counter_set, nothing).verdict,
-            health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
+        for name in dict.fromkeys(part.counter_set for part in device.consumes):
+            by_set.setdefault(name, []).append(device)
+    kinds = {device.name: str(fits.kind_of(device, flat.partition_type)) for device in flat.devices}
+    made = []
+    for gpu in maps:
+        fit, name = fitting.get(gpu.counter_set, nothing), gpu.counter_set.removesuffix("-counter-set")
+        largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
+        made.append(
+            Gpu(
+                name=name,
+                width=gpu.width,
+                spans=tuple(_span(span, held, kinds) for span in gpu.spans),
+                together=tuple(fits.named(filled.counts) for filled in fit.together),
+                largest=largest,
+                smallest=smallest,
+                alone=fits.named(fit.alone),
+                fragmented=fit.verdict,
+                health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
+                facts=_facts(by_set.get(gpu.counter_set, ())),
+                readings=sensors.get(name, Readings()),
+            )
         )
-        for gpu in maps
-    )
+    return tuple(made)
+
+
+def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], kinds: Mapping[str, str]) -> Span:
+    if span.label not in held:
+        return Span(start=span.start, size=span.size)
+    return Span(start=span.start, size=span.size, device=span.label, kind=kinds[span.label], uses=_uses(held[span.label]))
+
+
+def _facts(board: Sequence[devices.Device]) -> Facts:
+    """Return the facts of a GPU from its devices: product and UUID from any of them, and the memory of the largest."""
+    attributes = [{name.rpartition("/")[2]: value for name, value in device.attributes.items()} for device in board]
+
+    def first(names: Sequence[str]) -> str:
+        return next((str(values[name]) for name in names for values in attributes if name in values), "")
+
+    amounts = [device.capacity["memory"].value for device in board if "memory" in device.capacity]
+    memory = max(amounts, key=lambda amount: amount.nanos, default=None)
+    return Facts(model=first(_MODELS), memory="" if memory is None else _gibibytes(memory), uuid=first(_UUIDS))
+
+
+def _gibibytes(amount: quantity.Quantity) -> str:
+    return f"{round(amount.value / (1 << 30), 1):g} GiB"
 
 
 def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, Health], traffic: Mapping[tuple[str, str], int]) -> Nic:
     capacity = device.capacity[_BANDWIDTH].value
     shares = tuple(
         Share(
-            claim=holding.claim,
+            use=holding.use,
             share=holding.share,
             amount=holding.consumed[_BANDWIDTH].value if _BANDWIDTH in holding.consumed else capacity.value,
             sent=traffic.get((holding.share, "egress"), -1),

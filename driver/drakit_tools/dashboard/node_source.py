@@ -1,13 +1,11 @@
 """The state of this node: hardware, journal, and the health that a running driver reports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition, views
-from drakit.core import advanced, errors, inventory, lifecycle
+from drakit.core import errors, inventory, lifecycle
 from drakit_tools.dashboard import model
-
-_BYTES = "nic_share_bytes"
 
 
 class NodeSource:
@@ -19,7 +17,7 @@ class NodeSource:
 
     def state(self) -> model.State:
         """Return the current state. A driver that cannot be read is reported as a problem, and the others are shown."""
-        pools, claims, problems = [], [], []
+        pools, held_by, problems = [], [], []
         node_name = self._node
         for family in self._families:
             driver = family.spec.driver_name
@@ -35,10 +33,17 @@ class NodeSource:
             health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
             for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
                 base = model.Pool(driver=driver, name=name, note=seen.trouble)
-                pools.append(model.pool(base, offered, held, health, _traffic(seen.readings)))
-            claims += model.claim_rows(driver, node_name, held)
+                pools.append(model.pool(base, offered, held, health, seen.readings))
+            held_by.append((driver, node_name, held))
         node = model.Node(name=node_name, pools=tuple(pools))
-        return model.State(title=f"node {node_name}", nodes=(node,), claims=tuple(claims), problem="; ".join(problems))
+        return model.State(
+            title=f"node {node_name}",
+            nodes=(node,),
+            claims=tuple(model.claim_rows(held_by)),
+            problem="; ".join(problems),
+            waiting=tuple(dict.fromkeys(_unfinished(held_by))),
+            free=model.free([node]),
+        )
 
 
 def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
@@ -58,9 +63,11 @@ def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
     ]
 
 
-def _traffic(readings: Sequence[advanced.Metric]) -> Mapping[tuple[str, str], int]:
-    return {
-        (reading.labels.get("share", ""), reading.labels.get("direction", "")): int(reading.value)
-        for reading in readings
-        if reading.name == _BYTES
-    }
+def _unfinished(held_by: Iterable[tuple[str, str, Sequence[model.Holding]]]) -> Iterator[model.Waiting]:
+    """Yield the claims whose prepare or unprepare has begun and not ended."""
+    for driver, _, holdings in held_by:
+        for holding in holdings:
+            if holding.state != lifecycle.State.PREPARED.value:
+                asks = ", ".join(other.device for other in holdings if other.uid == holding.uid)
+                reason = f"{driver} is {holding.state} it; its log has the reason if this lasts"
+                yield model.Waiting(kind="Claim", name=holding.claim, asks=asks, reason=reason)

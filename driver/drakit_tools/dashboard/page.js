@@ -3,6 +3,7 @@
 
 const EVERY_MS = 1000;
 const MANY = 8;
+const ROWS = { waiting: 10, claims: 25 };
 const byId = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let state = null;
@@ -10,7 +11,9 @@ let etag = "";
 let answeredAt = 0;
 let former = { at: 0, bytes: new Map() };
 let rates = new Map();
+let sorted = { column: "Claim", descending: false };
 const opened = new Set();
+const shownAll = new Set();
 let drawn = new Map();
 
 // The token comes in the fragment of the address; it stays in this tab only.
@@ -41,11 +44,6 @@ function colour(claim) {
   return dark.matches ? `hsl(${hue} 60% 68%)` : `hsl(${hue} 62% 26%)`;
 }
 
-// The names of claims without their namespaces, for places that are narrow.
-function short(label) {
-  return label.split(", ").map((claim) => claim.slice(claim.indexOf("/") + 1)).join(", ");
-}
-
 function coloured(made, claim) {
   made.style.setProperty("--claim", colour(claim));
   return made;
@@ -57,6 +55,27 @@ function rate(bits) {
     if (bits >= size) return `${Number((bits / size).toPrecision(3))} ${unit}`;
   }
   return `${Math.round(bits)} bit/s`;
+}
+
+// A time as its age, such as "5 min", with the time itself on hover. tick() keeps it current.
+function age(time) {
+  if (!Number.isFinite(Date.parse(time))) return null;
+  return element("time", { datetime: time, title: time }, ageText(time));
+}
+
+function ageText(time) {
+  const seconds = Math.max(0, (Date.now() - Date.parse(time)) / 1000);
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 48 * 3600) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} d`;
+}
+
+function tick() {
+  for (const made of document.querySelectorAll("time")) {
+    const text = ageText(made.dateTime);
+    if (made.textContent !== text) made.textContent = text;
+  }
 }
 
 function isWell(health) {
@@ -74,85 +93,211 @@ function problem(health) {
   return health.message ? element("p", { class: "problem" }, health.message) : null;
 }
 
+// The name of who uses a device, as short as a segment needs it: its first pod, or its claim, without the namespace.
+function shortUse(uses) {
+  return uses.map((use) => (use.pods[0] || use.claim).split("/").pop()).join(", ");
+}
+
+function useWords(use) {
+  const pods = use.pods.length ? `${use.pods.length === 1 ? "pod" : "pods"} ${use.pods.join(", ")}, ` : "";
+  return `${pods}claim ${use.claim}${use.since ? `, for ${ageText(use.since)}` : ""}`;
+}
+
+// Who uses a device: pods and claim with their namespaces, and the age.
+function useParts(use) {
+  const since = age(use.since);
+  return [
+    use.pods.length ? element("span", {}, `pod ${use.pods.join(", ")}`) : null,
+    element("span", use.pods.length ? { class: "facts" } : {}, `claim ${use.claim}`),
+    since && element("span", { class: "facts" }, since),
+  ];
+}
+
+function useLine(kind, use, more = "") {
+  return element("li", {}, coloured(element("span", { class: "swatch" }), use.claim), kind ? element("span", {}, kind) : null, ...useParts(use),
+    more ? element("span", { class: "facts" }, more) : null);
+}
+
+function readingWords(readings, facts) {
+  const words = [];
+  if (readings.utilization !== null) words.push(`${Math.round(100 * readings.utilization)}% busy`);
+  if (readings.memory_used !== null) words.push(`${Math.round(10 * readings.memory_used / 2 ** 30) / 10} GiB${facts.memory ? ` of ${facts.memory}` : ""} used`);
+  if (readings.temperature !== null) words.push(`${Math.round(readings.temperature)} °C`);
+  if (readings.power !== null) words.push(`${Math.round(readings.power)}${readings.power_limit === null ? "" : ` of ${Math.round(readings.power_limit)}`} W`);
+  return words.join(" · ");
+}
+
+function factLines(device) {
+  const readings = readingWords(device.readings, device.facts);
+  return [
+    device.facts.model || device.facts.memory ? element("span", { class: "facts" }, [device.facts.model, device.facts.memory].filter(Boolean).join(" · ")) : null,
+    readings ? element("span", { class: "facts" }, readings) : null,
+    device.facts.uuid ? element("span", { class: "facts uuid" }, device.facts.uuid) : null,
+  ];
+}
+
 function gpuCard(gpu) {
   const map = element("div", { class: "map", role: "img", "aria-label": gpuWords(gpu) });
   map.style.gridTemplateColumns = `repeat(${gpu.width}, minmax(0, 1fr))`;
   let place = 0;
-  for (const span of gpu.spans) {
-    for (; place < span.start; place++) map.append(element("div", { class: "slot" }, String(place)));
-    const used = coloured(element("div", { class: "slot used", title: `${span.label}: slices ${span.start} to ${span.start + span.size - 1}` }, short(span.label)), span.label);
+  for (const span of [...gpu.spans, null]) {
+    for (; place < (span ? span.start : gpu.width); place++) map.append(element("div", { class: "slot" }, String(place)));
+    if (!span) break;
+    const used = element("div", { class: `slot ${span.uses.length ? "used" : "others"}`, title: spanWords(span) }, span.uses.length ? `${shortUse(span.uses)} · ${span.kind}` : "admin");
+    if (span.uses.length) coloured(used, span.uses[0].claim);
     used.style.gridColumn = `span ${span.size}`;
     map.append(used);
     place = span.start + span.size;
   }
-  for (; place < gpu.width; place++) map.append(element("div", { class: "slot" }, String(place)));
   const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : "nothing more fits";
   const better = gpu.fragmented ? `; ${gpu.fragmented}` : "";
   const alone = listed(Object.fromEntries(Object.entries(gpu.alone).filter(([, number]) => number > 0)));
+  const uses = gpu.spans.flatMap((span) => span.uses.map((use) => useLine(span.kind, use)));
   return element("div", { class: "device" },
-    element("div", { class: "device-head" }, element("h4", {}, gpu.name), ...badges(gpu.health)),
-    map, problem(gpu.health), element("div", { class: "facts", title: alone ? `each kind if no other is used: ${alone}` : null }, fits + better));
+    element("div", { class: "device-head" }, element("h4", {}, gpu.name), ...badges(gpu.health), ...factLines(gpu)),
+    map, problem(gpu.health), uses.length ? element("ul", { class: "uses" }, ...uses) : null,
+    element("div", { class: "facts", title: alone ? `each kind if no other is used: ${alone}` : null }, fits + better));
 }
 
-// Devices by kind, such as "2 x 3g.20gb, 1 x 1g.5gb". Spaces do not break inside a count.
+// Devices by kind, such as "2 × 3g.20gb, 1 × 1g.5gb". Spaces do not break inside a count.
 function listed(counts) {
   return Object.entries(counts).map(([kind, number]) => `${number}\u00a0×\u00a0${kind}`).join(", ");
 }
 
+function spanWords(span) {
+  const place = span.size === 1 ? `slice ${span.start}` : `slices ${span.start} to ${span.start + span.size - 1}`;
+  return span.uses.length ? `${span.kind} on ${place}: ${span.uses.map(useWords).join("; ")}` : `${place}: an instance that drakit did not make`;
+}
+
 function gpuWords(gpu) {
-  const used = gpu.spans.map((span) => `${span.label} has slices ${span.start} to ${span.start + span.size - 1}`);
-  return `${gpu.name}: ${counted(gpu.width, "memory slice")}. ${used.length ? used.join(", ") : "all free"}.`;
+  return `${gpu.name}: ${counted(gpu.width, "memory slice")}. ${gpu.spans.length ? gpu.spans.map(spanWords).join(". ") : "All free"}.`;
+}
+
+function shared(nic) {
+  return nic.shares.reduce((sum, share) => sum + share.amount, 0);
 }
 
 function nicCard(nic) {
-  const used = nic.shares.reduce((sum, share) => sum + share.amount, 0);
+  const used = shared(nic);
   const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
-  const list = element("ul", { class: "shares" });
+  const list = element("ul", { class: "uses" });
   for (const share of nic.shares) {
-    const part = coloured(element("span", { title: `${share.claim}: ${rate(share.amount)}` }), share.claim);
+    const part = coloured(element("span", { title: `${useWords(share.use)}: ${rate(share.amount)}` }), share.use.claim);
     part.style.width = `${(100 * share.amount) / (nic.capacity || 1)}%`;
     bar.append(part);
     const now = rates.get(share.share);
-    const use = now ? ` sends ${rate(now.sent)}, receives ${rate(now.received)}` : "";
-    list.append(element("li", {}, coloured(element("span", { class: "swatch" }), share.claim),
-      element("span", {}, share.claim), element("span", { class: "rate facts" }, rate(share.amount) + use)));
+    list.append(useLine(rate(share.amount), share.use, now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""));
   }
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, nic.name), ...badges(nic.health),
       element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} free`)),
-    bar, problem(nic.health), list);
+    bar, problem(nic.health), nic.shares.length ? list : null);
 }
 
 function otherCard(device) {
   return element("div", { class: "device" },
-    element("div", { class: "device-head" }, element("h4", {}, device.name), element("span", { class: "facts" }, device.kind), ...badges(device.health)),
-    problem(device.health), element("div", { class: "facts" }, device.claims.length ? `in use by ${device.claims.join(", ")}` : "free"));
+    element("div", { class: "device-head" }, element("h4", {}, device.name), element("span", { class: "facts" }, device.kind), ...badges(device.health), ...factLines(device)),
+    problem(device.health), device.uses.length ? element("ul", { class: "uses" }, ...device.uses.map((use) => useLine("", use))) : element("div", { class: "facts" }, "free"));
 }
 
-function matches(text, ...values) {
-  return text === "" || values.some((value) => String(value).toLowerCase().includes(text));
+const CARDS = { gpus: gpuCard, nics: nicCard, others: otherCard };
+
+// Text as a filter compares it: without case, with plain spaces, and with x for ×.
+function plain(text) {
+  return text.toLowerCase().replaceAll("\u00a0", " ").replaceAll("×", "x");
 }
 
-function chosen(devices, node, pool, text, onlyUnwell) {
-  return devices.filter((device) => {
-    const claims = device.spans ? device.spans.map((span) => span.label) : device.shares ? device.shares.map((share) => share.claim) : device.claims;
-    return matches(text, node.name, pool.driver, pool.name, device.name, ...claims) && !(onlyUnwell && isWell(device.health));
-  });
+// What a card prints, its hover texts and its labels for screen readers included, so that the filter finds what people read.
+function printed(card) {
+  const hidden = [...card.querySelectorAll("[title], [aria-label]")].flatMap((made) => [made.title, made.getAttribute("aria-label") || ""]);
+  const parts = [];
+  const walk = (node) => { for (const child of node.childNodes) { if (child.nodeType === Node.TEXT_NODE) parts.push(child.data); else walk(child); } };
+  walk(card);
+  return plain([...parts, ...hidden].join(" "));
 }
 
-function poolCard(node, pool, text, onlyUnwell) {
-  const cards = [
-    ...chosen(pool.gpus, node, pool, text, onlyUnwell).map(gpuCard),
-    ...chosen(pool.nics, node, pool, text, onlyUnwell).map(nicCard),
-    ...chosen(pool.others, node, pool, text, onlyUnwell).map(otherCard),
-  ];
-  if (!cards.length && (text || onlyUnwell)) return null;
+const words = new WeakMap();
+function wordsOf(kind, device) {
+  if (!words.has(device)) words.set(device, printed(CARDS[kind](device)));
+  return words.get(device);
+}
+
+function matches(terms, text) {
+  return terms.every((term) => text.includes(term));
+}
+
+function hasFree(kind, device) {
+  if (!isWell(device.health)) return false;
+  return kind === "gpus" ? device.together.length > 0 : kind === "nics" ? shared(device) < device.capacity : device.uses.length === 0;
+}
+
+function nodeWords(node) {
+  return plain([node.name || "pools without a node", ...node.notes].join(" "));
+}
+
+function poolFacts(node, pool) {
   const facts = [pool.name === node.name ? "" : `pool ${pool.name}`, pool.generation ? `generation ${pool.generation}` : "", pool.slices ? `slices ${pool.slices}` : ""];
+  return facts.filter(Boolean).join(" · ");
+}
+
+function poolWords(node, pool) {
+  return plain(`${pool.driver} ${pool.name} ${poolFacts(node, pool)} ${pool.note}`);
+}
+
+// The devices of a pool that the filters choose, by kind.
+function chosen(node, pool, filters) {
+  const around = `${nodeWords(node)} ${poolWords(node, pool)}`;
+  return Object.keys(CARDS).map((kind) => [kind, pool[kind].filter((device) => {
+    if (filters.unwell && isWell(device.health)) return false;
+    if (filters.unused && !hasFree(kind, device)) return false;
+    return filters.terms.length === 0 || matches(filters.terms, `${around} ${wordsOf(kind, device)}`);
+  })]);
+}
+
+function poolCard(node, pool, picked, isFiltered) {
+  const cards = picked.flatMap(([kind, devices]) => devices.map(CARDS[kind]));
+  if (!cards.length && isFiltered) return null;
   return element("div", { class: "pool" },
-    element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, facts.filter(Boolean).join(" · "))),
+    element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
     element("div", { class: "devices" }, ...cards), cards.length ? null : element("p", { class: "facts" }, "no device"));
 }
+
+// One device as a small bar, for a node among many.
+function mini(kind, device) {
+  const parts = kind === "gpus" ? device.spans.map((span) => [span.start / device.width, span.size / device.width, span.uses[0]?.claim])
+    : kind === "nics" ? device.shares.map((share, at) => [device.shares.slice(0, at).reduce((sum, other) => sum + other.amount, 0) / (device.capacity || 1), share.amount / (device.capacity || 1), share.use.claim])
+    : device.uses.length ? [[0, 1, device.uses[0].claim]] : [];
+  const users = kind === "gpus" ? device.spans.flatMap((span) => span.uses) : kind === "nics" ? device.shares.map((share) => share.use) : device.uses;
+  const text = `${device.name}: ${users.length ? users.map(useWords).join("; ") : "free"}${isWell(device.health) ? "" : `. ${["", "Healthy"].includes(device.health.state) ? "Tainted" : device.health.state}`}`;
+  const made = element("div", { class: `mini ${kind}${isWell(device.health) ? "" : " unwell"}`, role: "img", "aria-label": text, title: text });
+  for (const [start, size, claim] of parts) {
+    const part = element("i");
+    if (claim) coloured(part, claim);
+    else part.style.background = "var(--soft)";
+    part.style.left = `${100 * start}%`;
+    part.style.width = `${100 * size}%`;
+    made.append(part);
+  }
+  return made;
+}
+
+// How many devices of a node nobody uses.
+function usage(node) {
+  const devices = node.pools.flatMap((pool) => [...pool.gpus.map((gpu) => [gpu, gpu.spans.length === 0]), ...pool.others.map((device) => [device, device.uses.length === 0])]);
+  const slices = node.pools.flatMap((pool) => pool.gpus);
+  const taken = slices.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
+  return { unused: devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length, total: devices.length, taken,
+    free: devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length + slices.reduce((sum, gpu) => sum + (isWell(gpu.health) ? gpu.width : 0), 0) - taken,
+    unwell: node.pools.flatMap((pool) => [...pool.gpus, ...pool.nics, ...pool.others]).filter((device) => !isWell(device.health)).length };
+}
+
+const ORDERS = {
+  name: () => 0,
+  free: (left, right) => right.usage.free - left.usage.free,
+  full: (left, right) => left.usage.free - right.usage.free,
+  unwell: (left, right) => right.usage.unwell + right.node.notes.length - left.usage.unwell - left.node.notes.length,
+};
 
 // With many nodes the cards are small, and a node's name opens its card.
 function toggle(key, name) {
@@ -165,64 +310,189 @@ function toggle(key, name) {
   return made;
 }
 
-function drawNodes(text, onlyUnwell) {
-  const cards = [];
-  const isMany = state.nodes.length > MANY;
-  const focused = document.activeElement?.dataset.node;
-  for (const node of state.nodes) {
-    const pools = node.pools.map((pool) => poolCard(node, pool, text, onlyUnwell)).filter(Boolean);
-    if (!pools.length) continue;
-    const name = node.name || "Pools without a node";
-    const card = element("article", { class: "node" }, element("h3", {}, isMany ? toggle(node.name, name) : name), ...pools);
-    card.classList.toggle("open", opened.has(node.name));
-    const before = drawn.get(node.name);
-    const now = JSON.stringify(node);
-    if (before !== undefined && before !== now) card.classList.add("changed");
-    drawn.set(node.name, now);
-    cards.push(card);
+function nodeCard(entry, isMany, isFiltered) {
+  const { node, picked, usage } = entry;
+  const name = node.name || "Pools without a node";
+  const isOpen = !isMany || opened.has(node.name);
+  const notes = node.notes.map((note) => element("span", { class: "badge warn", title: note }, isOpen ? note : note.split(":")[0]));
+  const card = element("article", { class: "node" }, element("h3", {}, isMany ? toggle(node.name, name) : name, ...(isOpen ? notes : [])));
+  if (isOpen) {
+    card.append(...node.pools.map((pool, at) => poolCard(node, pool, picked[at], isFiltered)).filter(Boolean));
+  } else {
+    const minis = Object.keys(CARDS).flatMap((kind) => picked.flatMap((kinds) => new Map(kinds).get(kind).map((device) => mini(kind, device))));
+    const problems = node.pools.filter((pool) => pool.note).length;
+    card.append(element("div", { class: "minis" }, ...minis), element("div", { class: "facts" }, usage.total ? `${usage.unused} of ${usage.total} unused` : ""));
+    if (usage.unwell || problems) notes.push(element("span", { class: "badge bad" }, usage.unwell ? `${usage.unwell} unhealthy` : "incomplete"));
+    if (notes.length) card.append(element("div", { class: "note" }, ...notes));
   }
+  card.classList.toggle("open", isOpen && isMany);
+  return card;
+}
+
+// Cards are drawn again only if their node or the filters changed.
+function drawNodes(filters) {
+  const isMany = state.nodes.length > MANY;
+  const isFiltered = filters.terms.length > 0 || filters.unwell || filters.unused;
+  const focused = document.activeElement?.dataset.node;
+  const key = JSON.stringify([filters, isMany, dark.matches]);
+  const entries = [];
+  let shown = 0, total = 0;
+  for (const node of state.nodes) {
+    const picked = node.pools.map((pool) => chosen(node, pool, filters));
+    const number = picked.flat().reduce((sum, [, devices]) => sum + devices.length, 0);
+    total += node.pools.reduce((sum, pool) => sum + pool.gpus.length + pool.nics.length + pool.others.length, 0);
+    shown += number;
+    if (number || !isFiltered) entries.push({ node, picked, usage: usage(node) });
+  }
+  entries.sort(ORDERS[byId("order").value]);
+  const next = new Map();
+  const cards = entries.map((entry) => {
+    const before = drawn.get(entry.node.name);
+    const isOpen = opened.has(entry.node.name);
+    const isSame = before && before.node === entry.node;
+    const card = isSame && before.key === key && before.isOpen === isOpen && !rates.size ? before.card : nodeCard(entry, isMany, isFiltered);
+    if (before && !isSame) card.classList.add("changed");
+    next.set(entry.node.name, { node: entry.node, key, isOpen, card });
+    return card;
+  });
+  drawn = next;
   const nodes = byId("nodes");
   nodes.classList.toggle("single", state.nodes.length === 1);
   nodes.classList.toggle("many", isMany);
-  nodes.replaceChildren(...cards);
+  if (cards.length !== nodes.childElementCount || cards.some((card, at) => nodes.children[at] !== card)) nodes.replaceChildren(...cards);
   if (focused !== undefined) nodes.querySelector(`[data-node="${CSS.escape(focused)}"]`)?.focus();
   byId("none").hidden = cards.length > 0;
+  byId("order-label").hidden = !isMany;
+  const count = isFiltered ? `${shown} of ${counted(total, "device")}` : "";
+  if (byId("count").textContent !== count) byId("count").textContent = count;
 }
 
-function drawClaims(text) {
+// Keep the first rows, with a button for the others.
+function limited(name, rows, noun) {
+  const button = byId(`${name}-all`);
+  const isCut = rows.length > ROWS[name] && !shownAll.has(name);
+  button.hidden = rows.length <= ROWS[name];
+  button.textContent = isCut ? `Show all ${counted(rows.length, noun)}` : `Show the first ${ROWS[name]}`;
+  return isCut ? rows.slice(0, ROWS[name]) : rows;
+}
+
+// What waits, by reason: rows that wait for the same thing have their reason once.
+function drawWaiting(terms) {
+  const rows = state.waiting.map((row) => {
+    const since = age(row.since);
+    return [row, element("div", { class: "line" }, element("strong", {}, `${row.kind} ${row.name}`), element("span", {}, row.asks), since && element("span", { class: "facts" }, "for ", since))];
+  }).filter(([row, line]) => matches(terms, `${printed(line)} ${plain(row.reason)}`));
+  const groups = new Map();
+  for (const [row, line] of limited("waiting", rows, "row")) {
+    if (!groups.has(row.reason)) groups.set(row.reason, element("li", {}, element("p", { class: "why" }, row.reason)));
+    groups.get(row.reason).append(line);
+  }
+  const list = byId("waiting");
+  list.classList.toggle("warn", rows.length > 0);
+  list.replaceChildren(...(rows.length ? groups.values() : [element("li", { class: "empty" }, state.waiting.length ? "Nothing that waits matches." : "Nothing waits.")]));
+  byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod");
+}
+
+function drawFree() {
+  byId("free-section").hidden = state.free.length === 0 || (state.nodes.length === 1 && state.free.every((free) => free.sets.length === 0));
+  byId("free").replaceChildren(...state.free.map((free) => element("li", {}, element("div", { class: "line" },
+    element("strong", {}, free.model || free.driver), element("span", {}, `${free.unused} of ${free.total} unused`), element("span", { class: "facts" }, free.driver)),
+    free.sets.length ? element("p", { class: "why" }, free.sets.map(listed).join("; or ")) : free.unused ? null : element("p", { class: "why" }, "nothing more fits"))));
+}
+
+const COLUMNS = {
+  Claim: (row) => row.claim,
+  Pod: (row) => row.pods.join(", "),
+  State: (row) => row.state,
+  Age: (row) => -Date.parse(row.since) || 0,
+  Node: (row) => row.node,
+  Driver: (row) => row.driver,
+  Devices: (row) => row.devices.join(", "),
+};
+
+function drawHead(columns) {
+  const head = byId("claims-head");
+  if (head.dataset.columns !== String(columns)) {
+    head.dataset.columns = String(columns);
+    head.replaceChildren(...columns.map((name) => {
+      const button = element("button", { type: "button" }, name);
+      button.addEventListener("click", () => {
+        sorted = { column: name, descending: sorted.column === name && !sorted.descending };
+        draw();
+      });
+      return element("th", { scope: "col", "data-column": name }, button);
+    }));
+  }
+  for (const cell of head.children) {
+    if (cell.dataset.column === sorted.column) cell.setAttribute("aria-sort", sorted.descending ? "descending" : "ascending");
+    else cell.removeAttribute("aria-sort");
+  }
+}
+
+function claimRow(row, columns, open) {
+  const steps = element("details", {}, element("summary", {}, ...row.devices.flatMap((device, at) => [at ? " " : "", element("span", { class: "device-name" }, device + (at < row.devices.length - 1 ? "," : ""))])), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
+  steps.dataset.uid = row.uid;
+  steps.open = open.has(row.uid);
+  const content = {
+    Claim: [coloured(element("span", { class: "swatch" }), row.claim), element("span", {}, ` ${row.claim}`)],
+    Pod: [element("span", {}, row.pods.join(", "))],
+    State: [element("span", row.state === "waiting" || row.state === "deleting" ? { class: "badge warn" } : {}, row.state)],
+    Age: [age(row.since) || ""],
+    Node: [element("span", {}, row.node)],
+    Driver: [element("span", {}, row.driver)],
+    Devices: [row.devices.length ? steps : ""],
+  };
+  return element("tr", {}, ...columns.map((name) => {
+    const made = element("td", { "data-label": name, class: name === "Age" ? "nowrap" : null }, ...content[name]);
+    if (!made.textContent) made.classList.add("blank");
+    return made;
+  }));
+}
+
+function drawClaims(terms) {
   const open = new Set([...document.querySelectorAll("#claims details[open]")].map((made) => made.dataset.uid));
-  const rows = state.claims.filter((row) => matches(text, row.claim, row.uid, row.state, row.driver, row.node, ...row.devices)).map((row) => {
-    const steps = element("details", {}, element("summary", {}, ...row.devices.flatMap((device, at) => [at ? " " : "", element("span", { class: "device-name" }, device + (at < row.devices.length - 1 ? "," : ""))])), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
-    steps.dataset.uid = `${row.uid} ${row.driver}`;
-    steps.open = open.has(steps.dataset.uid);
-    const cell = (name, ...inside) => element("td", { "data-label": name }, ...inside);
-    return element("tr", {}, cell("Claim", coloured(element("span", { class: "swatch" }), row.claim), ` ${row.claim}`),
-      cell("State", row.state), cell("Node", row.node), cell("Driver", row.driver), cell("Devices", row.devices.length ? steps : ""));
+  const columns = Object.keys(COLUMNS).filter((name) => !["Pod", "Age"].includes(name) || state.claims.some((row) => (name === "Pod" ? row.pods.length : row.since)));
+  drawHead(columns);
+  const by = COLUMNS[sorted.column];
+  const listedRows = state.claims.filter((row) => terms.length === 0 || matches(terms, printed(claimRow(row, columns, open))));
+  listedRows.sort((left, right) => {
+    const [a, b] = [by(left), by(right)];
+    const compared = typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true });
+    return sorted.descending ? -compared : compared;
   });
-  byId("claims").replaceChildren(...(rows.length ? rows : [element("tr", {}, element("td", { colspan: "5", class: "empty" }, "No claim."))]));
+  const rows = limited("claims", listedRows, "claim").map((row) => claimRow(row, columns, open));
+  byId("claims").replaceChildren(...(rows.length ? rows : [element("tr", {}, element("td", { colspan: String(columns.length), class: "empty" }, "No claim."))]));
 }
 
-function drawEvents() {
-  byId("events-section").hidden = state.events.length === 0;
-  byId("events").replaceChildren(...state.events.slice(0, 25).map((event) => element("li", {},
-    element("span", { class: "facts" }, `${event.time} `), event.warning ? element("span", { class: "badge warn" }, "Warning") : "",
-    ` ${event.reason} ${event.about}: ${event.message}${event.count > 1 ? ` (${event.count} times)` : ""}`)));
+function drawEvents(terms) {
+  const rows = state.events.map((event) => element("li", {},
+    element("span", { class: "facts" }, age(event.time) || "", " ago "), event.warning ? element("span", { class: "badge warn" }, "Warning") : "",
+    ` ${event.reason} ${event.about}: ${event.message}${event.count > 1 ? ` (${event.count} times)` : ""}`)).filter((row) => matches(terms, printed(row)));
+  byId("events-section").hidden = rows.length === 0;
+  byId("events").replaceChildren(...rows.slice(0, 25));
 }
 
 function drawTotals() {
   const pools = state.nodes.flatMap((node) => node.pools);
   const gpus = pools.flatMap((pool) => pool.gpus);
   const nics = pools.flatMap((pool) => pool.nics);
-  const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
-  const taken = gpus.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
-  const capacity = nics.reduce((sum, nic) => sum + nic.capacity, 0);
-  const shared = nics.reduce((sum, nic) => sum + nic.shares.reduce((part, share) => part + share.amount, 0), 0);
-  const unwell = [...gpus, ...nics, ...pools.flatMap((pool) => pool.others)].filter((device) => !isWell(device.health)).length;
-  const totals = [["Nodes", String(state.nodes.filter((node) => node.name).length)], ["Claims", String(new Set(state.claims.map((row) => row.uid)).size)]];
-  if (gpus.length) totals.push(["GPU memory slices in use", `${taken} of ${slices}`]);
-  if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(shared)} of ${rate(capacity)}`]);
-  totals.push(["Unhealthy", counted(unwell, "device")]);
-  byId("totals").replaceChildren(...totals.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, value))));
+  const others = pools.flatMap((pool) => pool.others);
+  const unwell = [...gpus, ...nics, ...others].filter((device) => !isWell(device.health)).length;
+  const noted = state.nodes.filter((node) => node.notes.length).length;
+  const claims = new Set(state.claims.map((row) => row.uid)).size;
+  const without = new Set(state.claims.filter((row) => !row.devices.length).map((row) => row.uid)).size;
+  const totals = [["Waiting", String(state.waiting.length), "", state.waiting.length ? "warn" : ""]];
+  totals.push(["Unhealthy", counted(unwell, "device"), "", unwell ? "bad" : ""]);
+  if (gpus.length) {
+    const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
+    const taken = gpus.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
+    totals.push(["GPUs in use", `${gpus.filter((gpu) => gpu.spans.length).length} of ${gpus.length}`, ` ${taken} of ${slices} memory slices`, ""]);
+  }
+  if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(nics.reduce((sum, nic) => sum + shared(nic), 0))} of ${rate(nics.reduce((sum, nic) => sum + nic.capacity, 0))}`, "", ""]);
+  if (others.length) totals.push(["Whole devices in use", `${others.filter((device) => device.uses.length).length} of ${others.length}`, "", ""]);
+  totals.push(["Claims", String(claims), without ? ` ${without} without devices` : "", ""]);
+  totals.push(["Nodes", String(state.nodes.filter((node) => node.name).length), noted ? ` ${noted} cordoned or not ready` : "", ""]);
+  byId("totals").replaceChildren(...totals.map(([name, value, more, kind]) => element("div", {}, element("dt", {}, name), element("dd", { class: kind || null }, value, more ? element("small", {}, more) : ""))));
 }
 
 function measure() {
@@ -242,19 +512,31 @@ function measure() {
 
 function draw() {
   if (!state) return;
-  const text = byId("filter").value.trim().toLowerCase();
+  const terms = plain(byId("filter").value).split(/\s+/).filter(Boolean);
   byId("title").textContent = state.title;
-  document.title = `${state.title || "drakit"} · drakit dashboard`;
+  document.title = `${state.waiting.length ? `(${state.waiting.length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
   drawTotals();
-  drawNodes(text, byId("unhealthy").checked);
-  drawClaims(text);
-  drawEvents();
+  drawWaiting(terms);
+  drawFree();
+  drawNodes({ terms, unwell: byId("unhealthy").checked, unused: byId("unused").checked });
+  drawClaims(terms);
+  drawEvents(terms);
 }
 
 function say(text, isOld) {
   const status = byId("status");
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("old", isOld);
+}
+
+// A node that did not change stays the same object, so that its card and words are kept.
+function kept(answer) {
+  const before = new Map((state?.nodes || []).map((node) => [node.name, node]));
+  const nodes = answer.nodes.map((node) => {
+    const old = before.get(node.name);
+    return old && JSON.stringify(old) === JSON.stringify(node) ? old : node;
+  });
+  return { ...answer, nodes };
 }
 
 async function read() {
@@ -265,13 +547,14 @@ async function read() {
     if (!answer.ok && answer.status !== 304) throw new Error(`status ${answer.status}`);
     const isNew = answer.status !== 304;
     if (isNew) {
-      state = await answer.json();
+      state = kept(await answer.json());
       etag = answer.headers.get("ETag") || "";
     }
     answeredAt = Date.now();
     measure();
     if (isNew || rates.size) draw();
     say(state.problem ? state.problem : "Live", Boolean(state.problem));
+    byId("note").textContent = state.note;
   } catch (error) {
     const since = answeredAt ? `for ${Math.round((Date.now() - answeredAt) / 1000)} s` : "";
     say(`No answer ${since}: is drakit dashboard still running?`, true);
@@ -280,8 +563,14 @@ async function read() {
 
 byId("filters").addEventListener("submit", (event) => event.preventDefault());
 byId("filter").addEventListener("input", draw);
-byId("unhealthy").addEventListener("change", draw);
+for (const id of ["unhealthy", "unused", "order"]) byId(id).addEventListener("change", draw);
+for (const name of Object.keys(ROWS)) {
+  byId(`${name}-all`).addEventListener("click", () => {
+    if (!shownAll.delete(name)) shownAll.add(name);
+    draw();
+  });
+}
 dark.addEventListener("change", draw);
 read();
-setInterval(() => { if (!document.hidden) read(); }, EVERY_MS);
+setInterval(() => { if (!document.hidden) { read(); tick(); } }, EVERY_MS);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) read(); });

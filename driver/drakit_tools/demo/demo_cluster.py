@@ -28,6 +28,8 @@ class World:
     driver: driver_process.DriverProcess
     node: node_view.NodeView
     node_name: str
+    page: str = ""
+    """The address of the web page; empty without one."""
 
     def create(self, objects: Iterable[json_types.Object]) -> None:
         """Create objects in this order."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import rich.console
 
+from drakit import exits
 from drakit import settings as values
 from drakit.cli import options, output, process
 from drakit.core import errors
@@ -49,7 +50,7 @@ class Plan:
         return self.folder / "driver.log", self.folder / "cluster.log"
 
 
-def play(folder: pathlib.Path | None, *, keep: bool, web: bool, kubernetes: str | None, out: rich.console.Console) -> int:
+def play(folder: pathlib.Path | None, *, keep: bool, web: bool, kubernetes: str | None, out: rich.console.Console) -> exits.Exit:
     """Run the demo, print to ``out`` and return the exit status. Raises SettingsError before anything starts."""
     try:
         with process.interruptible(), local_cluster.workplace(folder, (NODE,)) as place:
@@ -58,10 +59,10 @@ def play(folder: pathlib.Path | None, *, keep: bool, web: bool, kubernetes: str 
             return _play(Plan(folder=place, keep=keep, web=web, kubernetes=kubernetes), out)
     except KeyboardInterrupt:
         output.problems().print("\nInterrupted. The driver and the cluster are stopped.", markup=False)
-        return process.INTERRUPTED
+        return exits.Exit.INTERRUPTED
 
 
-def _play(plan: Plan, out: rich.console.Console) -> int:
+def _play(plan: Plan, out: rich.console.Console) -> exits.Exit:
     # The page shows the claims of the pods, so the last chapter, which deletes them, is left out.
     played = CHAPTERS[:-1] if plan.web else CHAPTERS
     out_stage = stage.Stage(out, chapters=len(played))
@@ -76,8 +77,8 @@ def _play(plan: Plan, out: rich.console.Console) -> int:
                 _keep(plan, world)
     except (stage.DemoError, api_errors.ApiError) as error:
         _report_failure(plan, error)
-        return 1
-    return 0
+        return exits.Exit.NEGATIVE
+    return exits.Exit.OK
 
 
 @contextlib.contextmanager
@@ -105,11 +106,11 @@ def _world(plan: Plan, out_stage: stage.Stage) -> Iterator[demo_cluster.World]:
         driver = driver_process.DriverProcess(arguments, driver_log, plan.folder / "tmp")
         stack.callback(driver.stop)
         api = stack.enter_context(cluster.client())
-        world = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE)
-        if plan.web:
-            address = stack.enter_context(_dashboard(cluster.kubeconfig))
-            output.for_scripts(address)
-            out_stage.say(f"Watch it in a browser: {address}")
+        page = stack.enter_context(_dashboard(cluster.kubeconfig)) if plan.web else ""
+        if page:
+            output.for_scripts(page)
+            out_stage.say(f"Watch it in a browser: {page}")
+        world = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE, page=page)
         world.create([*demo_cluster.classes(), *demo_cluster.load("00-namespace")])
         driver.start()
         out_stage.check_alive = driver.check_alive
@@ -159,6 +160,9 @@ def _keep(plan: Plan, world: demo_cluster.World) -> None:
         f"{process.invocation()} show {shlex.join(_node_options(plan))}",
         f"tail -f {shlex.quote(str(plan.logs[0]))}",
     )
+    if world.page:
+        world.stage.chapterless("The page:")
+        world.stage.commands(world.page)
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             world.stage.check_alive()

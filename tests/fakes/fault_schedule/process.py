@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
@@ -97,6 +98,8 @@ def _begin(order: Order, close: tuple[int, ...]) -> None:
     code = BUG
     try:
         code = serve(order)
+    except BaseException:  # noqa: BLE001 - the process ends here, and nothing else prints it
+        traceback.print_exc()
     finally:
         os._exit(code)
 

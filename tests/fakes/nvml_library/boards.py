@@ -80,7 +80,39 @@ def architecture(library: cells.Library, handle: object, pointer: object) -> Non
 
 
 def memory(library: cells.Library, handle: object, pointer: object) -> None:
-    cells.fill(pointer, total=library.gpu(handle).memory)
+    cells.fill(pointer, total=library.gpu(handle).memory, used=_sensors(library, handle).memory_used or 0)
+
+
+def _sensors(library: cells.Library, handle: object) -> port.Sensors:
+    return library.sensors.get(library.gpu(handle).uuid, port.Sensors())
+
+
+def utilization(library: cells.Library, handle: object, pointer: object) -> int | None:
+    """A GPU in MIG mode has no rates, as nvml.h says."""
+    mode, share = library.hardware.mig_mode(library.gpu(handle).uuid), _sensors(library, handle).utilization
+    if share is None or (mode is not None and mode.current):
+        return cells.NOT_SUPPORTED
+    cells.fill(pointer, gpu=round(100 * share))
+    return None
+
+
+def temperature(library: cells.Library, handle: object, _sensor: object, pointer: object) -> int | None:
+    return _reading(pointer, _sensors(library, handle).temperature)
+
+
+def power(library: cells.Library, handle: object, pointer: object) -> int | None:
+    return _reading(pointer, _sensors(library, handle).power, 1000)
+
+
+def power_limit(library: cells.Library, handle: object, pointer: object) -> int | None:
+    return _reading(pointer, _sensors(library, handle).power_limit, 1000)
+
+
+def _reading(pointer: object, value: float | None, factor: int = 1) -> int | None:
+    if value is None:
+        return cells.NOT_SUPPORTED
+    cells.write(pointer, round(factor * value))
+    return None
 
 
 def capability(library: cells.Library, handle: object, major_pointer: object, minor_pointer: object) -> None:

@@ -21,7 +21,7 @@ class Library:
 
     ``event_kinds`` are the events that a GPU knows, where these are not all; None: it cannot be registered for any.
     ``memory_nodes`` are the NUMA nodes nearest to a GPU; a GPU without any does not report them.
-    ``fabric_masks`` are the health masks of the NVLink fabric.
+    ``fabric_masks`` are the health masks of the NVLink fabric. ``sensors`` are what GPUs measure; a reading that is not there is not supported.
     """
 
     functions: ClassVar[Mapping[str, Function]] = {}
@@ -38,6 +38,7 @@ class Library:
         self.event_kinds: dict[port.GpuUuid, int | None] = {}
         self.memory_nodes: dict[port.GpuUuid, tuple[int, ...]] = {}
         self.fabric_masks: dict[port.GpuUuid, int] = {}
+        self.sensors: dict[port.GpuUuid, port.Sensors] = {}
         self._numbers = itertools.count(0x1000, 16)
         self._meanings: dict[int, object] = {}
 

@@ -105,8 +105,10 @@ def test_the_dashboard_has_a_card_for_each_pool_and_one_row_for_a_claim_on_sever
     made: Any = store.create(resources.CLAIM, claim, namespace="default")
     results: Any = [result("fast-1"), result("slow-0")]
     store.update(resources.CLAIM, {**made, "status": {"allocation": {"devices": {"results": results}}}}, subresource="status")
-    state = cluster_dashboard.until(source, lambda seen: bool(seen.claims) and bool(seen.nodes) and len(seen.nodes[0].pools) == 3)
+    state = cluster_dashboard.until(
+        source, lambda seen: any(row.devices for row in seen.claims) and bool(seen.nodes) and len(seen.nodes[0].pools) == 3
+    )
     (node,) = state.nodes
     assert {device.name: pool.name for pool in node.pools for device in pool.others} == POOLS
-    assert [device.name for pool in node.pools for device in pool.others if device.claims] == ["fast-1", "slow-0"]
+    assert [device.name for pool in node.pools for device in pool.others if device.uses] == ["fast-1", "slow-0"]
     assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/mine", "node-1", ("fast-1", "slow-0"))]

@@ -4,6 +4,7 @@ import pathlib
 
 import pytest
 
+from drakit import exits
 from drakit_gpu import host
 from fakes import command_line
 
@@ -42,7 +43,7 @@ def test_a_selected_gpu_family_is_not_reported_as_unserved(shell: command_line.C
     places = [f"node.{name}_dir={folder}" for name, folder in (("plugins", "plugins"), ("registry", "plugins_registry"), ("cdi", "cdi"))]
     given = [part for place in places for part in ("--set", place.replace("=", f"={node}/"))]
     ran = shell.run(*command, *given, "--family", "gpu", "--set", f"gpu.library={node}/libnvidia-ml.so.1")
-    assert ran.status == 1
+    assert ran.status == (exits.Exit.BAD_INPUT if command[0] == "run" else exits.Exit.NEGATIVE)
     assert WARNING not in ran.out + ran.err
     if command[0] != "run":
         assert "cannot load" in ran.out + ran.err

@@ -318,7 +318,7 @@ def members(*names: str, group: str = "g", policy: object = None) -> list[dict[s
     ]
 
 
-WITH_GROUPS = ("--gate", "DRAWorkloadResourceClaims=true")
+WITH_GROUPS = ("--gate", "DRAWorkloadResourceClaims=true", "--gate", "GenericWorkload=true")
 
 
 def test_the_claim_of_a_group_is_decided_once_for_all_its_pods(shell: command_line.CommandLine, slices: str) -> None:
@@ -338,7 +338,7 @@ def test_a_pod_of_a_group_that_no_file_has_does_not_fit(shell: command_line.Comm
 
 
 def test_with_the_gate_off_the_claims_of_a_group_are_said_to_be_dropped(shell: command_line.CommandLine, slices: str) -> None:
-    ran = shell.run("allocate", slices, write(shell, *members("p")))
+    ran = shell.run("allocate", slices, write(shell, *members("p")), "--gate", "GenericWorkload=true")
     assert (ran.status, "demo/p-shared" in ran.out) == (0, True)
     assert "spec.resourceClaims is dropped" in ran.err
 

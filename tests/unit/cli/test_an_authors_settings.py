@@ -120,7 +120,7 @@ def test_settings_come_from_file_environment_and_flags_and_later_ones_win(
 )
 def test_a_wrong_setting_is_refused_by_its_name(program: Program, arguments: tuple[str, ...], message: str) -> None:
     answer = program("slices", *arguments)
-    assert answer.status == 1
+    assert answer.status == 2
     assert message in answer.err
     assert "election." not in answer.err
 
@@ -141,7 +141,7 @@ def test_an_unknown_variable_of_the_drivers_own_prefix_is_refused(program: Progr
     assert (
         answer.status,
         "SSD_DEVISE: is not a setting, and every SSD_ variable is read as one; did you mean SSD_DEVICE?" in answer.err,
-    ) == (1, True)
+    ) == (2, True)
 
 
 class OpeningDriver(SsdDriver):

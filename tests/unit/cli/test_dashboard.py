@@ -15,7 +15,7 @@ import pytest
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import slices
-from drakit.core import errors
+from drakit.core import advanced, errors
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
@@ -144,19 +144,37 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     (node,) = state.nodes
     gpus, nics = node.pools
     busy, free = gpus.gpus
-    assert [(span.start, span.size, span.label) for span in busy.spans] == [(0, 4, "default/train")]
+    assert [(span.start, span.size, span.kind, [use.claim for use in span.uses]) for span in busy.spans] == [
+        (0, 4, "3g.20gb", ["default/train"])
+    ]
     assert busy.width == 8
     assert busy.together == ({"3g.20gb": 1}, {"1g.5gb": 3})
     assert busy.alone["1g.5gb+me"] == 1  # Seven placements, but one set of media engines.
     assert busy.fragmented == "fragmented: 1 x 4g.20gb would fit after defragmentation"
     assert free.spans == ()
-    assert [(share.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
+    assert (free.facts.model, free.facts.memory) == ("NVIDIA A100-SXM4-40GB", "39.2 GiB")
+    assert free.facts.uuid.startswith("GPU-")
+    assert free.readings == model.Readings(), "a mock GPU has no sensors"
+    (fits,) = state.free
+    assert (fits.model, fits.unused, fits.total) == ("NVIDIA A100-SXM4-40GB", 1, 2)
+    assert fits.sets == ({"gpu": 1, "3g.20gb": 1}, {"1g.5gb": 10})
+    assert [(share.use.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert nics.nics[0].capacity == 100 * 10**9
     assert {row.claim: (row.state, row.steps) for row in state.claims} == {
         "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: prepared",)),
         "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
     }
     assert state.problem == ""
+
+
+def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
+    labels = {"gpu": "gpu-1"}
+    metrics = [
+        advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels=labels),
+        advanced.Metric(name="gpu_power_watts", documentation="", value=212.5, labels=labels),
+        advanced.Metric(name="gpu_shares_held", documentation="", value=1.0, labels=labels),
+    ]
+    assert model.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
 
 
 def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
@@ -190,7 +208,12 @@ def allocated(store: registry.Registry, name: str, results: list[Any]) -> None:
         {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec},  # type: ignore[dict-item]
         namespace="default",
     )
-    store.update(resources.CLAIM, {**made, "status": {"allocation": {"devices": {"results": results}}}}, subresource="status")
+    reserved: Any = [{"resource": "pods", "name": "trainer", "uid": "1"}]
+    store.update(
+        resources.CLAIM,
+        {**made, "status": {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}},
+        subresource="status",
+    )
 
 
 def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path) -> None:
@@ -205,11 +228,34 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
         assert (state.nodes[0].name, gpus.driver, nics.driver) == ("node-1", "gpu.drakit.dev", "nic.drakit.dev")
         assert [gpu.spans for gpu in gpus.gpus] == [(), ()]
         allocated(store, "train", [command_line.mig()])
-        state = cluster_dashboard.until(source, lambda seen: bool(seen.claims))
+        state = cluster_dashboard.until(source, lambda seen: any(row.devices for row in seen.claims))
         assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/train", "node-1", ("gpu-0-mig-3g20gb-9-0",))]
-        assert [span.label for span in state.nodes[0].pools[0].gpus[0].spans] == ["default/train"]
+        ((use,),) = (span.uses for span in state.nodes[0].pools[0].gpus[0].spans)
+        assert (use.claim, use.pods) == ("default/train", ("default/trainer",))
+        assert use.since == state.claims[0].since != ""
         store.delete(resources.CLAIM, "train", namespace="default")
         cluster_dashboard.until(source, lambda seen: not seen.claims)
+    finally:
+        source.close()
+
+
+def test_a_pod_that_waits_is_at_the_top_with_the_schedulers_reason_until_it_runs(
+    api: tuple[registry.Registry, client.Client],
+) -> None:
+    store, connection = api
+    spec: Any = {"containers": [{"name": "c", "image": "i"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "large"}]}
+    made: Any = store.create(
+        resources.POD, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, namespace="default"
+    )
+    refusal: Any = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}
+    store.update(resources.POD, {**made, "status": {"phase": "Pending", "conditions": [refusal]}}, subresource="status")
+    source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+    try:
+        (row,) = cluster_dashboard.until(source, lambda seen: bool(seen.waiting)).waiting
+        assert (row.kind, row.name, row.asks, row.reason) == ("Pod", "default/p", "claim large", "0/1 nodes are available")
+        made = store.get(resources.POD, "p", namespace="default")
+        store.update(resources.POD, {**made, "status": {"phase": "Running"}}, subresource="status")
+        cluster_dashboard.until(source, lambda seen: not seen.waiting)
     finally:
         source.close()
 
@@ -236,17 +282,83 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
             problem = cluster_dashboard.until(source, lambda seen: "odd" in seen.problem).problem
         finally:
             source.close()
-    assert problem.startswith("no events are shown: the API server answered 403")
+    assert "no events are shown: the API server answered 403" in problem
     assert "ignored, because it cannot be read: ResourceSlice odd: " in problem
+
+
+def rule(selector: Object | None, name: str = "r") -> Object:
+    taint: Object = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    spec: Object = {"taint": taint} if selector is None else {"taint": taint, "deviceSelector": selector}
+    return {"kind": "DeviceTaintRule", "metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec}
+
+
+def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tuple[str, ...]]:
+    """Return the state of a server with one slice, and the taints of its device."""
+    with stub_api.serving(stub, folder) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
+        source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
+        try:
+            state = cluster_dashboard.until(
+                source, lambda seen: bool(seen.nodes) and (bool(seen.note or seen.problem) or len(taints(seen)) > 1)
+            )
+        finally:
+            source.close()
+    return state, taints(state)
+
+
+def taints(state: model.State) -> tuple[str, ...]:
+    return state.nodes[0].pools[0].others[0].health.taints
+
+
+PLAIN: Object = {
+    "kind": "ResourceSlice",
+    "metadata": {"name": "s", "uid": "1", "resourceVersion": "1"},
+    "spec": {
+        "driver": "x.example.com",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "d", "taints": [{"key": "own", "effect": "NoSchedule"}]}],
+    },
+}
+OF_DEVICE: Object = {"driver": "x.example.com", "device": "d"}
+
+
+@pytest.mark.parametrize(
+    "version, selector",
+    [("1.34", OF_DEVICE), ("1.35", OF_DEVICE), ("1.36", OF_DEVICE), ("1.37", OF_DEVICE), ("1.38", OF_DEVICE), ("1.38", {}), ("1.37", None)],
+)
+def test_devices_have_the_taints_of_rules_in_the_version_that_the_server_serves(
+    version: str, selector: Object | None, tmp_path: pathlib.Path
+) -> None:
+    stub = stub_api.StubApi(version=version, objects={"resourceslices": [PLAIN], "devicetaintrules": [rule(selector)]})
+    state, found = shown(stub, tmp_path)
+    assert (len(found), state.problem, state.note) == (2, "", "")
+    assert any("broken" in taint for taint in found)
+
+
+def test_a_rule_of_another_device_or_without_a_selector_since_1_38_taints_nothing(tmp_path: pathlib.Path) -> None:
+    rules = [rule(OF_DEVICE), rule(None, "a"), rule({"device": "e"}, "b")]
+    stub = stub_api.StubApi(version="1.38", objects={"resourceslices": [PLAIN], "devicetaintrules": rules})
+    _, found = shown(stub, tmp_path)
+    assert len(found) == 2
+
+
+def test_the_page_says_that_rules_may_not_be_listed_or_are_not_served(tmp_path: pathlib.Path) -> None:
+    forbidden = stub_api.StubApi(version="1.37", objects={"resourceslices": [PLAIN]}, statuses={"devicetaintrules": 403})
+    state, found = shown(forbidden, tmp_path)
+    assert state.problem.startswith("taints of DeviceTaintRules are not shown: the API server answered 403")
+    assert len(found) == 1
+    state, _ = shown(stub_api.StubApi(version="1.36", objects={"resourceslices": [PLAIN]}, serves_rules=False), tmp_path)
+    assert (state.problem, state.note) == ("", "The server does not serve DeviceTaintRules (404), so no rule taints a device.")
 
 
 def test_a_cluster_that_cannot_be_read_is_an_error_of_the_command(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     (tmp_path / "kubeconfig").write_text("{}")
-    ended = shell.run("dashboard", "--cluster", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.status == 1
-    assert ended.err.count("\n") == 1
-    ended = shell.run("dashboard", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    assert ended.err == "drakit: --kubeconfig: needs --cluster; add it\n"
+    for live in ((), ("--live",)):
+        ended = shell.run("dashboard", *live, "--kubeconfig", str(tmp_path / "kubeconfig"))
+        assert ended.status == 2
+        assert ended.err.count("\n") == 1
+    ended = shell.run("dashboard", "--live", "--mock", command_line.MACHINE)
+    assert ended.err == "drakit: --mock: the page shows a cluster (--live) or this node; leave out one of the two\n"
 
 
 def test_header_names_are_case_insensitive(address: str) -> None:

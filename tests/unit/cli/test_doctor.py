@@ -270,7 +270,7 @@ def test_a_kernel_that_cannot_shape_is_reported_with_what_to_load() -> None:
     assert "sch_htb" in unable.fix
 
     def refused() -> port.Shaping:
-        raise errors.HardwareError("import pyroute2", "is not installed; install drakit[nic]")
+        raise errors.HardwareError("import pyroute2", "is not installed; run: pip install pyroute2")
 
     assert nic_checks.of_kernel(refused).verdict is Verdict.FAILED
 
@@ -339,7 +339,7 @@ def test_an_nvml_call_that_fails_is_reported(tmp_path: pathlib.Path) -> None:
     def uninstalled() -> nvml.NvmlGpus:
         raise ImportError("pynvml")
 
-    assert gpu_checks.of_library(uninstalled).fix == "pip install 'drakit[gpu]'"
+    assert gpu_checks.of_library(uninstalled).fix == "pip install nvidia-ml-py"
 
 
 def test_findings_are_printed_with_their_fix_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:

@@ -2,10 +2,15 @@
 
 import importlib
 import itertools
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 
+import drakit
 from fakes import command_line
 
 APP = importlib.import_module("drakit.cli.app").app
@@ -44,6 +49,28 @@ def test_examples_of_help_fit_a_terminal_of_80_columns(
 
 def test_the_version_is_that_of_the_package(shell: command_line.CommandLine) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+\n", shell.run("--version").out)
+
+
+def test_python_knows_the_version_too(shell: command_line.CommandLine) -> None:
+    assert shell.run("--version").out == f"{drakit.__version__}\n"
+    with pytest.raises(AttributeError, match="module 'drakit' has no attribute 'version'"):
+        _ = drakit.version  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "words, completed",
+    [
+        ("drakit si", ["simulate"]),
+        ("drakit free --li", ["--live"]),
+        ("drakit show --mock dgx-h", ["dgx-h100"]),
+        ("drakit plan --buy server-a", ["server-a30"]),
+    ],
+)
+def test_a_shell_completes_commands_options_and_machines(words: str, completed: list[str]) -> None:
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_DRAKIT_COMPLETE": "complete_bash"}
+    program = pathlib.Path(sys.executable).parent / "drakit"
+    ran = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == completed, ran.stderr
 
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])

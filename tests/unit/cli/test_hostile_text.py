@@ -69,7 +69,7 @@ def test_prepare_escapes_the_name_of_a_claim(run: Run, tmp_path: pathlib.Path, n
     content = yaml.safe_load(path.read_text())
     content["metadata"][field] = HOSTILE
     path.write_text(yaml.safe_dump(content))
-    assert_harmless(run("prepare", str(path), *node, folder=tmp_path, status=(1,)))
+    assert_harmless(run("prepare", str(path), *node, folder=tmp_path, status=(2,)))
 
 
 @pytest.mark.parametrize("form", ["table", "json", "yaml"])

@@ -152,6 +152,20 @@ GIVEN: dict[str, Case] = {
         "change it",
     ),
 }
+
+
+def workload(
+    kind: str, path: str, version: str = "apps/v1", *, name: str = "w", entry: str = "gpu", **pod_fields: object
+) -> dict[str, object]:
+    """An object with a pod spec at a path."""
+    container = {"name": "c", "image": "i", "resources": {"claims": [{"name": entry}]}}
+    inner: object = {"containers": [container], "resourceClaims": [{"name": entry, "resourceClaimTemplateName": "t"}], **pod_fields}
+    for step in reversed(path.split(".")):
+        inner = {step.removesuffix("[0]"): [inner] if step.endswith("[0]") else inner}
+    assert isinstance(inner, dict)
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, **inner}
+
+
 USERS: dict[str, Case] = {
     "a template that is not there": (
         (TEMPLATE, pod({"resourceClaimTemplateName": "u"}, USE)),
@@ -192,10 +206,71 @@ USERS: dict[str, Case] = {
         (TEMPLATE, pod({"resourceClaimTemplateName": "t"}, {"name": "gpx"}, kind="Deployment")),
         "error",
         "spec.template.spec.containers[0].resources.claims[0].name",
-        "no resourceClaims entry gpx",
+        "must be one of spec.template.spec.resourceClaims",
         "write gpu",
     ),
+    "an entry with the source of Kubernetes 1.30": (
+        (TEMPLATE, pod({"source": {"resourceClaimTemplateName": "t"}}, USE)),
+        "error",
+        "spec.resourceClaims[0].source",
+        "unknown field",
+        "move resourceClaimTemplateName out of source",
+    ),
+    "a misspelt field of a container": (
+        (TEMPLATE, workload("Deployment", "spec.template.spec", containers=[{"name": "c", "imag": "i", "resources": {"claims": [USE]}}])),
+        "error",
+        "spec.template.spec.containers[0].imag",
+        "unknown field",
+        "write image",
+    ),
+    "a misspelt field of a pod": (
+        (TEMPLATE, {**pod({"resourceClaimTemplateName": "t"}, USE), "spec": {"containers": [{"name": "c"}], "resourceClaim": []}}),
+        "error",
+        "spec.resourceClaim",
+        "unknown field",
+        "write resourceClaims",
+    ),
+    "an entry that is no label": (
+        (TEMPLATE, workload("Deployment", "spec.template.spec", entry="My_GPU")),
+        "error",
+        "spec.template.spec.resourceClaims[0].name",
+        "must be lower-case letters",
+        "write my-gpu",
+    ),
+    "an entry without a claim": (
+        (TEMPLATE, pod({}, USE)),
+        "error",
+        "spec.resourceClaims[0]",
+        "exactly one of resourceClaimName or resourceClaimTemplateName",
+        "add resourceClaimName: NAME, or resourceClaimTemplateName: NAME",
+    ),
+    "a workload whose name is none": (
+        (TEMPLATE, workload("Job", "spec.template.spec", name="My_Job")),
+        "error",
+        "metadata.name",
+        "must be",
+        "my-job",
+    ),
+    "a kind that was removed": (
+        ({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClass", "metadata": {"name": "old"}},),
+        "error",
+        "kind",
+        "resource.k8s.io has no kind ResourceClass",
+        "write DeviceClass",
+    ),
 }
+TEMPLATES = {
+    "Deployment": ("apps/v1", "spec.template.spec"),
+    "Job": ("batch/v1", "spec.template.spec"),
+    "CronJob": ("batch/v1", "spec.jobTemplate.spec.template.spec"),
+    "DaemonSet": ("apps/v1", "spec.template.spec"),
+    "StatefulSet": ("apps/v1", "spec.template.spec"),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", "spec.replicatedJobs[0].template.spec.template.spec"),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", "spec.leaderWorkerTemplate.workerTemplate.spec"),
+    "PyTorchJob": ("kubeflow.org/v1", "spec.pytorchReplicaSpecs.Worker.template.spec"),
+    "RayCluster": ("ray.io/v1", "spec.workerGroupSpecs[0].template.spec"),
+}
+"""By kind: its version, and the path of a pod spec."""
 DEMAND: dict[str, Case] = {
     "both kinds of one constraint": (
         (claim({}, {}, constraints=[{"matchAttribute": f"{DRIVER}/type", "distinctAttribute": f"{DRIVER}/type"}]),),
@@ -254,6 +329,17 @@ DEMAND: dict[str, Case] = {
         f"fails on 5 of 6 devices, first {DRIVER}/n/d1, {DRIVER}/n/d2, {DRIVER}/n/d3 and 2 more: no such key: type",
         "check that the attribute exists",
     ),
+    "a part of a device that is not shared": (
+        (
+            published(device("d0", capacity={"memory": {"value": "40Gi"}})),
+            CLASS,
+            claim({"capacity": {"requests": {"memory": "4Gi"}}}),
+        ),
+        "warning",
+        "spec.devices.requests[0].exactly.capacity.requests[memory]",
+        "requests 4Gi, but no device that it selects is shared: the claim gets a whole one",
+        "allowMultipleAllocations: true",
+    ),
     "two classes for one extended resource": (
         (
             {**CLASS, "spec": {"extendedResourceName": "example.com/gpu"}},
@@ -311,6 +397,19 @@ def test_a_mismatch_between_objects_names_its_field_and_the_fix(
     assert fix in str(found[0]["fix"])
 
 
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_the_pods_of_a_workload_are_linted_as_pods_are(shell: command_line.CommandLine, kind: str) -> None:
+    version, path = TEMPLATES[kind]
+    assert lint(shell, (TEMPLATE, workload(kind, path, version))) == []
+    wrong = workload(kind, path, version, resourceClaims=[{"name": "My_GPU", "resourceClaimTemplateNam": "t"}])
+    found = {str(one["field"]).removeprefix(f"{path}."): str(one["fix"]) for one in lint(shell, (TEMPLATE, wrong))}
+    assert found["resourceClaims[0].resourceClaimTemplateNam"].startswith("write resourceClaimTemplateName")
+    assert found["resourceClaims[0].name"] == "write my-gpu"
+    assert "containers[0].resources.claims[0].name" in found
+    missing = workload(kind, path, version)
+    assert "is not in these files" in str(lint(shell, ({**TEMPLATE, "metadata": {"name": "u"}}, missing))[0]["message"])
+
+
 RIGHT: dict[str, tuple[object, ...]] = {
     "a rule that selects": (published(device("d0"), device("d1")), rule({"driver": DRIVER, "pool": "n", "device": "d1"}, "NoExecute")),
     "a taint that is tolerated": (
@@ -350,7 +449,8 @@ def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objec
     assert lint(shell, objects) == []
 
 
-GROUP_CLAIMS = ("--gate", "DRAWorkloadResourceClaims=true")
+PODS_IN_GROUPS = ("--gate", "GenericWorkload=true")
+GROUP_CLAIMS = ("--gate", "DRAWorkloadResourceClaims=true", *PODS_IN_GROUPS)
 
 
 def group(template: str = "t") -> dict[str, object]:
@@ -394,8 +494,20 @@ def test_a_pod_and_its_group_are_compared(
         assert (finding["severity"], text in str(finding["message"]), fix in str(finding["fix"])) == ("warning", True, True), finding
 
 
+def test_lint_evaluates_derived_attributes_on_the_devices_that_the_request_selects(shell: command_line.CommandLine) -> None:
+    device_slice = published(device("a", attributes=attributes(slot="1")), device("b", attributes=attributes(other="1")))
+    derived = {"name": "derived/slot", "expression": f'device.attributes["{DRIVER}"].slot'}
+    asked = claim({"derivedAttributes": [derived]}, constraints=[{"matchAttribute": "derived/slot"}])
+    [found] = lint(shell, (CLASS, device_slice, asked), "--gate", "DRADerivedAttributes=true")
+    assert (found["severity"], found["field"]) == ("error", "spec.devices.requests[0].exactly.derivedAttributes[0].expression")
+    assert str(found["message"]).startswith("fails on 1 of 2 devices, ")
+    guarded = {**derived, "expression": f'device.attributes["{DRIVER}"].?slot.orValue("none")'}
+    asked = claim({"derivedAttributes": [guarded]}, constraints=[{"matchAttribute": "derived/slot"}])
+    assert lint(shell, (CLASS, device_slice, asked), "--gate", "DRADerivedAttributes=true") == []
+
+
 def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: command_line.CommandLine) -> None:
-    [found] = lint(shell, (TEMPLATE, group(), member(SAME)))
+    [found] = lint(shell, (TEMPLATE, group(), member(SAME)), *PODS_IN_GROUPS)
     assert (found["severity"], found["field"]) == ("warning", "spec.resourceClaims")
     assert "feature gate DRAWorkloadResourceClaims is off" in str(found["message"])
 

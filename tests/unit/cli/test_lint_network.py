@@ -159,3 +159,64 @@ def test_a_default_route_without_override_is_a_warning_with_the_fix(shell: comma
 def test_routes_other_than_a_default_have_no_finding(shell: command_line.CommandLine, route: Mapping[str, object]) -> None:
     rules = ({"priority": 1000, "table": 100, "source": "10.0.0.0/8"},) if "table" in route else ()
     assert lint(shell, CLASSES[0], nic_claim({"destination": "0.0.0.0/0", **route}, rules=rules)) == []
+
+
+def configured(*configs: Mapping[str, object], count: int = 2, more: tuple[Mapping[str, object], ...] = ()) -> dict[str, Any]:
+    requests = [{"name": "p", "exactly": {"deviceClassName": NIC, "count": count}}, *more]
+    entries = [
+        {
+            **{key: value for key, value in config.items() if key == "requests"},
+            "opaque": {
+                "driver": NIC,
+                "parameters": {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig"}
+                | {key: value for key, value in config.items() if key != "requests"},
+            },
+        }
+        for config in configs
+    ]
+    spec = {"devices": {"requests": requests, "config": entries}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+
+
+OTHER = {"name": "q", "exactly": {"deviceClassName": NIC}}
+GPU = {"name": "g", "exactly": {"deviceClassName": "gpu", "count": 2}}
+TWICE = {
+    "a name for two devices": (configured({"interfaceName": "net1"}), "config[0].opaque.parameters.interfaceName", "net1"),
+    "an address for two devices": (configured({"addresses": ["10.0.0.1/24"]}), "config[0].opaque.parameters.addresses[0]", "10.0.0.1"),
+    "a name for a request of two devices, beside another request": (
+        configured({"interfaceName": "net1", "requests": ["p"]}, more=(GPU,)),
+        "config[0].opaque.parameters.interfaceName",
+        "net1",
+    ),
+    "a name for two requests": (
+        configured({"interfaceName": "net1", "requests": ["p", "q"]}, count=1, more=(OTHER,)),
+        "config[0].opaque.parameters.interfaceName",
+        "(p, q)",
+    ),
+    "a name in two configurations": (
+        configured({"interfaceName": "net1", "requests": ["p"]}, {"interfaceName": "net1", "requests": ["q"]}, count=1, more=(OTHER,)),
+        "config[1].opaque.parameters.interfaceName",
+        "(p, q)",
+    ),
+}
+ONCE = {
+    "a name for one device": configured({"interfaceName": "net1"}, count=1),
+    "no name for two devices": configured({"mtu": 1500}),
+    "a name beside a request for GPUs": configured({"interfaceName": "net1"}, count=1, more=(GPU,)),
+    "two names": configured({"interfaceName": "a", "requests": ["p"]}, {"interfaceName": "b", "requests": ["q"]}, count=1, more=(OTHER,)),
+}
+
+
+@pytest.mark.parametrize("claim, field, word", TWICE.values(), ids=TWICE)
+def test_what_two_interfaces_cannot_both_have_is_an_error(
+    shell: command_line.CommandLine, claim: Mapping[str, Any], field: str, word: str
+) -> None:
+    (finding,) = lint(shell, claim)
+    assert (finding["severity"], finding["field"]) == ("error", f"spec.devices.{field}")
+    assert word in finding["message"]
+    assert finding["fix"] == "write a request and a configuration for each device"
+
+
+@pytest.mark.parametrize("claim", ONCE.values(), ids=ONCE)
+def test_what_only_one_interface_gets_is_fine(shell: command_line.CommandLine, claim: Mapping[str, Any]) -> None:
+    assert lint(shell, claim) == []

@@ -206,9 +206,9 @@ def test_an_object_of_the_files_replaces_that_of_the_cluster_with_a_note(shell: 
     "command",
     [
         ("free", "--kubeconfig"),
-        ("simulate", "--mix", "gpu=1:1", "--tasks", "2", "--capture"),
-        ("plan", "--ask", "gpu=1", "--move", "--capture"),
-        ("plan", "--ask", "gpu=1", "--buy", "server-a30", "--capture"),
+        ("simulate", "--mix", "gpu=1:1", "--tasks", "2", "--kubeconfig"),
+        ("plan", "--ask", "gpu=1", "--move", "--kubeconfig"),
+        ("plan", "--ask", "gpu=1", "--buy", "server-a30", "--kubeconfig"),
     ],
 )
 def test_every_command_that_reads_a_cluster_says_what_it_could_not_read(shell: command_line.CommandLine, command: Sequence[str]) -> None:

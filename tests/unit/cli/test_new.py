@@ -89,7 +89,7 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
     shown = python(tmp_path / "two-words", "-m", "two_words_driver", "--help", **variables).stdout
     assert "python -m two_words_driver [OPTIONS] COMMAND" in shown
     refused = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "--set", "mock.machine=dgx-h100", **variables)
-    assert (refused.returncode, refused.stdout) == (1, "")
+    assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("python -m two_words_driver: mock: is not a setting; known are api.kubeconfig")
 
 
@@ -152,7 +152,7 @@ def test_a_source_without_drakit_is_an_error_of_one_line(
     tmp_path: pathlib.Path, commands: forked_cli.Commands, source: str, said: str
 ) -> None:
     ran = commands.run("new", str(tmp_path / "lamp"), "--name", "lamp.example.com", "--drakit", source, folder=tmp_path)
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert re.fullmatch(f"drakit: --drakit: {said}.*\n", ran.stderr)
     assert not (tmp_path / "lamp").exists()
 

@@ -86,6 +86,18 @@ def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_li
         (("--buy", SMALL), "there are no pods; add --ask TEMPLATE:COUNT"),
         (("--ask", "gpu=1", "--move"), "there are no nodes"),
         (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),
+        (("--ask", "mig=3g.20gb:x", "--buy", SMALL), "--ask mig=3g.20gb:x: 'x' is no count; write TEMPLATE:COUNT with a count from 1 to"),
+        (("--ask", "gpu=1:0", "--buy", SMALL), "--ask gpu=1:0: '0' is no count"),
+        (("--ask", f"gpu=1:{'9' * 5000}", "--buy", SMALL), "is no count"),
+        (
+            ("--ask", "mig=3g", "--buy", SMALL),
+            "mig=3g: no GPU of these nodes has MIG profile '3g'; they have 1g.10gb, 1g.5gb, 1g.5gb+me, 2g.10gb,",
+        ),
+        (
+            ("--ask", "mig=3g.20gb+nic=1G", "--mock", "server-a30", "--move"),
+            "no GPU of these nodes has MIG profile '3g.20gb'; they have 1g.6gb",
+        ),
+        (("--ask", "mig=1g.5gb", "--mock", "server-h100-pcie", "--buy", SMALL, "--move"), "add either --buy MACHINE or --move"),
     ],
 )
 def test_a_wrong_input_is_one_line_and_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...], message: str) -> None:

@@ -10,7 +10,7 @@ from fakes import command_line
 from fakes import simulated_fleets as fleets
 
 SAMPLES = pathlib.Path(__file__).parents[3] / "driver" / "drakit_tools" / "samples"
-SMALL = ("simulate", "--machine", "dgx-a100-40gb-2gpu:2")
+SMALL = ("simulate", "--mock", "dgx-a100-40gb-2gpu:2")
 
 
 def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> None:
@@ -18,7 +18,9 @@ def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> 
     assert result.status == 0, result.err
     head, *lines = result.out.splitlines()
     assert head.startswith("2 nodes (2 dgx-a100-40gb-2gpu), 60 tasks, the last arrives after ")
-    assert [line.split()[0] for line in lines if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
+    table = lines[: lines.index("Devices, until the last arrival")]
+    assert [line.split()[0] for line in table if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
+    assert lines[-1].startswith("first-fit is best: ")
     gpus = [line.split() for line in lines if line.startswith("NVIDIA A100")]
     assert [cells[2:4] for cells in gpus] == [["4", "first-fit"], ["4", "least-allocated"]]
 
@@ -73,6 +75,18 @@ def test_simulate_writes_an_html_page(shell: command_line.CommandLine, tmp_path:
     assert file.read_text().startswith("<!DOCTYPE html>")
 
 
+def test_several_seeds_are_simulated_and_the_conclusion_names_them(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    asked = (*SMALL, "--tasks", "20", "--seed", "3", "--seeds", "2", "-p", "first-fit", "-p", "least-allocated")
+    document = json.loads(shell.run(*asked, "-o", "json").out)
+    assert document["seeds"] == [3, 4]
+    assert "mix mig=1g.5gb:4" in document["tasks"]
+    assert "rules of Kubernetes 1.37" in document["versions"]
+    assert shell.run(*asked).out.endswith(f"\n{document['conclusion']['text']} {document['conclusion']['doubt']}\n")
+    (tmp_path / "w.csv").write_text("template\ngpu=1\n")
+    ended = shell.run(*SMALL, "-w", str(tmp_path / "w.csv"), "--seeds", "2")
+    assert (ended.status, ended.err) == (2, "drakit: --seeds: the tasks of --workload have no seed; leave one out\n")
+
+
 def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     """Four partitions of one GPU: 1.36 does not find them once the first GPU is partly used."""
     (tmp_path / "w.csv").write_text("template,arrival\nmig=1g.5gb,0\nfour-partitions,1\n")
@@ -86,9 +100,10 @@ def test_repeating_the_errors_of_a_version_changes_the_decisions(shell: command_
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("simulate",), "there are no nodes; add --machine NAME:COUNT"),
+        ((*SMALL, "--mix", "mig=3g:1"), "mig=3g: no GPU of these nodes has MIG profile '3g'; they have 1g.10gb, 1g.5gb"),
+        (("simulate",), "there are no nodes; add --mock MACHINE:COUNT"),
         (("simulate", "-m", "dgx-a101"), "no mock machine 'dgx-a101'; did you mean"),
-        (("simulate", "-m", "server-a30:0"), "--machine server-a30:0: write NAME:COUNT"),
+        (("simulate", "-m", "server-a30:0"), "--mock server-a30:0: '0' is no count; write MACHINE:COUNT"),
         ((*SMALL, "-p", "fast"), "'fast' is unknown; known are first-fit"),
         ((*SMALL, "-p", "first-fit,layout=4g.20gb*2"), "do not fit together on one GPU"),
         ((*SMALL, "-w", "no-such.csv"), "no-such.csv: cannot be read"),

@@ -14,6 +14,7 @@ import pytest
 import typer
 import yaml
 
+from drakit import exits
 from drakit.cli import process
 from fakes import waits
 
@@ -63,6 +64,7 @@ def test_a_later_signal_ends_the_process_at_once(number: signal.Signals) -> None
 
 MISSED = """
 import os, signal, sys, threading, time
+from drakit import exits
 from drakit.cli import process
 stop = threading.Event()
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
@@ -80,6 +82,7 @@ def test_a_signal_that_misses_the_main_thread_stops_the_process() -> None:
 
 HANGS = """
 import concurrent.futures, sys, threading, time
+from drakit import exits
 from drakit.cli import process
 def hangs_in_the_hardware():
     time.sleep(600)
@@ -228,7 +231,7 @@ def test_a_command_reports_its_interruption_once(capsys: pytest.CaptureFixture[s
 
     @program.command()
     def works() -> None:
-        raise typer.Exit(process.INTERRUPTED)
+        raise typer.Exit(exits.Exit.INTERRUPTED)
 
     with pytest.raises(SystemExit) as ended:
         process.guarded(lambda: program([]), "fpga")

@@ -106,7 +106,7 @@ def allocated(shell: command_line.CommandLine, file: pathlib.Path, version: str,
         return "bad input"
     (decision,) = json.loads(ran.out)["decisions"]
     if not decision["fits"]:
-        return "not decided" if "does not evaluate" in decision["message"] else "Pending"
+        return "Pending"
     results = decision["claims"][0]["allocation"]["devices"]["results"]
     return ", ".join(
         " ".join(

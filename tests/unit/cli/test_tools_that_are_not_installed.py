@@ -32,7 +32,7 @@ def drakit(*words: str, state: pathlib.Path) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize("words", [("lint", "claims.yaml"), ("allocate", "--why", "-f", "x.yaml"), ("new", "fpga", "--name", "a.example")])
 def test_a_command_of_missing_tools_says_what_to_install(tmp_path: pathlib.Path, words: tuple[str, ...]) -> None:
     ran = drakit(*words, state=tmp_path)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"drakit: drakit {words[0]} is not installed; run: {extras.command('tools')}\n"
 
 
@@ -53,7 +53,7 @@ def test_a_tool_that_cannot_be_loaded_does_not_stop_other_commands(tmp_path: pat
     environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "XDG_STATE_HOME": str(tmp_path)}
     run = [sys.executable, "-m", "drakit"]
     mock = ("--mock", "dgx-a100-40gb") if words[0] == "journal" else ()
-    for more, status in ((words, 0), (("broken",), 1)):
+    for more, status in ((words, 0), (("broken",), 2)):
         given = (*more, *mock) if more == words else more
         ran = subprocess.run([*run, *given], env=environment, capture_output=True, text=True, check=False, timeout=waits.SECONDS)
         assert (ran.returncode, "Traceback" in ran.stderr) == (status, False), ran.stderr

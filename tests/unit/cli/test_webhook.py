@@ -50,7 +50,7 @@ def test_an_address_in_use_is_an_error(shell: command_line.CommandLine, files: t
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
         result = shell.run("webhook", "--address", address, "--certificate", str(files.chain), "--key", str(files.key))
-    assert (result.status, result.out) == (1, "")
+    assert (result.status, result.out) == (2, "")
     assert f"webhook.address: another process listens on {address}" in result.err
 
 
@@ -67,7 +67,7 @@ def test_invalid_settings_are_named(
 ) -> None:
     given = () if arguments[0] == "--certificate" else ("--certificate", str(files.chain), "--key", str(files.key))
     result = shell.run("webhook", *given, *arguments)
-    assert result.status == 1
+    assert result.status == 2
     assert said in result.err
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from drakit_cluster.api import registry
-from drakit_cluster.api.http import discovery
+from drakit_cluster.api.http import openapi
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
@@ -64,7 +64,7 @@ def test_mixins_are_off_by_default_and_the_openapi_lists_them_only_where_they_ar
     assert "mixins" not in json_types.mapping(stored, "spec")
     for gates, known in ((FeatureGates(), False), (FeatureGates.of(MIXINS), True)):
         for version in ("v1", "v1beta2"):
-            schemas = discovery.openapi_documents(gates)[f"/openapi/v3/apis/resource.k8s.io/{version}"]
+            schemas = openapi.document(gates, f"/openapi/v3/apis/resource.k8s.io/{version}")
             found = json_types.mapping(schemas, "components", "schemas", f"io.k8s.api.resource.{version}.ResourceSlice")
             spec = json_types.mapping(found, "properties", "spec", "properties")
             assert ("mixins" in spec) is known
@@ -74,8 +74,8 @@ def test_mixins_are_off_by_default_and_the_openapi_lists_them_only_where_they_ar
 
 def test_claims_for_workloads_are_listed_by_the_openapi_only_where_they_are_on() -> None:
     for on in (True, False):
-        documents = discovery.openapi_documents(FeatureGates.of({"DRAReservedForWorkloads": on}))
-        schemas = json_types.mapping(documents["/openapi/v3/apis/resource.k8s.io/v1"], "components", "schemas")
+        document = openapi.document(FeatureGates.of({"DRAReservedForWorkloads": on}), "/openapi/v3/apis/resource.k8s.io/v1")
+        schemas = json_types.mapping(document, "components", "schemas")
         claim = json_types.mapping(schemas, "io.k8s.api.resource.v1.ResourceClaim", "properties")
         assert ("reservedFor" in json_types.mapping(claim, "spec", "properties")) is on
         assert "reservedFor" in json_types.mapping(claim, "status", "properties")

@@ -192,6 +192,15 @@ def test_kubectl_applies_changes_and_reports_unknown_fields(kubectl: Kubectl) ->
     assert 'unknown field "spec.nodename"' in kubectl("apply", "-f", "-", text=typo, code=1)
 
 
+def test_kubectl_refuses_a_misspelt_field_of_a_pod_as_a_real_server_does(kubectl: Kubectl) -> None:
+    pod = MANIFEST.rsplit("---", maxsplit=1)[-1].replace("resourceClaims:", "resourceClaim:")
+    assert 'unknown field "spec.resourceClaim"' in kubectl("apply", "-f", "-", text=pod, code=1)
+    assert 'unknown field "spec.template.spec.containers[0].imag"' in kubectl(
+        "create", "-f", "-", text=WEB.replace("image", "imag"), code=1
+    )
+    assert "created" in kubectl("create", "--validate=false", "-f", "-", text=WEB.replace("web:1", "web:2"))
+
+
 def test_kubectl_reports_that_v1beta1_does_not_exist(kubectl: Kubectl) -> None:
     old = MANIFEST.split("---")[3].replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1")
     assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"' in kubectl("apply", "-f", "-", text=old, code=1)
@@ -202,6 +211,50 @@ def test_kubectl_reports_that_v1beta1_does_not_exist(kubectl: Kubectl) -> None:
 def test_kubectl_applies_on_the_server_side(kubectl: Kubectl) -> None:
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
     assert kubectl("apply", "--server-side", "-f", "-", text=MANIFEST).count("serverside-applied") == 5
+
+
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {a: b}}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: main, image: "web:1", env: [{name: A, value: b}]}]}
+"""
+MANAGERS = ("get", "deployment", "web", "-o", "jsonpath={range .metadata.managedFields[*]}{.manager}/{.operation} {end}")
+
+
+def test_a_file_applied_by_the_client_is_then_applied_by_the_server(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    assert kubectl(*MANAGERS).split() == ["kubectl-client-side-apply/Update"]
+    for _ in range(2):
+        assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=WEB)
+        assert kubectl(*MANAGERS).split() == ["kubectl-last-applied/Apply", "kubectl/Apply"]
+    less = WEB.replace(", env: [{name: A, value: b}]", "").replace(", labels: {a: b}", "")
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=less)
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.metadata.labels}{.spec.template.spec.containers[0].env}") == ""
+    assert kubectl("get", "deployment", "web", "-o", "jsonpath={.spec.replicas}") == "1"
+    assert "configured" in kubectl("apply", "-f", "-", text=WEB)
+
+
+def test_a_server_side_apply_takes_over_what_the_client_applied(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    changed = WEB.replace("web:1", "web:2")
+    assert "serverside-applied" in kubectl("apply", "--server-side", "-f", "-", text=changed)
+    assert "web:2" in kubectl("get", "deployment", "web", "-o", "jsonpath={.metadata.annotations}")
+
+
+def test_a_server_side_apply_conflicts_with_what_another_command_changed(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", text=WEB)
+    kubectl("set", "image", "deployment/web", "main=web:9")
+    refused = kubectl("apply", "--server-side", "-f", "-", text=WEB, code=1)
+    assert 'conflict with "kubectl-set"' in refused
+    assert 'containers[name="main"].image' in refused
+    assert "serverside-applied" in kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=WEB)
+    kubectl("patch", "deployment", "web", "--type=merge", "-p", '{"metadata":{"managedFields":[{}]}}')
+    assert kubectl(*MANAGERS) == ""
 
 
 def test_kubectl_explains_kinds_and_lists_resources(kubectl: Kubectl) -> None:
@@ -253,6 +306,34 @@ spec: {}
 )
 def test_kubectl_explains_fields_of_every_group(kubectl: Kubectl, field: str, word: str) -> None:
     assert word in kubectl("explain", field)
+
+
+@pytest.mark.parametrize(
+    "field, text",
+    [
+        ("pod", "Pod is a collection of containers that can run on a host"),
+        ("pod.spec.resourceClaims", "ResourceClaims defines which ResourceClaims must be allocated and reserved"),
+        ("pod.spec.containers.livenessProbe.httpGet", "HTTPGetAction describes an action based on HTTP Get requests"),
+        ("deployment.spec.strategy.rollingUpdate.maxSurge", "The maximum number of pods that can be scheduled above the desired number"),
+        ("resourceclaim.spec.devices.requests.exactly", "ExactDeviceRequest is a request for one or more identical devices"),
+        ("resourceslice.spec.devices.capacity", "Capacity defines the set of capacities for this device"),
+        ("deviceclass.spec", "DeviceClassSpec is used in a"),
+        ("job.spec.podFailurePolicy.rules", "A list of pod failure policy rules"),
+        ("devicetaintrule.spec.taint", "DeviceTaint"),
+        ("clusterrole.rules.verbs", "verbs is a list of Verbs that apply"),
+        ("podgroup.spec.schedulingPolicy", "PodGroupSchedulingPolicy defines"),
+    ],
+)
+def test_kubectl_explain_has_the_texts_of_kubernetes(kubectl: Kubectl, field: str, text: str) -> None:
+    explained = " ".join(kubectl("explain", field).split())
+    assert text in explained
+    assert "<empty>" not in explained
+
+
+def test_kubectl_explains_a_pod_to_its_last_field(kubectl: Kubectl) -> None:
+    tree = kubectl("explain", "pod", "--recursive")
+    for line in ("terminationMessagePolicy\t<string>", "runAsNonRoot\t<boolean>", "affinity\t<Object>", "httpGet\t<HTTPGetAction>"):
+        assert line in tree
 
 
 def test_kubectl_reads_the_other_versions(kubectl: Kubectl) -> None:

@@ -11,9 +11,13 @@ from drakit_cluster.objects import errors
 from drakit_cluster.objects.json_types import Object
 
 
+def varint(value: int) -> bytes:
+    high, low = divmod(value, 128)
+    return bytes([low | 128, high] if high else [low])
+
+
 def field(number: int, content: bytes) -> bytes:
-    high, low = divmod(len(content), 128)
-    return bytes([number << 3 | 2, *([low | 128, high] if high else [low])]) + content
+    return varint(number << 3 | 2) + varint(len(content)) + content
 
 
 def envelope(kind: str, raw: bytes, version: bytes = b"v1") -> bytes:
@@ -164,6 +168,161 @@ def test_counters_policies_times_and_lists_of_a_slice_are_read() -> None:
         "sharedCounters": [{"name": "set", "counters": {"slices": {"value": "7"}}}],
     }
     assert sliced(field(6, device) + field(8, field(1, b"set") + counters))["spec"] == spec
+
+
+def number(place: int, value: int) -> bytes:
+    return bytes([place << 3, value])
+
+
+def test_fields_that_1_37_added_to_slices_are_read() -> None:
+    mapping = field(1, b"") + field(2, field(1, b"2")) + field(3, field(1, b"1Gi"))
+    resource = field(3, mapping) + field(4, field(1, field(1, b"100m")) + field(2, field(1, b"10m")))
+    device = (
+        field(1, b"mig")
+        + field(4, field(1, b"gpu") + field(3, b"mig") + field(3, b"whole"))
+        + field(13, entry(b"cpu", field(1, b"x.example.com/c") + field(2, field(1, b"2"))))
+        + field(14, entry(b"memory", resource))
+    )
+    assert sliced(field(6, device) + field(9, b"x.example.com/profile") + field(10, b"*"))["spec"] == {
+        "devices": [
+            {
+                "name": "mig",
+                "consumesCounters": [{"counterSet": "gpu", "compatibilityGroups": ["mig", "whole"]}],
+                "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "x.example.com/c", "allocationMultiplier": "2"}},
+                "nodeAllocatableResources": {
+                    "memory": {
+                        "mapping": {"capacityKey": "", "capacityMultiplier": "2", "deviceMultiplier": "1Gi"},
+                        "overhead": {"perPod": "100m", "perContainer": "10m"},
+                    }
+                },
+            }
+        ],
+        "partitionTypeAttribute": "x.example.com/profile",
+        "skipNodeOperations": ["*"],
+    }
+
+
+def test_a_claim_with_its_status_is_read_whole() -> None:
+    opaque = field(1, field(1, b"x.example.com") + field(2, field(1, b'{"a": [1]}')))
+    exactly = (
+        field(1, b"c")
+        + field(2, field(1, field(1, b"true")))
+        + field(3, b"ExactCount")
+        + number(4, 2)
+        + number(5, 1)
+        + field(6, field(1, b"k") + field(2, b"Exists") + field(3, b"") + number(5, 0))
+        + field(7, field(1, entry(b"memory", field(1, b"1Gi"))))
+    )
+    alternative = field(1, b"small") + field(2, b"c") + field(4, b"All") + number(5, 0)
+    devices = (
+        field(1, field(1, b"a") + field(2, exactly))
+        + field(1, field(1, b"b") + field(3, alternative))
+        + field(2, field(1, b"a") + field(2, b"x.example.com/numa"))
+        + field(3, field(1, b"a") + field(2, opaque))
+    )
+    result = field(1, b"a") + field(2, b"x.example.com") + field(3, b"p") + field(4, b"d") + field(9, b"") + field(11, b"*")
+    allocation = field(1, field(1, result) + field(2, field(1, b"FromClaim") + field(3, opaque))) + field(5, number(1, 10))
+    condition = field(1, b"Ready") + field(2, b"True") + number(3, 0) + field(4, b"") + field(5, b"Up") + field(6, b"")
+    reported = (
+        field(1, b"x.example.com") + field(3, b"d") + field(4, condition) + field(5, field(1, b"{}")) + field(6, field(2, b"10.0.0.1/8"))
+    )
+    status = field(1, allocation) + field(2, field(3, b"pods") + field(4, b"p1") + field(5, b"u")) + field(4, reported)
+    managed = field(17, field(1, b"kubectl") + field(7, field(1, b'{"f:spec": {}}')))
+    meta = field(1, b"x") + number(7, 3) + field(8, number(1, 5)) + managed
+    raw = field(1, meta) + field(2, field(1, devices)) + field(3, status)
+    assert protobuf.read(envelope("ResourceClaim", raw, b"resource.k8s.io/v1")) == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": "x",
+            "generation": 3,
+            "creationTimestamp": "1970-01-01T00:00:05Z",
+            "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": "a",
+                        "exactly": {
+                            "deviceClassName": "c",
+                            "selectors": [{"cel": {"expression": "true"}}],
+                            "allocationMode": "ExactCount",
+                            "count": 2,
+                            "adminAccess": True,
+                            "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 0}],
+                            "capacity": {"requests": {"memory": "1Gi"}},
+                        },
+                    },
+                    {"name": "b", "firstAvailable": [{"name": "small", "deviceClassName": "c", "allocationMode": "All"}]},
+                ],
+                "constraints": [{"requests": ["a"], "matchAttribute": "x.example.com/numa"}],
+                "config": [{"requests": ["a"], "opaque": {"driver": "x.example.com", "parameters": {"a": [1]}}}],
+            }
+        },
+        "status": {
+            "allocation": {
+                "devices": {
+                    "results": [
+                        {
+                            "request": "a",
+                            "driver": "x.example.com",
+                            "pool": "p",
+                            "device": "d",
+                            "shareID": "",
+                            "skipNodeOperations": ["*"],
+                        }
+                    ],
+                    "config": [{"source": "FromClaim", "opaque": {"driver": "x.example.com", "parameters": {"a": [1]}}}],
+                },
+                "allocationTimestamp": "1970-01-01T00:00:10Z",
+            },
+            "reservedFor": [{"resource": "pods", "name": "p1", "uid": "u"}],
+            "devices": [
+                {
+                    "driver": "x.example.com",
+                    "device": "d",
+                    "conditions": [{"type": "Ready", "status": "True", "reason": "Up"}],
+                    "data": {},
+                    "networkData": {"ips": ["10.0.0.1/8"]},
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "kind, version, raw, spec",
+    [
+        ("DeviceClass", b"v1", field(4, b"x.example.com/gpu"), {"extendedResourceName": "x.example.com/gpu"}),
+        (
+            "DeviceTaintRule",
+            b"v1beta2",
+            field(1, field(2, b"d")) + field(2, field(1, b"k") + field(3, b"None")),
+            {"deviceSelector": {"driver": "d"}, "taint": {"key": "k", "effect": "None"}},
+        ),
+        ("ResourceClaimTemplate", b"v1", field(1, field(8, b"")) + field(2, field(1, b"")), {"metadata": {}, "spec": {"devices": {}}}),
+        ("ResourcePoolStatusRequest", b"v1alpha3", field(1, b"d") + number(3, 7), {"driver": "d", "limit": 7}),
+    ],
+)
+def test_every_kind_of_the_group_is_read(kind: str, version: bytes, raw: bytes, spec: Object) -> None:
+    assert protobuf.read(envelope(kind, field(2, raw), b"resource.k8s.io/" + version))["spec"] == spec
+
+
+def test_a_field_that_is_not_known_is_refused_and_never_dropped() -> None:
+    with pytest.raises(errors.UnsupportedMediaError, match="field 99 of the message Exactly is not known; send application/json"):
+        protobuf.read(envelope("ResourceClaim", field(2, field(1, field(1, field(2, field(99, b"x"))))), b"resource.k8s.io/v1"))
+
+
+def test_an_unknown_field_that_says_nothing_is_no_obstacle() -> None:
+    nothing = field(15, field(1, b"") + number(2, 0) + field(3, field(1, b"")))
+    assert protobuf.read(envelope("Namespace", META + nothing))["metadata"] == {"name": "x", "labels": {"app": "y"}}
+
+
+def test_parameters_that_are_not_json_are_refused() -> None:
+    config = field(2, field(1, field(1, field(2, field(1, b"{")))))
+    with pytest.raises(errors.BadRequestError, match="not JSON"):
+        protobuf.read(envelope("DeviceClass", field(2, config), b"resource.k8s.io/v1"))
 
 
 def test_slices_of_v1beta1_must_be_json() -> None:

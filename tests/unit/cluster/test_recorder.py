@@ -19,11 +19,11 @@ class Slow(registry.Registry):
         self.through = threading.Semaphore(0)
         self.asked = threading.Event()
 
-    def create(self, resource: Resource, obj: Object, *, namespace: str = "", review: Review = TRUSTED) -> Object:
+    def create(self, resource: Resource, obj: Object, *, namespace: str = "", manager: str = "", review: Review = TRUSTED) -> Object:
         if resource is EVENT:
             self.asked.set()
             self.through.acquire()
-        return super().create(resource, obj, namespace=namespace, review=review)
+        return super().create(resource, obj, namespace=namespace, manager=manager, review=review)
 
 
 def test_recorded_events_are_written_before_the_recorder_ends() -> None:

@@ -19,6 +19,7 @@ from drakit_cluster.objects.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
     CONFIGMAP,
+    LEASE,
     NODE,
     POD,
     ROLE,
@@ -238,6 +239,8 @@ def test_a_kubelet_may_write_its_own_node_pods_and_slices(kubelet: client.ApiCli
     status: Object = {"status": {"phase": "Running"}}
     kubelet.patch(POD, "p-n1", status, namespace="default", kind=PatchKind.STRATEGIC, subresource="status")
     kubelet.create(SLICE, samples.slice_("mine"))
+    kubelet.create(LEASE, {"metadata": {"name": "n1"}}, namespace="kube-node-lease")
+    kubelet.patch(LEASE, "n1", {"spec": {"holderIdentity": "n1"}}, namespace="kube-node-lease", kind=PatchKind.MERGE)
     assert len(kubelet.delete_collection(SLICE, field_selector="spec.nodeName=n1").items) == 2
     kubelet.delete(POD, "p-n1", namespace="default", grace_seconds=0)
     assert [json_types.text(one, "metadata", "name") for one in memory.list(SLICE).items] == ["s-n2"]
@@ -255,6 +258,8 @@ def test_a_kubelet_has_no_rights_on_other_nodes(kubelet: client.ApiClient, memor
         lambda: kubelet.delete_collection(SLICE),
         lambda: kubelet.create(SLICE, samples.slice_("other", nodeName="n2")),
         lambda: kubelet.create(NODE, {"metadata": {"name": "n3"}}),
+        lambda: kubelet.create(LEASE, {"metadata": {"name": "n2"}}, namespace="kube-node-lease"),
+        lambda: kubelet.create(LEASE, {"metadata": {"name": "n1"}}, namespace="default"),
         lambda: kubelet.get(NODE, "n2"),
         lambda: kubelet.patch(NODE, "n2", {"metadata": {"labels": {"a": "b"}}}, kind=PatchKind.MERGE),
         lambda: kubelet.patch(POD, "p-n2", status, namespace="default", kind=PatchKind.STRATEGIC, subresource="status"),

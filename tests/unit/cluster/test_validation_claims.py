@@ -127,6 +127,46 @@ def test_selectors_must_compile_and_be_cheap(expression: str, wanted: str) -> No
     assert found == ({f"{wanted} {R0}.exactly.selectors[0].cel.expression"} if wanted else set())
 
 
+@pytest.mark.parametrize(
+    "attribute, wanted",
+    [
+        ({"expression": 'device.attributes["a.dev"].numa'}, set()),
+        ({"expression": '[device.attributes["a.dev"].x, device.attributes["a.dev"].y]'}, set()),
+        ({"expression": 'semver("1.2.3")'}, set()),
+        ({"name": "numa"}, {"Invalid name", "Invalid constraint"}),
+        ({"name": "derived/a/b"}, {"Invalid name"}),
+        ({"expression": ""}, {"Required expression"}),
+        ({"expression": "noSuchVariable"}, {"Invalid expression"}),
+        ({"expression": "1.5"}, {"Invalid expression"}),
+        ({"expression": 'device.capacity["a.dev"]'}, {"Invalid expression"}),
+        ({"expression": "[1.5]"}, {"Invalid expression"}),
+        ({"expression": " " * 10241}, {"TooLong expression"}),
+        ({"expression": f"{'[1,2,3,4,5,6,7,8,9,10].all(x, ' * 7}x < 11{')' * 7}"}, {"Forbidden expression"}),
+    ],
+)
+def test_a_derived_attribute_has_a_full_name_and_an_expression_of_an_attributes_type(attribute: Object, wanted: set[str]) -> None:
+    derived: Object = {"name": "derived/numa", "expression": "device.driver", **attribute}
+    requests: Json = [{"name": "gpu", "exactly": exactly(derivedAttributes=[derived])}]
+    given = claim(requests=requests, constraints=[{"matchAttribute": derived["name"]}])
+    gates = FeatureGates.of({"DRADerivedAttributes": True}, "1.38")
+    places = {"constraint": "spec.devices.constraints[0].matchAttribute"}
+    named = {f"{kind} {places.get(field, f'{R0}.exactly.derivedAttributes[0].{field}')}" for kind, field in map(str.split, wanted)}
+    assert problems(resources.CLAIM, given, gates=gates) >= named
+    assert bool(problems(resources.CLAIM, given, gates=gates)) is bool(named)
+
+
+def test_a_derived_attribute_that_no_constraint_names_is_refused() -> None:
+    derived: Object = {"name": "derived/numa", "expression": "device.driver"}
+    given = claim(
+        requests=[{"name": "gpu", "exactly": exactly(derivedAttributes=[derived])}, {"name": "nic", "exactly": exactly()}],
+        constraints=[{"matchAttribute": "derived/numa", "requests": ["nic"]}],
+    )
+    assert problems(resources.CLAIM, given) == {f"Invalid {R0}.exactly.derivedAttributes[0].name"}
+    assert problems(resources.CLAIM, asking(derivedAttributes=repeated(33, expression="device.driver"))) >= {
+        f"TooMany {R0}.exactly.derivedAttributes"
+    }
+
+
 def test_selectors_know_only_what_the_gates_offer() -> None:
     older = FeatureGates.of({"DRAConsumableCapacity": False})
     given = asking(selectors=[{"cel": {"expression": "device.allowMultipleAllocations"}}])

@@ -108,10 +108,12 @@ def test_no_device_serves_less_than_nothing(requested: str | None, policy: Objec
     assert (capacity.demand(asked, published) is None) is expected
 
 
-def test_a_step_below_zero_is_counted_as_kubernetes_counts_it() -> None:
-    published = capacity.decode_capacity({"value": "10", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "-2"}}})
-    assert capacity.consumed(quantity.parse("6"), published) == quantity.parse("3"), "Go rounds towards zero, then adds one"
-    assert capacity.consumed(quantity.parse("5"), published) == quantity.parse("5")
+@pytest.mark.parametrize("requested, step", [("6", "-2"), ("9223372036854775807", "5")])
+def test_what_a_step_cannot_round_in_64_bits_allocates_nothing(requested: str, step: str) -> None:
+    policy: Object = {"default": "1", "validRange": {"min": "1", "step": step}}
+    published = capacity.decode_capacity({"value": "9223372036854775807", "requestPolicy": policy})
+    with pytest.raises(capacity.NotRepresentableError, match="does not fit in 64 bits"):
+        capacity.consumed(quantity.parse(requested), published)
 
 
 def test_capacities_of_zero_are_recorded_as_consumed() -> None:

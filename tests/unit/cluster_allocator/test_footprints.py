@@ -5,7 +5,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from drakit_cluster.cel import Selectors
-from drakit_cluster.objects.devices import SelectorError
+from drakit_cluster.objects.devices import AttributeValue, SelectorError
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint, is_plain
 from drakit_cluster.scheduling.allocator.inventory import Device, Inventory
@@ -98,6 +98,10 @@ class Counting:
     def matches(self, expression: str, view: object) -> bool:
         self.asked += 1
         return self._selectors.matches(expression, view)  # type: ignore[arg-type]  # The port's own type.
+
+    def derive(self, expression: str, view: object) -> AttributeValue:
+        self.asked += 1
+        return self._selectors.derive(expression, view)  # type: ignore[arg-type]  # The port's own type.
 
 
 @pytest.mark.parametrize("expression", READS_PATHS)

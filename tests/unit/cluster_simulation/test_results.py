@@ -9,17 +9,24 @@ import pytest
 
 from drakit_cluster.simulation.engine import policies
 from drakit_cluster.simulation.fleet import groups
-from drakit_cluster.simulation.report import results
+from drakit_cluster.simulation.report import conclusion, results
 from drakit_cluster.simulation.workload import reading, tasks
 from fakes import simulated_fleets as fleets
 
 MACHINE = "dgx-a100-40gb-2gpu"
+ABOUT = results.Provenance(
+    tasks="synthetic, mix gpu=1:1",
+    versions="drakit 1, rules of Kubernetes 1.37",
+    seeds=(7,),
+    command="drakit simulate -p a<b",
+    date="2026-11-29",
+)
 CATALOGUE = reading.Catalogue([])
 
 
 def html(fleet: groups.Fleet, work: tasks.Workload, found: Sequence[results.Result]) -> str:
     """The page. What draws it takes long to import, so that happens in these tests and not where every worker collects this file."""
-    return str(importlib.import_module("drakit_cluster.simulation.report.page").html(fleet, work, found))
+    return str(importlib.import_module("drakit_cluster.simulation.report.page").html(fleet, work, found, conclusion.of([found]), ABOUT))
 
 
 def task(name: str, template: str, arrival: float, duration: float | None = None, pods: int = 1) -> tasks.Task:
@@ -110,3 +117,24 @@ def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot() -> None:
     assert "Every task that started, started at once." in text
     assert "No pod waited before the last arrival." in text
     assert "waited at most" not in text
+
+
+def test_the_page_says_command_seed_versions_mix_date_and_conclusion_first() -> None:
+    work = tasks.ordered([task("a", "gpu=1", 0, 5)])
+    fleet = fleets.fleet_of({MACHINE: 1})
+    text = html(fleet, work, [results.run(fleet, work, policies.parse(name)) for name in ("first-fit", "least-allocated")])
+    head = text[: text.index("<h2>")]
+    assert "The policies do not differ: as many tasks start, and they wait as long." in head
+    assert "drakit simulate -p a&lt;b" in head
+    for fact in ("synthetic, mix gpu=1:1", "<dt>Seed</dt><dd>7</dd>", "rules of Kubernetes 1.37", "2026-11-29"):
+        assert fact in head
+
+
+def test_plots_and_tables_have_a_form_for_narrow_screens() -> None:
+    work = tasks.ordered([task("a", "gpu=1", 0, 5)])
+    fleet = fleets.fleet_of({MACHINE: 1})
+    text = html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+    assert text.count('<div class="broad"') == text.count('<div class="narrow"') > 0
+    assert '<td class="n" data-label="Started">1</td>' in text
+    identifiers = re.findall(r' id="([^"]+)"', text)
+    assert len(set(identifiers)) == len(identifiers), "the two forms share no identifiers"

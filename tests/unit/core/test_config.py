@@ -1,6 +1,7 @@
 """Which configuration a grant gets: class before claim, later before earlier, and only what fits."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -55,10 +56,12 @@ def entry(source: claims.ConfigSource, level: Any, *requests: str, kind: str = "
     return claims.OpaqueConfig(source=source, driver=driver, parameters=parameters, requests=requests)
 
 
-def choose(*configs: claims.OpaqueConfig, request: str = "gpu", offered: device.Device = GPU) -> config.Chosen:
+def choose(
+    *configs: claims.OpaqueConfig, request: str = "gpu", offered: device.Device = GPU, author: Author | None = None
+) -> config.Chosen:
     result = claims.AllocationResult(request=request, driver=DRIVER, pool="node", device=offered.name)
     ref = claims.ClaimRef(uid=names.ClaimUid("a671734a-e8e5-11e4-8fde-42010af09327"), namespace="ns", name="c")
-    return config.choose(claims.Claim(ref=ref, results=(result,), configs=configs), result, Author(), offered)
+    return config.choose(claims.Claim(ref=ref, results=(result,), configs=configs), result, author or Author(), offered)
 
 
 def test_nothing_configured_gives_the_drivers_default() -> None:
@@ -121,6 +124,49 @@ def test_an_error_names_the_source_of_the_configuration(source: claims.ConfigSou
         choose(entry(source, "high", "gpu"))
     assert caught.value.field == "parameters.level"
     assert whose in str(caught.value)
+
+
+class Strict(Author):
+    """Raises from every function that decides about configurations, as an author writes it: a field of the configuration alone."""
+
+    def __init__(self, verb: str, field: str = "level") -> None:
+        self.verb, self.field = verb, field
+
+    def _check(self, verb: str) -> None:
+        if verb == self.verb:
+            raise errors.ConfigError("is too high", field=self.field)
+
+    def accepts_config(self, device: device.Device, config: object) -> bool:
+        self._check("accepts_config")
+        return super().accepts_config(device, config)
+
+    def default_config(self, device: device.Device) -> object:
+        self._check("default_config")
+        return super().default_config(device)
+
+    def merge_configs(self, configs: Sequence[claims.OpaqueConfig]) -> records.Record:
+        self._check("merge_configs")
+        return configs[-1].parameters
+
+
+@pytest.mark.parametrize(
+    "verb, configs", [("accepts_config", (entry(CLAIM, 1),)), ("merge_configs", (entry(CLAIM, 1),)), ("default_config", ())]
+)
+def test_an_author_names_the_field_and_drakit_where_it_is(verb: str, configs: tuple[claims.OpaqueConfig, ...]) -> None:
+    with pytest.raises(errors.ConfigError, match=r"^parameters\.level: is too high$") as caught:
+        choose(*configs, author=Strict(verb))
+    assert (caught.value.field, caught.value.reason) == ("parameters.level", "is too high")
+    with pytest.raises(errors.ConfigError, match=r"^is too high$"):
+        choose(*configs, author=Strict(verb, field=""))
+
+
+def test_a_check_of_rules_names_the_field_alone_too() -> None:
+    def check(_source: claims.ConfigSource, _parameters: records.Record, _config: object) -> None:
+        raise errors.ConfigError("is too high", field="level")
+
+    rules = config.Rules(types=(GpuConfig,), check=check)
+    with pytest.raises(errors.ConfigError, match=r"^parameters\.level: is too high$"):
+        config.check(entry(CLAIM, 1).parameters, CLAIM, rules)
 
 
 def test_a_mistake_is_reported_even_where_a_stronger_configuration_hides_it() -> None:

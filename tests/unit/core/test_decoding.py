@@ -181,6 +181,65 @@ def test_an_unknown_kind_is_reported_with_the_known_ones(parameters: dict[str, A
     assert "gpu.drakit.dev/v1 GpuConfig" in error.reason or "known are sharing" in error.reason
 
 
+@dataclasses.dataclass(frozen=True)
+class CpuConfig:
+    """Takes claims of a driver that had a version alone, and of one that had nothing."""
+
+    api_version: ClassVar[str] = "cpu.example.com/v1"
+    kind: ClassVar[str] = "CpuConfig"
+    aliases: ClassVar[tuple[tuple[str, str], ...]] = (("v1alpha1", ""), ("", ""))
+    cpuset: str = ""
+
+
+@pytest.mark.parametrize(
+    "identity", [{"apiVersion": "cpu.example.com/v1", "kind": "CpuConfig"}, {"apiVersion": "v1alpha1"}, {}, {"apiVersion": "", "kind": ""}]
+)
+@pytest.mark.parametrize("types", [(CpuConfig,), (*KINDS, CpuConfig)])
+def test_aliases_take_the_claims_of_an_older_driver(identity: dict[str, str], types: tuple[type[object], ...]) -> None:
+    assert config.decode({**identity, "cpuset": "0-3"}, types) == CpuConfig(cpuset="0-3")
+
+
+@pytest.mark.parametrize(
+    "identity, field",
+    [
+        ({"apiVersion": "v1alpha2"}, "parameters.kind"),
+        ({"apiVersion": "v1alpha1", "kind": "Cpu"}, "parameters.kind"),
+        ({"apiVersion": "v1alpha1", "kind": "CpuConfig"}, "parameters.apiVersion"),
+        ({"apiVersion": ["v1alpha1"]}, "parameters.apiVersion"),
+        ({"kind": {}}, "parameters.apiVersion"),
+    ],
+)
+def test_other_versions_are_refused_with_the_drivers_own_alone(identity: dict[str, object], field: str) -> None:
+    error = refused(identity, CpuConfig)
+    assert error.field == field
+    assert error.reason.endswith("known are cpu.example.com/v1 CpuConfig")
+
+
+def test_aliases_that_break_the_rules_are_the_authors_bug() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Text(CpuConfig):
+        aliases: ClassVar[Any] = ("v1alpha1", "")
+
+    @dataclasses.dataclass(frozen=True)
+    class Bare:
+        aliases: ClassVar[tuple[tuple[str, str], ...]] = (("v1alpha1", ""),)
+
+    @dataclasses.dataclass(frozen=True)
+    class Second:
+        api_version: ClassVar[str] = "cpu.example.com/v2"
+        kind: ClassVar[str] = "CpuConfig"
+        aliases: ClassVar[tuple[tuple[str, str], ...]] = (("cpu.example.com/v1", "CpuConfig"),)
+
+    @dataclasses.dataclass(frozen=True)
+    class Field:
+        aliases: tuple[str, ...] = ()
+
+    for wrong, said in (((Text,), "such as"), ((Bare,), "must declare api_version and kind"), ((CpuConfig, Second), "also among aliases")):
+        with pytest.raises(TypeError, match=said):
+            opaque_parameters.check_types(wrong, "Card.config_types")
+    assert config.decode({"aliases": ["a"]}, (Field,)) == Field(aliases=("a",))
+
+
 def test_too_large_and_too_deep_parameters_are_refused_before_they_are_read() -> None:
     assert "over the limit of 10240" in refused({"name": "é" * 5200}).reason
     assert isinstance(config.decode({"name": "a" * 10_000}, (Everything,)), Everything)

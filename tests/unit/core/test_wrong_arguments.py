@@ -2,13 +2,14 @@
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
 import drakit
-from drakit import testing
+from drakit import numa, pci, testing
+from drakit.node import driver_context
 
 DRAWN = drakit.CounterConsumption(counter_set="card", counters={"engines": 1})
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -94,6 +95,49 @@ def test_the_error_says_what_to_give(make: Any, said: str) -> None:
     with pytest.raises(TypeError) as refused:
         make()
     assert said in str(refused.value)
+
+
+ANY_TEXT = {"is_label", "is_subdomain", "is_uid", "is_address"}
+"""Functions that say of any value whether it is such a text."""
+UNCHECKED = {
+    ("freeze_record", "value"): "the error begins with the path in the value, so that the caller can put a field before it",
+    ("thaw_record", "value"): "takes every value of JSON",
+    ("no_intents", "_"): "ignores its argument",
+    ("cut_text", "limit"): "drivers cut to the default",
+    ("of_device", "system"): "another folder is for tests",
+    ("near", "system"): "another folder is for tests",
+}
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield every public function, and the public methods of the test kit and of the context, by name."""
+    for module in (drakit, testing, pci, numa):
+        for name, value in vars(module).items():
+            if inspect.isfunction(value) and (module.__name__ != "drakit" or name in drakit.__all__) and not name.startswith("_"):
+                yield name, value
+    for kind in (testing.Node, testing.Cluster, testing.FakeContext, driver_context.NodeDriverContext):
+        for name, value in vars(kind).items():
+            if inspect.isfunction(value) and not name.startswith("_"):
+                yield f"{kind.__name__}.{name}", value
+
+
+PARAMETERS = [
+    pytest.param(name, function, parameter, id=f"{name}({parameter.name})")
+    for name, function in functions()
+    for parameter in inspect.signature(function).parameters.values()
+    if parameter.name != "self" and name not in ANY_TEXT and (name, parameter.name) not in UNCHECKED
+]
+
+
+@pytest.mark.parametrize("name, function, parameter", PARAMETERS)
+def test_a_wrong_argument_of_a_function_is_named(name: str, function: Callable[..., Any], parameter: inspect.Parameter) -> None:
+    first: list[object] = [object()] if "." in name else []  # the object of a method
+    is_rest = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+    positional, given = ([*first, Wrong()], {}) if is_rest else (first, {parameter.name: Wrong()})
+    with pytest.raises((TypeError, drakit.DrakitError)) as refused:
+        function(*positional, **given)
+    text = str(refused.value)
+    assert f"{parameter.name} is Wrong; give " in text, text
 
 
 def test_an_error_in_discover_reaches_the_author_with_its_field() -> None:

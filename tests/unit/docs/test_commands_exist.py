@@ -72,7 +72,7 @@ def parse(arguments: list[str]) -> None:
     group = command_line()
     rest = list(arguments)
     while rest and hasattr(group, "commands"):
-        if rest[0] in {"--version", "--help"}:
+        if rest[0] in {"--version", "--help", "--install-completion", "--show-completion"}:
             return
         assert rest[0] in group.commands, f"no command {rest[0]}"
         name = rest.pop(0)

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import tomllib
 import zipfile
 from typing import Any
@@ -49,6 +50,22 @@ def command_of(project: pathlib.Path) -> str:
     return str(command)
 
 
+def job_of(project: pathlib.Path) -> list[str]:
+    """Return the commands of a project's job for CI."""
+    (job,) = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text())["jobs"].values()
+    assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in job["steps"] if "uses" in step)
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+def run_as_job(clean: wheels.CleanEnvironment, project: pathlib.Path, command: str) -> None:
+    """Run a command as the runner of GitHub's actions does; the project is installed."""
+    variables = {**wheels.environment(), "PATH": f"{clean.python.parent}{os.pathsep}{os.environ['PATH']}"}
+    ran = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", command], cwd=project, env=variables, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+
+
 def test_there_are_examples() -> None:
     assert [path.name for path in EXAMPLES] == [*manifests.EXAMPLES, FAMILY.name]
 
@@ -62,12 +79,21 @@ def test_an_example_works_where_drakit_was_never_seen(
     check(clean, wheels.copied(folder, tmp_path / folder.name), mypy_cache)
 
 
-def test_a_new_project_works_where_drakit_was_never_seen(
+@pytest.mark.skipif(shutil.which("helm") is None, reason="the job runs helm, which is not installed")
+def test_the_job_of_a_new_project_works_where_drakit_was_never_seen(
     clean: wheels.CleanEnvironment, mypy_cache: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
     folder = tmp_path / "two-words"
     new.write(folder, new.checked(folder, "acme.example.com"), wheels.built())
-    check(clean, folder, mypy_cache)
+    install, *commands, image = job_of(folder)
+    assert install == "python -m pip install wheels/*.whl -e '.[dev]'"
+    clean.install(folder)
+    for command in commands:
+        run_as_job(clean, folder, command)
+    assert image == "docker build -t two-words-driver .", "what the Dockerfile does is tested below"
+    assert "<testsuite " in (folder / "tests.xml").read_text()
+    assert "two-words-driver-webhook" in (folder / "chart.yaml").read_text()
+    clean.check_types(folder, mypy_cache, "two_words_driver", "tests")
     clean.run(folder, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(tmp_path), ".")
     (wheel,) = tmp_path.glob("two_words_driver-*.whl")
     metadata = zipfile.ZipFile(wheel).read("two_words_driver-0.1.0.dist-info/METADATA").decode()

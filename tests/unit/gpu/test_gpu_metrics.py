@@ -10,6 +10,7 @@ from drakit.core import names
 from drakit.testing import fake_context
 from drakit_gpu import config as gpu_config
 from drakit_gpu import driver as gpu_driver
+from drakit_gpu import metrics as gpu_metrics
 from drakit_gpu import port, share_policy
 from drakit_gpu.health import faults
 from drakit_gpu.sharing.mps import pod_daemons
@@ -146,8 +147,21 @@ def test_a_gpu_that_is_lost_lacks_its_instances_and_hides_no_other(watched: gpu_
     assert len(node.hardware.gpu_instances(second)) == numbers(watched, "gpu-1")["mig_instances.others"] == 0
 
 
-def test_a_scrape_queries_only_the_instances_of_each_gpu(node: gpu_node.GpuNode) -> None:
+def test_a_scrape_queries_only_the_instances_and_sensors_of_each_gpu(node: gpu_node.GpuNode) -> None:
     looked(node)
     node.steps.names.clear()
     node.driver.metrics()
-    assert [name.removeprefix("after ") for name in node.steps.names[1::2]] == ["boot_id", "gpu_instances", "gpu_instances"]
+    assert [name.removeprefix("after ") for name in node.steps.names[1::2]] == ["boot_id", *(2 * ["gpu_instances"]), *(2 * ["sensors"])]
+
+
+def test_a_gpus_sensors_are_metrics_and_one_that_is_not_reported_has_none() -> None:
+    sensors = port.Sensors(memory_used=5 << 30, temperature=61, power=212.5)
+    made = gpu_metrics.of_gpu(gpu_metrics.GpuCounts(gpu="gpu-0", shares=0, daemons=0, sensors=sensors))
+    values = {metric.name: metric.value for metric in made}
+    assert values == {
+        "gpu_shares_held": 0,
+        "gpu_mps_daemons": 0,
+        "gpu_memory_used_bytes": 5 << 30,
+        "gpu_temperature_celsius": 61,
+        "gpu_power_watts": 212.5,
+    }

@@ -12,9 +12,11 @@ import pytest
 from drakit import machines
 from drakit.core import claim as claims
 from drakit.core import context as contexts
+from drakit.core import device as devices
 from drakit.node import edits_refresh, engine, local_node, node, timing
 from drakit_gpu import cdi, driver_root, port
 from drakit_gpu import driver as gpu_driver
+from drakit_gpu import options as gpu_options
 from drakit_gpu.health import faults
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import markers
@@ -29,10 +31,11 @@ OLD, NEW = "580.95.05", "580.126.09"
 class Running:
     """One node on real sockets; ``start`` may be called again after ``stop``, as another process."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, machine: str = "dgx-a100-40gb-2gpu") -> None:
         self._folder = folder
+        self.layouts: tuple[gpu_options.MigLayout, ...] = ()
         (folder / "r").mkdir()
-        self.hardware = mock_gpus.MockGpus(machines.Choice(name="dgx-a100-40gb-2gpu", directory=folder / "machine", owner="node-a"))
+        self.hardware = mock_gpus.MockGpus(machines.Choice(name=machine, directory=folder / "machine", owner="node-a"))
         self.store, self.claims = slice_store.FakeSliceStore(), claim_source.FakeClaimSource()
         self.gpu = self.hardware.plugged()[0].uuid
         self.version = OLD
@@ -46,7 +49,8 @@ class Running:
             files=cdi.DriverFiles(driver_root.DriverRoot(path=self._folder / "driver-root"), use_toolkit=False),
             made=markers.MarkerStore(folder=self._folder / "instances"),
         )
-        return gpu_driver.GpuDriver(hardware, intents=intents, options=discovery.DiscoveryOptions(), health=HEALTH, resources=resources)
+        options = discovery.DiscoveryOptions(layouts=self.layouts)
+        return gpu_driver.GpuDriver(hardware, intents=intents, options=options, health=HEALTH, resources=resources)
 
     def start(self) -> node.Node:
         spec = local_node.DriverSpec(
@@ -86,6 +90,9 @@ class Running:
 
     def published(self) -> set[str]:
         return {device.name for one in self.store.list() for device in one.spec.page.devices}
+
+    def devices(self, name: str) -> list[devices.Device]:
+        return [device for one in self.store.list() for device in one.spec.page.devices if device.name == name]
 
     def health_of(self, device: str) -> tuple[contexts.Health, str]:
         assert self.node is not None
@@ -189,3 +196,75 @@ def test_a_driver_upgrade_refreshes_cdi_files_at_runtime(running: Running) -> No
     running.upgrade()
     refresher.check(threading.Event())
     assert running.libraries() == {NEW}
+
+
+@pytest.fixture
+def hopper(tmp_path: pathlib.Path) -> Iterator[Running]:
+    made = Running(tmp_path, machine="dgx-h100")
+    made.start()
+    assert waits.eventually(lambda: "gpu-0" in made.published())
+    yield made
+    made.stop()
+
+
+def restart_with(running: Running, *layouts: gpu_options.MigLayout) -> None:
+    running.stop()
+    running.layouts = layouts
+    running.start()
+
+
+def first_gpu(running: Running) -> set[str]:
+    return {name for name in running.published() if name.startswith("gpu-0")}
+
+
+def test_a_claim_outside_a_new_layout_keeps_its_partition_which_nobody_else_gets(running: Running) -> None:
+    ref, error = running.prepare(PART)
+    assert error == ""
+    restart_with(running, gpu_options.MigLayout(match="gpu-0", partitions={"2g.10gb": 3}))
+    assert waits.eventually(lambda: first_gpu(running) == {PART, "gpu-0-mig-2g10gb-14-4"})
+    assert [key for device in running.devices(PART) for key in (len(device.consumes), device.taints[0].key)] == [
+        0,
+        "gpu.drakit.dev/changed",
+    ]
+    assert running.health_of(PART)[0] is not contexts.Health.UNHEALTHY
+    assert running.node is not None
+    assert running.node.local.offered.displaced[PART].event.message == (
+        f"{PART}: gpu.mig_layouts does not name it; new claims do not get it, and the pods that have it keep it"
+    )
+    _, error = running.prepare("gpu-0-mig-2g10gb-14-0")
+    assert f"has hardware in common with {PART}" in error
+    running.unprepare(ref)
+    assert waits.eventually(lambda: first_gpu(running) == {f"gpu-0-mig-2g10gb-14-{start}" for start in (0, 2, 4)})
+    assert not any(device.consumes for name in first_gpu(running) for device in running.devices(name))
+
+
+def test_a_claim_for_a_partition_that_no_layout_names_any_more_is_refused(running: Running) -> None:
+    restart_with(running, gpu_options.MigLayout(match="gpu-0", partitions={"2g.10gb": 3}))
+    _, error = running.prepare(SMALL)
+    assert error.endswith(f"this node does not offer '{SMALL}': gpu.mig_layouts does not name it")
+    assert not running.hardware.gpu_instances(running.gpu)
+
+
+def test_a_claim_of_a_layout_keeps_its_partition_when_the_layout_is_removed(running: Running) -> None:
+    restart_with(running, gpu_options.MigLayout(match="gpu-0", partitions={"2g.10gb": 3}))
+    held = "gpu-0-mig-2g10gb-14-4"
+    ref, error = running.prepare(held)
+    assert error == ""
+    restart_with(running)
+    assert waits.eventually(lambda: PART in running.published())
+    assert [len(device.consumes) for device in running.devices(held)] == [1], "the scheduler counts what the claim holds"
+    assert not any(device.taints for device in running.devices(held))
+    running.unprepare(ref)
+    assert not running.hardware.gpu_instances(running.gpu)
+
+
+def test_a_claim_with_the_whole_gpu_keeps_it_when_a_layout_parts_the_gpu(hopper: Running) -> None:
+    ref, error = hopper.prepare("gpu-0")
+    assert error == ""
+    restart_with(hopper, gpu_options.MigLayout(match="*", partitions={"3g.40gb": 2}))
+    assert waits.eventually(lambda: first_gpu(hopper) == {"gpu-0"} and "gpu-1-mig-3g40gb-9-0" in hopper.published())
+    assert not any(device.consumes for device in hopper.devices("gpu-0"))
+    hopper.unprepare(ref)
+    assert waits.eventually(lambda: first_gpu(hopper) == {"gpu-0-mig-3g40gb-9-0", "gpu-0-mig-3g40gb-9-4"})
+    _, error = hopper.prepare("gpu-0-mig-3g40gb-9-4")
+    assert error == ""

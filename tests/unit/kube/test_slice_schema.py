@@ -9,7 +9,7 @@ from drakit.core import errors, ports, records
 from drakit.kube import client, discovery, transport
 from drakit.kube import slices as kube_slices
 from drakit_cluster.api import apiserver, registry
-from drakit_cluster.api.http import discovery as api_discovery
+from drakit_cluster.api.http import openapi
 from drakit_cluster.objects import features, resources
 from fakes import fake_transport, manual_clock, real_clock
 from fakes import slice_samples as samples
@@ -82,7 +82,9 @@ def test_a_server_of_1_36_has_the_older_form_of_node_resources() -> None:
 @pytest.mark.parametrize("version", ["1.34", "1.36", "1.37"])
 def test_the_schema_of_each_version_lacks_the_fields_that_came_later(version: str) -> None:
     group = "/openapi/v3/apis/resource.k8s.io/v1"
-    lacks = discovery.missing_gates(api_discovery.openapi_documents(features.FeatureGates.of({}, version))[group])
+    described = openapi.document(features.FeatureGates.of({}, version), group)
+    assert described is not None
+    lacks = discovery.missing_gates(described)
     alpha = {"DRADeviceCompatibilityGroups", "DRAPartitionableDevicesType", "DRAOptionalNodeOperations"}
     before_1_37 = {"1.34": {"DRANodeAllocatableResources", "DRAListTypeAttributes"}, "1.36": {"nodeAllocatableResources"}}
     assert lacks == {"DRAResourceSliceMixins"} | (before_1_37[version] | alpha if version != "1.37" else set())

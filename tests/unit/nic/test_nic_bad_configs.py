@@ -178,8 +178,9 @@ def prepare(nics: driver.NicDriver, *written: tuple[claims.ConfigSource, Mapping
         share_id=result.share_id,
         consumed_capacity=result.consumed_capacity,
     )
-    intent = nics.plan(grant)
-    with pytest.raises(AssertionError, match="was called"):
+    with core_config.author_errors():
+        intent = nics.plan(grant)
+    with core_config.author_errors(), pytest.raises(AssertionError, match="was called"):
         nics.prepare(dataclasses.replace(grant, intent=intent))
 
 

@@ -59,7 +59,7 @@ def test_one_request_for_several_nics_with_one_name_is_refused_too(nics: Nics) -
     nics.plan(grant(nics, "uplink", NAMED))
     with pytest.raises(errors.ConfigError, match="'fast0' is requested twice by the request uplink") as refused:
         nics.plan(grant(nics, "uplink", NAMED, device=SECOND, share=2))
-    assert refused.value.field == "parameters.interfaceName"
+    assert refused.value.field == "interfaceName"
 
 
 def test_a_whole_interface_keeps_its_name_from_a_share(nics: Nics) -> None:

@@ -64,13 +64,13 @@ POOL = ip_pools.AddressPool(subnet="10.1.0.0/16", first="10.1.0.1", last="10.1.0
 @pytest.mark.parametrize(
     "fields, field, why",
     [
-        ({"addresses": ("10.1.2.3/24",), "mac": "02:00:00:00:00:05"}, "parameters.mac", "which have its MAC address"),
+        ({"addresses": ("10.1.2.3/24",), "mac": "02:00:00:00:00:05"}, "mac", "which have its MAC address"),
         (
             {"addresses": ("10.1.2.3/24",), "mode": config.Mode.BRIDGE},
-            "parameters.mode",
+            "mode",
             "the kernel has one mode for all ipvlans of a NIC",
         ),
-        ({}, "parameters.addresses", "set addresses or dhcp in the claim, or addressPools in the DeviceClass"),
+        ({}, "addresses", "set addresses or dhcp in the claim, or addressPools in the DeviceClass"),
     ],
 )
 def test_what_an_ipvlan_cannot_have_is_refused_with_the_nic(fields: dict[str, object], field: str, why: str) -> None:

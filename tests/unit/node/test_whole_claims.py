@@ -85,7 +85,7 @@ def test_an_error_undoes_every_device() -> None:
     arrays = Arrays()
 
     def refuse(grants: Grants) -> None:
-        raise drakit.ConfigError(f"{len(grants)} disks make no array", field="devices")
+        raise drakit.ConfigError(f"{len(grants)} disks make no array")
 
     arrays.fail = refuse
     with a_node(arrays) as node:

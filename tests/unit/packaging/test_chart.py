@@ -218,6 +218,18 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("image.digest=sha256:1", "/image/digest"),
         ("settings.gpuu.health=false", "at '/settings': additional properties 'gpuu' not allowed"),
         ("settings.node.name=n1", "at '/settings': additional properties 'node' not allowed"),
+        ("settings.gpu.share_memry=true", "at '/settings/gpu': additional properties 'share_memry' not allowed"),
+        ("settings.gpu.shares=many", "at '/settings/gpu/shares': got string, want integer"),
+        ("settings.log.level=loud", "at '/settings/log/level': value must be one of 'debug', 'info', 'warning', 'error'"),
+        ("settings.nic.rules[0].spede=10G", "additional properties 'spede' not allowed"),
+        ("gpu.resources.limit.memory=1Gi", "at '/gpu/resources': additional properties 'limit' not allowed"),
+        ("gpu.tolerations[0].efect=NoSchedule", "at '/gpu/tolerations/0': additional properties 'efect' not allowed"),
+        ("nic.updateStrategy.rollingUpdate.maxSurge=one", "/nic/updateStrategy/rollingUpdate/maxSurge"),
+        ("gpu.affinity.nodeAfinity.x=y", "at '/gpu/affinity': additional properties 'nodeAfinity' not allowed"),
+        ("gpu.extraEnv[0].name=A,gpu.extraEnv[0].valu=b", "at '/gpu/extraEnv/0': additional properties 'valu' not allowed"),
+        ("gpu.extraVolumes[0].name=a,gpu.extraVolumes[0].hostpath.path=/a", "additional properties 'hostpath' not allowed"),
+        ("commonLabels.app\\.kubernetes\\.io/name=x", "invalid propertyName 'app.kubernetes.io/name'"),
+        ("networkPolicy.metricsFrom[0].podSelector.matchLabel.a=b", "additional properties 'matchLabel' not allowed"),
         ("kubeletDir=var/lib/kubelet", "/kubeletDir"),
         ("gpu.driverName=GPU", "/gpu/driverName"),
         ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
@@ -243,13 +255,6 @@ def test_every_value_has_a_place_in_the_schema_and_the_other_way_round() -> None
     check(yaml.safe_load((folder / "values.yaml").read_text()), json.loads((folder / "values.schema.json").read_text()), "")
 
 
-def test_the_schema_knows_the_groups_of_settings() -> None:
-    schema = json.loads((manifests.ROOT / CHART / "values.schema.json").read_text())
-    assert schema["properties"]["settings"]["properties"].keys() == {*settings.Settings.model_fields, "gpu", "nic"} - {"node", "mock"}, (
-        "these are values of the chart, because mounts and privileges depend on them"
-    )
-
-
 def variables(daemonset: Any) -> dict[str, str]:
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     return {entry["name"]: entry.get("value", "") for entry in container["env"]}
@@ -259,7 +264,12 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
     given = {
         "settings": {
             "log": {"level": "debug", "format": "console"},
-            "gpu": {"share_memory": True, "shares": 8, "ignored_xids": [31, 43]},
+            "gpu": {
+                "share_memory": True,
+                "shares": 8,
+                "ignored_xids": [31, 43],
+                "mig_layouts": [{"match": "product:NVIDIA A100-*", "partitions": {"3g.20gb": 1, "1g.5gb": 3}}],
+            },
             "nic": {"exclude": ["docker*"], "rules": [{"match": "eth*", "speed": "10G"}]},
         }
     }
@@ -273,6 +283,7 @@ def test_settings_of_the_chart_are_those_that_the_driver_reads() -> None:
         assert (read.log.level, read.log.format) == ("debug", "console")
         gpu, nic = read.group("gpu"), read.group("nic")
         assert (gpu.share_memory, gpu.shares, gpu.ignored_xids) == (True, 8, (31, 43))
+        assert dict(gpu.mig_layouts[0].partitions) == {"3g.20gb": 1, "1g.5gb": 3}
         assert (nic.exclude, nic.rules[0].speed) == (("docker*",), quantity.Quantity.of("10G"))
 
 

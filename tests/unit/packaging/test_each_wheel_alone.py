@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from drakit import exits
 from fakes import waits, wheels
 
 pytestmark = pytest.mark.timeout(300)
@@ -40,7 +41,7 @@ def test_a_tool_that_is_not_installed_says_what_to_install(
     clean: wheels.CleanEnvironment, tmp_path: pathlib.Path, arguments: tuple[str, ...]
 ) -> None:
     ran = drakit(clean, tmp_path, *arguments)
-    assert (ran.returncode, ran.stdout) == (1, "")
+    assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr == f"drakit: drakit {arguments[0]} is not installed; run: pip install 'drakit[tools]'\n"
 
 
@@ -52,7 +53,7 @@ def test_without_a_family_a_command_says_what_to_install(
 ) -> None:
     (tmp_path / "node" / "plugins_registry").mkdir(parents=True)  # A kubelet has run here.
     ran = drakit(clean, tmp_path, *arguments)
-    assert ran.returncode == 1
+    assert ran.returncode == (exits.Exit.NEGATIVE if arguments[0] == "doctor" else exits.Exit.BAD_INPUT)
     assert "no device family is installed; run: pip install 'drakit[gpu,nic]'" in ran.stdout + ran.stderr
     assert "Traceback" not in ran.stderr
 

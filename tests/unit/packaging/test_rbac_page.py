@@ -2,8 +2,7 @@
 
 import re
 
-from drakit import settings
-from drakit.cli.doctor import api as doctor
+from drakit import families, settings
 from drakit_gpu import options as gpu_options
 from fakes import installed_drivers, manifests
 
@@ -73,7 +72,7 @@ def test_the_doctor_asks_for_the_rights_of_node_drivers_with_the_verdict_of_the_
     for family in DRIVERS:
         known = {
             (verb, f"{right.resource}/{right.subresource}".strip("/"), right.name): "failed" if right.needed else "warning"
-            for right in doctor.rights(installed_drivers.of(family), options_of(family))
+            for right in families.rights(installed_drivers.of(family), options_of(family))
             for verb in right.verbs
         }
         result = {right[1:]: row[5] for right, row in listed().items() if right[0].endswith((f"-{family}", f"-{family}-mps"))}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drakit.cli.doctor import api as doctor
+from drakit import families
 from drakit.core import claim as claims
 from drakit.core import claim_status, context, names, ports
 from drakit.core.slices import leader_election, node_selection, resource_slice
@@ -186,7 +186,7 @@ def test_the_doctor_and_the_local_cluster_know_the_rights_of_the_manifest() -> N
     asked = granted("daemonset/base/rbac.yaml")
     known = {
         (one.group, f"{one.resource}/{one.subresource}" if one.subresource else one.resource, verb)
-        for one in doctor.rights(installed_drivers.of("gpu"), options.GpuOptions())
+        for one in families.rights(installed_drivers.of("gpu"), options.GpuOptions())
         for verb in one.verbs
     }
     assert known == asked

@@ -23,10 +23,10 @@ def drakit(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return python(f"sys.argv = ['drakit', *{arguments!r}]; import drakit_command; drakit_command.main()")
 
 
-@pytest.mark.parametrize("arguments, status", [(("cluster",), 1), (("demo",), 1), (("allocate", "x.yaml"), 2), (("lint", "x.yaml"), 2)])
-def test_a_command_that_needs_it_says_what_to_install(arguments: tuple[str, ...], status: int) -> None:
+@pytest.mark.parametrize("arguments", [("cluster",), ("demo",), ("allocate", "x.yaml"), ("lint", "x.yaml")])
+def test_a_command_that_needs_it_says_what_to_install(arguments: tuple[str, ...]) -> None:
     ran = drakit(*arguments)
-    assert (ran.returncode, ran.stderr, ran.stdout) == (status, f"drakit: {ABSENT}\n", "")
+    assert (ran.returncode, ran.stderr, ran.stdout) == (2, f"drakit: {ABSENT}\n", "")
 
 
 def test_the_test_kit_says_what_to_install() -> None:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import drakit
 from drakit.testing import report
 from drakit_cluster.objects.json_types import Object
 from drakit_tools import conformance
@@ -19,7 +20,7 @@ from drakit_tools.conformance import api_objects, claims, restarts, slices, sock
 from fakes import demo, plain_driver
 
 HOST = "v1: the host has the device nodes, mounts and hooks of the CDI files"
-WARN, FAIL = report.Verdict.WARN, report.Verdict.FAIL
+WARN, FAIL = drakit.Verdict.WARNING, drakit.Verdict.FAILED
 PROGRAM = pathlib.Path(plain_driver.__file__)
 
 
@@ -69,7 +70,7 @@ def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None
 def test_a_faultless_driver_passes(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     judged = judge(folder, "", junit=tmp_path / "report.xml")
     assert judged.driver == plain_driver.NAME
-    not_passed = {check.name: check.message for check in judged.checks if check.verdict is not report.Verdict.PASS}
+    not_passed = {check.name: check.message for check in judged.checks if check.verdict is not drakit.Verdict.OK}
     assert set(not_passed.values()) == {"slices are not known without --kubeconfig"}
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (str(len(judged.checks)), "0", str(len(not_passed)))
@@ -199,8 +200,8 @@ LIMITS = "slices: the API's limits hold, and counters suffice"
 @pytest.mark.parametrize(
     "items, name, verdict, message",
     [
-        ([published(0), published(1)], WHOLE, report.Verdict.PASS, ""),
-        ([published(0), published(1)], LIMITS, report.Verdict.PASS, ""),
+        ([published(0), published(1)], WHOLE, drakit.Verdict.OK, ""),
+        ([published(0), published(1)], LIMITS, drakit.Verdict.OK, ""),
         ([], WHOLE, WARN, "no ResourceSlice"),
         ([published(0)], WHOLE, FAIL, "resourceSliceCount is [2], number of slices: 1"),
         ([published(0, generation=1), published(1, generation=2, count=1)], WHOLE, WARN, "still has slices of generations [1]"),
@@ -210,7 +211,7 @@ LIMITS = "slices: the API's limits hold, and counters suffice"
         ([published(0), published(1)], "slices: the devices of the claims are published", FAIL, "node-1/device-7"),
     ],
 )
-def test_a_fault_of_slices_is_found(items: list[Object], name: str, verdict: report.Verdict, message: str) -> None:
+def test_a_fault_of_slices_is_found(items: list[Object], name: str, verdict: drakit.Verdict, message: str) -> None:
     given = [claims.Claim.of(claim(7), plain_driver.NAME)]
     found = report.judged(name, slices.checks(items, given)[name])
     assert (found.verdict, message in found.message) == (verdict, True), found

@@ -62,11 +62,11 @@ def test_a_good_driver_passes_every_check(every: int) -> None:
 
 def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
     report = check(device_names=["chip-0-left"], every=50)
-    warned = {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.WARN}
+    warned = {item.name: item.message for item in report.checks if item.verdict is drakit.Verdict.WARNING}
     assert warned == {
         LOST: "plan() chooses intents and there is no recall(), so the intents cannot be restored when the journal is lost; add recall()"
     }
-    assert {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.SKIPPED} == {
+    assert {item.name: item.message for item in report.checks if item.verdict is drakit.Verdict.UNKNOWN} == {
         "two shares of one device do not affect each other": "no device allows multiple allocations",
         "two shares in one container agree on every variable": "no device allows multiple allocations",
         "valid parameters are accepted": "no parameters were given",
@@ -94,7 +94,7 @@ class WithoutEdits(author.FakeDriver):
 
 def test_a_driver_without_edits_keeps_claims_in_use_and_is_warned_of_the_others() -> None:
     report = check(WithoutEdits, device_names=["chip-0-left"], every=50)
-    (warned,) = [item.message for item in report.checks if item.verdict is testing.Verdict.WARN]
+    (warned,) = [item.message for item in report.checks if item.verdict is drakit.Verdict.WARNING]
     assert warned.startswith(
         "chip-0-left: prepare() returns no edits, so no CDI file shows after a lost journal that the claim was prepared"
     )
@@ -226,7 +226,7 @@ class Misplaced(author.FakeDriver):
 
 def test_a_device_node_that_is_not_on_the_host_is_a_warning() -> None:
     report = check(Misplaced, device_names=["chip-0-left"], every=50)
-    (warned,) = [item.message for item in report.checks if item.verdict is testing.Verdict.WARN and item.name == NODES]
+    (warned,) = [item.message for item in report.checks if item.verdict is drakit.Verdict.WARNING and item.name == NODES]
     assert warned == "device node /dev/no-such-board: No such file or directory, so no container can start with it on this host"
 
 
@@ -360,4 +360,4 @@ def test_a_watch_that_fails_or_does_not_return_is_found(kind: type[author.FakeDr
     except testing.CheckError as error:
         report = error.report
     assert next(item.message for item in report.checks if item.name == WATCH) == said
-    assert report.count(testing.Verdict.FAIL) == bool(said)
+    assert report.count(drakit.Verdict.FAILED) == bool(said)

@@ -224,12 +224,13 @@ def test_a_taint_is_awaited_on_its_device_and_node_and_named_where_it_does_not_c
                 cluster.wait_taint(device, key, node=node, seconds=0)
 
 
-def test_a_claim_has_several_requests_and_what_their_devices_have_in_common(hardware: author.Hardware) -> None:
+def test_a_claim_has_several_requests_and_constraints(hardware: author.Hardware) -> None:
     asked = {
         "one": testing.request("part", expression=f"device.attributes['{author.FakeDriver.name}'].kind == 'half'"),
         "two": testing.request("part"),
     }
-    made = testing.claim("both", requests=asked, match_attribute=f"{author.FakeDriver.name}/kind")
+    kind = f"{author.FakeDriver.name}/kind"
+    made = testing.claim("both", requests=asked, constraints=[{"matchAttribute": kind}, {"matchAttribute": kind, "requests": ["two"]}])
     with testing.Cluster(lambda: author.FakeDriver(hardware)) as cluster:
         cluster.apply(testing.device_class("part", driver=author.FakeDriver.name), made, testing.pod("p", claims=["both"]))
         assert cluster.wait_allocated("both") == ["chip-0-left", "chip-0-right"]

@@ -78,6 +78,14 @@ class ClearsItsCard(Card):
             self.hardware.pop(part, None)
 
 
+class ClearsTheNextPart(Card):
+    """Damages a part that was prepared after its own, so only the end of the older claim shows it."""
+
+    def unprepare(self, grant: Grant) -> None:
+        super().unprepare(grant)
+        self.hardware.pop(chr(ord(grant.device.name[0]) + 1), None)
+
+
 class ResetsFirst(Card):
     def prepare(self, grant: Grant) -> drakit.Prepared:
         if self.key(grant) not in self.hardware:
@@ -189,6 +197,7 @@ class MakesAnother(Card):
 FAULTS: list[tuple[Callable[[Hardware], Card], str]] = [
     (ClearsEverything, OTHERS),
     (ClearsItsCard, OTHERS),
+    (ClearsTheNextPart, OTHERS),
     (ResetsFirst, OTHERS),
     (OneSlotForAllParts, OTHERS),
     (SharesByDevice, OTHERS),
@@ -215,19 +224,19 @@ def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...] = ("EN
 
 @pytest.mark.parametrize("make, obligation", FAULTS)
 def test_a_planted_fault_is_found_by_the_obligation_that_it_breaks(make: Callable[[Hardware], Card], obligation: str) -> None:
-    failed = {item.name: item.message for item in check(make).checks if item.verdict is testing.Verdict.FAIL}
+    failed = {item.name: item.message for item in check(make).checks if item.verdict is drakit.Verdict.FAILED}
     assert obligation in failed, failed
 
 
 def test_the_driver_without_a_fault_passes_and_a_wrong_pattern_is_named() -> None:
-    assert not [str(item) for item in check(Card, exclusive=("ENGINES_*",)).checks if item.verdict is testing.Verdict.FAIL]
+    assert not [str(item) for item in check(Card, exclusive=("ENGINES_*",)).checks if item.verdict is drakit.Verdict.FAILED]
     report = check(Card, exclusive=("ENGINES_*", "VALVE_*"), every=900)
-    assert [item.message for item in report.checks if item.verdict is testing.Verdict.FAIL] == [
+    assert [item.message for item in report.checks if item.verdict is drakit.Verdict.FAILED] == [
         "exclusive 'VALVE_*': no container gets a variable or device node of this name; correct the pattern"
     ]
 
 
 def test_without_hardware_the_report_says_what_it_cannot_see() -> None:
     report = testing.check_driver(lambda: Card({}), every=60)
-    skipped = {item.name: item.message for item in report.checks if item.verdict is testing.Verdict.SKIPPED}
+    skipped = {item.name: item.message for item in report.checks if item.verdict is drakit.Verdict.UNKNOWN}
     assert skipped[OTHERS] == "hardware= is not given, so damage to another claim's device cannot be seen"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Message, Receive, Scope, Send
@@ -12,7 +13,7 @@ from drakit_cluster.access.authorizer import Authorizer
 from drakit_cluster.access.tokens import Tokens
 from drakit_cluster.access.users import Attributes, User, denial
 from drakit_cluster.admission.request_review import RequestReview
-from drakit_cluster.api.http import answers, discovery, targets, verbs
+from drakit_cluster.api.http import answers, discovery, openapi, targets, verbs
 from drakit_cluster.api.http.answers import Pages
 from drakit_cluster.api.http.reviews import Reviews
 from drakit_cluster.api.http.streams import Streams
@@ -41,7 +42,8 @@ class App:
         self._tokens = tokens
         self._authorizer = authorizer
         self._metrics = metrics
-        self._documents: Mapping[str, Object] = discovery.documents(registry.gates) | discovery.openapi_documents(registry.gates)
+        self._documents: Mapping[str, Object] = discovery.documents(registry.gates) | {openapi.PREFIX: openapi.index(registry.gates)}
+        self._encoded: dict[str, bytes] = {}
         self._context = Context(
             registry=registry,
             streams=self.streams,
@@ -87,9 +89,9 @@ class App:
         if (document := self._documents.get(path.rstrip("/"))) is not None:
             self._authorize(user, Attributes(verb="get", path=path))
             return answers.document(document)
-        if path == discovery.OPENAPI_V2_PATH:
+        if path.startswith("/openapi/"):
             self._authorize(user, Attributes(verb="get", path=path))
-            return Response(discovery.OPENAPI_V2, media_type=discovery.OPENAPI_V2_MEDIA)
+            return await self._described(path)
         if path == _METRICS_PATH:
             self._authorize(user, Attributes(verb="get", path=path))
             return Response(self._metrics.text(), media_type=MEDIA)
@@ -98,6 +100,16 @@ class App:
             self._authorize(user, Attributes(verb=request.method.lower(), path=path))
             raise errors.NotFoundError(_not_found_message(path, target, self._registry.gates))
         return await self._act(request, user, target)
+
+    async def _described(self, path: str) -> Response:
+        """Answer an OpenAPI document. It is made at the first request, in a thread, because reading its texts takes time."""
+        if path == openapi.V2_PATH:
+            return Response(openapi.V2, media_type=openapi.V2_MEDIA)
+        if path not in self._encoded:
+            if (made := await run_in_threadpool(openapi.document, self._registry.gates, path)) is None:
+                raise errors.NotFoundError(_not_found_message(path, None, self._registry.gates))
+            self._encoded[path] = answers.encode(made)
+        return answers.raw(self._encoded[path])
 
     def _user(self, request: Request) -> User:
         """Return the user of a request. Raises BadRequestError for impersonation, which would otherwise run as the token's own user."""

@@ -138,7 +138,8 @@ async def create(context: Context, call: Call) -> Response:
     body = await bodies.read_object(call.request)
     warnings = bodies.unknown_fields(target.resource, body, call.request.query_params, context.registry.gates)
     obj = answers.inward_object(target.resource, body)
-    created = await _write(context, lambda: context.registry.create(target.stored, obj, namespace=target.namespace, review=call.review))
+    manager, store = call.request.query_params.get("fieldManager", ""), context.registry.create
+    created = await _write(context, lambda: store(target.stored, obj, namespace=target.namespace, manager=manager, review=call.review))
     return _write_response(call, created, warnings, code=201)
 
 

@@ -34,6 +34,10 @@ class Semver:
         """Return the sort key of a version: a release comes after its pre-releases."""
         return (self.major, self.minor, self.patch, not self.pre, self.pre)
 
+    def __str__(self) -> str:
+        pre = ".".join(text or str(number) for _, number, text in self.pre)
+        return f"{self.major}.{self.minor}.{self.patch}{f'-{pre}' if pre else ''}"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Semver) and self.rank == other.rank
 

@@ -87,7 +87,9 @@ class Registrar:
     def _withdraw(self, path: pathlib.Path) -> None:
         """Unregister the plugin of a removed socket. If its registration is still running, unregister it when the registration ends."""
         with self._lock:
-            attempt = self._attempts[path]
+            attempt = self._attempts.get(path)
+            if attempt is None:  # The registration has failed since.
+                return
             attempt.withdrawn = True
             if attempt.running:
                 return

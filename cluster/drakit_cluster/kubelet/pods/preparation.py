@@ -1,12 +1,14 @@
 """Claims on the node: prepared before a pod's sandbox is made, unprepared after the containers of the last pod have stopped.
 
+A driver is not called for a claim if all of the claim's devices of this driver skip the call (KEP-5945). It need not be registered then.
+
 The order of checks and writes is that of a real kubelet. A pod that may not use its claims is not recorded. A pod that may is recorded on
 disk before the first call to a driver, so that its claims are unprepared even after a crash. Calls run without the lock: two pods that start
 to share a claim at the same time may both cause a Prepare.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.api.storage.store import Key
@@ -18,8 +20,11 @@ from drakit_cluster.kubelet.plugins.endpoint import Answer, CallError, ClaimId
 from drakit_cluster.kubelet.plugins.plugins import Plugins
 from drakit_cluster.kubelet.pods.records import Checkpoint, ClaimRecord, PreparedDevice
 from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM
+
+_PREPARE, _UNPREPARE, _EVERY = "NodePrepareResources", "NodeUnprepareResources", "*"
 
 
 class PreparationError(Exception):
@@ -28,21 +33,26 @@ class PreparationError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class _UsableClaim:
-    """A claim that a pod may use, and the drivers of its allocation in the order of the results."""
+    """A claim that a pod may use, and the calls that each driver of its allocation skips, in the order of the results."""
 
     key: Key
     uid: str
-    drivers: tuple[str, ...]
+    skips: Mapping[str, frozenset[str]]
+
+    def calls(self, call: str) -> list[str]:
+        """Return the drivers that a call goes to."""
+        return [driver for driver, skipped in self.skips.items() if call not in skipped]
 
 
 class Preparation:
     """The claims in use on one node. The constructor raises CheckpointError for a damaged checkpoint."""
 
-    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, sharing: Sharing) -> None:
+    def __init__(self, api: Api, plugins: Plugins, checkpoint: Checkpoint, gates: FeatureGates) -> None:
         self._api = api
         self._plugins = plugins
         self._checkpoint = checkpoint
-        self._sharing = sharing
+        self._sharing = Sharing.of(gates)
+        self._may_skip = gates.on(Gate.OPTIONAL_NODE_OPERATIONS)
         self._lock = threading.Lock()
         self._records = {record.key: record for record in checkpoint.load()}
 
@@ -51,7 +61,7 @@ class Preparation:
         claims = [self._usable_claim(pod, reference) for reference in pod_claims.references(pod) if reference.claim is not None]
         if not claims:
             return []
-        for driver in dict.fromkeys(driver for claim in claims for driver in claim.drivers):
+        for driver in dict.fromkeys(driver for claim in claims for driver in claim.calls(_PREPARE)):
             if not self._plugins.is_registered(driver):
                 raise PreparationError(f"DRA driver {driver} is not registered")
         batches, new_records = self._track(uid_of(pod), claims)
@@ -65,7 +75,7 @@ class Preparation:
             last, batches = self._release(pod_uid)
         try:
             for driver in sorted(batches):
-                self._call(driver, "NodeUnprepareResources", batches[driver])
+                self._call(driver, _UNPREPARE, batches[driver])
             with self._lock:
                 for record in last:
                     # Another thread may have released the same claims in the meantime, and a new pod may have recorded them again.
@@ -138,8 +148,11 @@ class Preparation:
         if not pod_claims.is_allocated(claim):
             raise PreparationError(f"ResourceClaim {key.namespace}/{key.name} is not allocated")
         results = json_types.objects(pod_claims.allocation(claim), "devices", "results")
-        drivers = dict.fromkeys(json_types.text(result, "driver") for result in results)
-        return _UsableClaim(key=key, uid=uid_of(claim), drivers=tuple(drivers))
+        if not self._may_skip and any(json_types.strings(result, "skipNodeOperations") for result in results):
+            raise PreparationError(
+                f"ResourceClaim {key.namespace}/{key.name} skips node operations, but the feature gate {Gate.OPTIONAL_NODE_OPERATIONS} is off"
+            )
+        return _UsableClaim(key=key, uid=uid_of(claim), skips=_skipped_calls(results))
 
     def _track(self, pod_uid: str, claims: Sequence[_UsableClaim]) -> tuple[dict[str, list[ClaimId]], list[ClaimRecord]]:
         """Record that the pod uses the claims; return the claims to prepare by driver, and their records."""
@@ -154,14 +167,16 @@ class Preparation:
                 if record.prepared:
                     continue
                 new_records.append(record)
-                for driver in claim.drivers:
+                record.not_unprepared = frozenset(claim.skips) - {*claim.calls(_UNPREPARE)}
+                for driver in claim.skips:
                     record.drivers.setdefault(driver, ())
+                for driver in claim.calls(_PREPARE):
                     batches.setdefault(driver, []).append(_id_of(record))
             self._save()
         return batches, new_records
 
     def _prepare_batch(self, driver: str, claims: list[ClaimId]) -> None:
-        answers = self._call(driver, "NodePrepareResources", claims)
+        answers = self._call(driver, _PREPARE, claims)
         with self._lock:
             for claim in claims:
                 record = self._records.get(Key(claim.namespace, claim.name))
@@ -189,7 +204,7 @@ class Preparation:
                 continue
             record.prepared, record.unpreparing = False, True
             last.append(record)
-            for driver in record.drivers:
+            for driver in record.drivers.keys() - record.not_unprepared:
                 batches.setdefault(driver, []).append(_id_of(record))
         if shared:
             self._save()
@@ -201,7 +216,7 @@ class Preparation:
         if endpoint is None:
             raise PreparationError(f"DRA driver {driver} is not registered")
         try:
-            answers = endpoint.prepare(claims) if call == "NodePrepareResources" else endpoint.unprepare(claims)
+            answers = endpoint.prepare(claims) if call == _PREPARE else endpoint.unprepare(claims)
         except CallError as error:
             raise PreparationError(str(error)) from error
         requested = {claim.uid: claim for claim in claims}
@@ -220,6 +235,18 @@ class Preparation:
             self._checkpoint.save(self._records.values())
         except OSError as error:
             raise PreparationError(f"checkpoint not written: {error}") from error
+
+
+def _skipped_calls(results: Sequence[Object]) -> dict[str, frozenset[str]]:
+    """Return what all results of each driver skip. A result that skips every call skips both."""
+    skipped: dict[str, frozenset[str]] = {}
+    for result in results:
+        calls = frozenset(json_types.strings(result, "skipNodeOperations"))
+        if _EVERY in calls:
+            calls |= {_PREPARE, _UNPREPARE}
+        driver = json_types.text(result, "driver")
+        skipped[driver] = skipped.get(driver, calls) & calls
+    return skipped
 
 
 def _check_free(record: ClaimRecord | None, claim: _UsableClaim) -> None:

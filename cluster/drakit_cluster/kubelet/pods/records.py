@@ -38,7 +38,7 @@ class PreparedDevice:
 @dataclass(kw_only=True)
 class ClaimRecord:
     """One claim in use. ``drivers`` holds every driver of the allocation. A driver that returned no devices is included, because its
-    claim is unprepared too.
+    claim is unprepared too, unless it is one of those that are not called then (``not_unprepared``, KEP-5945).
 
     ``prepared`` and ``unpreparing`` are not saved.
     """
@@ -47,6 +47,7 @@ class ClaimRecord:
     uid: str
     pods: set[str] = field(default_factory=set)
     drivers: dict[str, tuple[PreparedDevice, ...]] = field(default_factory=dict)
+    not_unprepared: frozenset[str] = frozenset()
     prepared: bool = False
     unpreparing: bool = False
 
@@ -108,6 +109,7 @@ def _encode(record: ClaimRecord) -> Object:
         "Namespace": record.key.namespace,
         "PodUIDs": json_types.from_strings(sorted(record.pods)),
         "DriverState": drivers,
+        "DriversNotUnprepared": json_types.from_strings(sorted(record.not_unprepared)),
     }
 
 
@@ -127,6 +129,7 @@ def _decode(state: Object) -> ClaimRecord:
         key=Key(json_types.text(state, "Namespace"), json_types.text(state, "ClaimName")),
         uid=json_types.text(state, "ClaimUID"),
         pods=set(json_types.strings(state, "PodUIDs")),
+        not_unprepared=frozenset(json_types.strings(state, "DriversNotUnprepared")),
         drivers={driver: tuple(map(_decode_device, json_types.objects(drivers, driver, "Devices"))) for driver in drivers},
     )
 

@@ -21,7 +21,7 @@ _CONTAINERS = _named(
     env=_named("value"),
     volumeMounts=_keyed("mountPath"),
     volumeDevices=_keyed("devicePath"),
-    resources=opened("claims:[any]"),
+    resources=opened("", claims=ListOf(item=struct("name! request"))),
 )
 _POD_TERM = struct(
     "matchLabelKeys:[] mismatchLabelKeys:[] namespaces:[] topologyKey!",
@@ -46,7 +46,7 @@ _POD_SPEC = opened(
     ephemeralContainers=_CONTAINERS,
     volumes=_named(),
     imagePullSecrets=_named(),
-    resourceClaims=_named("resourceClaimName resourceClaimTemplateName"),
+    resourceClaims=by_key("name", struct("name! resourceClaimName resourceClaimTemplateName")),
     schedulingGroup=struct("podGroupName"),
     affinity=struct(
         "",

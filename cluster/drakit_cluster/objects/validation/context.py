@@ -12,12 +12,12 @@ class SelectorCompiler:
     def __init__(self, gates: FeatureGates) -> None:
         self._selectors = cel.Selectors(gates)
 
-    def worst_case(self, expression: str, *, stored: bool) -> int:
+    def worst_case(self, expression: str, *, stored: bool, purpose: cel.Purpose = cel.Purpose.SELECTOR) -> int:
         """Return the highest cost of an evaluation; raise :class:`drakit_cluster.cel.CompileError`.
 
         ``stored`` expressions may use features that new expressions get only on newer servers.
         """
-        return self._selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW).max_cost
+        return self._selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW, purpose).max_cost
 
 
 @dataclass(frozen=True, kw_only=True)

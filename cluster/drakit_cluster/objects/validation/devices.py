@@ -105,6 +105,10 @@ def _node_mapping(mapping: Object, capacity: Object, path: str) -> Iterator[Fail
         yield failure.required(f"{path}.capacityMultiplier", "must be set with capacityKey")
     if factor is not None and key is None:
         yield failure.required(f"{path}.capacityKey", "must be set with capacityMultiplier")
+    if key is not None and per_device is not None:
+        yield failure.invalid(f"{path}.deviceMultiplier", per_device, "must not be set with capacityKey")
+    if key is None and factor is None and per_device is None:
+        yield failure.required(path, "write either deviceMultiplier, or capacityKey and capacityMultiplier")
     for field, value in (("capacityMultiplier", factor if key is not None else None), ("deviceMultiplier", per_device)):
         if value is not None and quantity.parse(value).nanos <= 0:
             yield failure.invalid(f"{path}.{field}", value, "must be greater than zero")

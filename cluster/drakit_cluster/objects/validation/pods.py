@@ -20,9 +20,14 @@ def create(new: Object, _context: Context) -> Iterator[Failure]:
     """Yield the failures of a new pod."""
     spec = json_types.mapping(new, "spec")
     yield from fields.check(workloads.POD, new, "")
-    yield from _containers(spec)
-    yield from rules.items("resourceClaims", _claim)(spec, "spec")
-    yield from rules.if_set(rules.text(names.subdomain, "podGroupName"), "schedulingGroup")(spec, "spec")
+    yield from of_spec(spec, "spec")
+
+
+def of_spec(spec: Object, path: str) -> Iterator[Failure]:
+    """Yield the failures between the fields of a pod spec at ``path``, in a pod or in the template of a workload."""
+    yield from _containers(spec, path)
+    yield from rules.items("resourceClaims", _pod_claim)(spec, path)
+    yield from rules.if_set(rules.text(names.subdomain, "podGroupName"), "schedulingGroup")(spec, path)
 
 
 def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
@@ -31,16 +36,24 @@ def update(new: Object, old: Object, context: Context) -> Iterator[Failure]:
     yield from _changes(json_types.mapping(new, "spec"), json_types.mapping(old, "spec"))
 
 
-def _containers(spec: Object) -> Iterator[Failure]:
+def _containers(spec: Object, path: str) -> Iterator[Failure]:
     if "containers" in spec and not json_types.items(spec, "containers"):
-        yield failure.required("spec.containers")
+        yield failure.required(f"{path}.containers")
     claim_names = {json_types.text(claim, "name") for claim in json_types.items(spec, "resourceClaims")}
     for group in _IMAGE_LISTS:
         for index, container in enumerate(json_types.items(spec, group)):
+            if name := json_types.text(container, "name"):
+                yield from names.label(name, f"{path}.{group}[{index}].name")
             for place, claim in enumerate(json_types.items(container, "resources", "claims")):
                 if json_types.text(claim, "name") not in claim_names:
-                    field = f"spec.{group}[{index}].resources.claims[{place}].name"
-                    yield failure.invalid(field, json_types.at(claim, "name"), "must be one of spec.resourceClaims")
+                    field = f"{path}.{group}[{index}].resources.claims[{place}].name"
+                    yield failure.invalid(field, json_types.at(claim, "name"), f"must be one of {path}.resourceClaims")
+
+
+def _pod_claim(claim: Json, path: str) -> Iterator[Failure]:
+    if name := json_types.text(claim, "name"):
+        yield from names.label(name, f"{path}.name")
+    yield from _claim(claim, path)
 
 
 def _claim(claim: Json, path: str) -> Iterator[Failure]:

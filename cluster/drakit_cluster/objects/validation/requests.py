@@ -4,6 +4,7 @@ import ipaddress
 import json
 from collections.abc import Iterator
 
+from drakit_cluster import cel
 from drakit_cluster.objects import json_types, versions
 from drakit_cluster.objects.devices import SelectorError
 from drakit_cluster.objects.features import Gate
@@ -58,7 +59,7 @@ def _request(context: Context) -> Rule:
     def selectors(holder: Json, path: str) -> Iterator[Failure]:
         return check_selectors(holder, path, context)
 
-    derived = rules.items("derivedAttributes", _derived, limit=MAX_DERIVED, key=rules.by("name"))
+    derived = rules.items("derivedAttributes", _derived(context), limit=MAX_DERIVED, key=rules.by("name"))
     check_exact = rules.all_of(rules.text(names.class_name, "deviceClassName"), selectors, derived, _amount, devices.tolerations)
     check_alternative = rules.all_of(rules.text(names.label, "name"), check_exact)
     alternatives = rules.items("firstAvailable", check_alternative, limit=MAX_ALTERNATIVES, key=rules.by("name"))
@@ -78,14 +79,23 @@ def _request(context: Context) -> Rule:
     return check
 
 
-def _derived(attribute: Json, path: str) -> Iterator[Failure]:
-    """Check a derived attribute (KEP-6080), except whether its expression compiles: Kubernetes accepts more types there than in selectors."""
-    name, expression = json_types.text(attribute, "name"), json_types.text(attribute, "expression")
-    yield from names.fully_qualified(name, f"{path}.name") if name else [failure.required(f"{path}.name", "write domain/name")]
-    if not expression:
-        yield failure.required(f"{path}.expression", "a CEL expression that reads the device")
-    elif len(expression.encode()) > MAX_BYTES:
-        yield failure.too_long(f"{path}.expression", MAX_BYTES)
+def _derived(context: Context) -> Rule:
+    """Return the rule of a derived attribute (KEP-6080). Each expression has the limits of a selector."""
+
+    def check(attribute: Json, path: str) -> Iterator[Failure]:
+        name, expression = json_types.text(attribute, "name"), json_types.text(attribute, "expression")
+        yield from _qualified(name, f"{path}.name", context) if name else [failure.required(f"{path}.name", "write domain/name")]
+        if expression:
+            yield from _expression(expression, f"{path}.expression", context, stored=False, purpose=cel.Purpose.DERIVED_ATTRIBUTE)
+        else:
+            yield failure.required(f"{path}.expression", "a CEL expression that reads the device")
+
+    return check
+
+
+def _qualified(name: str, path: str, context: Context) -> Iterator[Failure]:
+    yield from names.fully_qualified(name, path)
+    yield from names.one_slash(name, path) if context.gates.follows(versions.Rule.ONE_SLASH) else ()
 
 
 def _unused(requested_devices: Json, path: str) -> Iterator[Failure]:
@@ -121,9 +131,7 @@ def _constraint(context: Context) -> Rule:
     def check(constraint: Json, path: str) -> Iterator[Failure]:
         fields = [field for field in ("matchAttribute", "distinctAttribute") if json_types.at(constraint, field) is not None]
         if fields:
-            name, where = json_types.text(constraint, fields[0]), f"{path}.{fields[0]}"
-            yield from names.fully_qualified(name, where)
-            yield from names.one_slash(name, where) if context.gates.follows(versions.Rule.ONE_SLASH) else ()
+            yield from _qualified(json_types.text(constraint, fields[0]), f"{path}.{fields[0]}", context)
         elif context.gates.on(Gate.CONSUMABLE_CAPACITY):
             yield failure.required(path, "write either matchAttribute or distinctAttribute")
         else:
@@ -150,14 +158,16 @@ def check_selectors(holder: Json, path: str, context: Context, *, stored: bool =
     return rules.items("selectors", check, limit=MAX_SELECTORS)(holder, path)
 
 
-def _expression(expression: str, path: str, context: Context, *, stored: bool) -> Iterator[Failure]:
+def _expression(
+    expression: str, path: str, context: Context, *, stored: bool, purpose: cel.Purpose = cel.Purpose.SELECTOR
+) -> Iterator[Failure]:
     if len(expression.encode()) > MAX_BYTES:
         yield failure.too_long(path, MAX_BYTES)
         return
     if context.expressions is None:
         return
     try:
-        cost = context.expressions.worst_case(expression, stored=stored)
+        cost = context.expressions.worst_case(expression, stored=stored, purpose=purpose)
     except SelectorError as error:
         yield failure.invalid(path, expression, str(error))
         return

@@ -43,6 +43,12 @@ class Writer:
         for field in ("bindingConditions", "bindingFailureConditions"):
             if (conditions := device.spec.get(field)) and self._features.on(Gate.BINDING_CONDITIONS):
                 result[field] = json_types.copy(conditions)
+        if device.skipped_operations:
+            if not self._features.on(Gate.OPTIONAL_NODE_OPERATIONS):
+                raise AllocationError(
+                    f"device {device.id}: its slice has skipNodeOperations, but the feature {Gate.OPTIONAL_NODE_OPERATIONS} is off"
+                )
+            result["skipNodeOperations"] = json_types.copy(device.skipped_operations)
         if pick.shared:
             result["shareID"] = self._new_share_id()
         if pick.demands:

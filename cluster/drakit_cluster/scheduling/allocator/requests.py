@@ -43,6 +43,8 @@ class Want:
     amounts_text: str
     """The amounts as they were written."""
     admin: bool
+    derived: Mapping[str, str]
+    """The expressions of derived attributes by name (KEP-6080)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -211,8 +213,6 @@ class _Decoder:
             raise AllocationError(f"{where}: adminAccess is set, but the feature {Gate.ADMIN_ACCESS} is off")
         if exact.get("capacity") is not None and not self._features.on(Gate.CONSUMABLE_CAPACITY):
             raise AllocationError(f"{where}: capacity is set, but the feature {Gate.CONSUMABLE_CAPACITY} is off")
-        if exact.get("derivedAttributes") and self._features.on(Gate.DERIVED_ATTRIBUTES):
-            raise AllocationError(f"{where}: has derivedAttributes, which drakit does not evaluate")
         class_name = json_types.text(exact, "deviceClassName")
         device_class = self._classes.find(class_name, where)
         mode = json_types.text(exact, "allocationMode")
@@ -234,7 +234,8 @@ class _Decoder:
         tolerations = json_types.objects(exact["tolerations"]) if "tolerations" in exact else []
         requested = json_types.mapping(exact, "capacity", "requests") if "capacity" in exact else {}
         amounts_text = _written(requested) if requested else ""
-        key = (class_name, selectors, _written(tolerations) if tolerations else "", amounts_text, admin)
+        derived = self._derived(exact)
+        key = (class_name, selectors, _written(tolerations) if tolerations else "", amounts_text, admin, tuple(sorted(derived.items())))
         if key not in self._wants:
             self._wants[key] = Want(
                 number=len(self._wants),
@@ -245,8 +246,15 @@ class _Decoder:
                 amounts=_amounts(requested, where),
                 amounts_text=amounts_text,
                 admin=admin,
+                derived=derived,
             )
         return self._wants[key]
+
+    def _derived(self, exact: Object) -> dict[str, str]:
+        if "derivedAttributes" not in exact or not self._features.on(Gate.DERIVED_ATTRIBUTES):
+            return {}
+        attributes = json_types.objects(exact, "derivedAttributes")
+        return {json_types.text(attribute, "name"): json_types.text(attribute, "expression") for attribute in attributes}
 
     def _constraint(self, where: str, constraint: Object) -> ConstraintSpec:
         kinds = [Constraint.MATCH]

@@ -2,16 +2,16 @@
 
 The order of the checks is that of Kubernetes. A selector that fails on a device is an error of the whole allocation, and only devices
 that Kubernetes examines may raise it. The order is: in use, binding conditions, class selectors, request selectors, node, capacity,
-compatibility groups, counters, taints.
+compatibility groups, counters, taints. Derived attributes are evaluated for devices that suit in all other ways.
 """
 
 import enum
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from drakit_cluster.objects import json_types, nodes, taints
-from drakit_cluster.objects.devices import AllocationError, SelectorError, SelectorPort
+from drakit_cluster.objects.devices import AllocationError, AttributeValue, DeviceView, SelectorError, SelectorPort
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling.allocator.footprints import Footprint
@@ -21,32 +21,48 @@ from drakit_cluster.scheduling.allocator.state import UNUSED, AllocatedState, Us
 
 _MAX_EXPRESSIONS = 1024
 _MAX_VERDICTS = 1 << 16
+Result = TypeVar("Result")
 
 
-class Verdicts:
-    """The verdicts of one set of selectors, by the values that an expression reads (``footprints``). Errors are not cached."""
+class _Results(Generic[Result]):
+    """The results of expressions, by the values that an expression reads (``footprints``). Errors are not cached."""
 
-    def __init__(self, selectors: SelectorPort) -> None:
-        self._selectors = selectors
-        self._by_expression: dict[str, tuple[Footprint | None, dict[Hashable, bool]]] = {}
+    def __init__(self, evaluate: Callable[[str, DeviceView], Result]) -> None:
+        self._evaluate = evaluate
+        self._by_expression: dict[str, tuple[Footprint | None, dict[Hashable, Result]]] = {}
 
-    def matches(self, expression: str, device: Device) -> bool:
-        """Return the verdict. Raises SelectorError if the selector fails."""
+    def of(self, expression: str, device: Device) -> Result:
         cached = self._by_expression.get(expression)
         if cached is None:
             if len(self._by_expression) >= _MAX_EXPRESSIONS:
                 self._by_expression.pop(next(iter(self._by_expression)))
             cached = self._by_expression[expression] = (Footprint.of(expression), {})
-        footprint, verdicts = cached
+        footprint, results = cached
         read_values = footprint.on(device.driver, device.spec) if footprint is not None and device.plain else None
         if read_values is None:
-            return self._selectors.matches(expression, device.view)
-        verdict = verdicts.get(read_values)
-        if verdict is None:
-            verdict = self._selectors.matches(expression, device.view)
-            if len(verdicts) < _MAX_VERDICTS:
-                verdicts[read_values] = verdict
-        return verdict
+            return self._evaluate(expression, device.view)
+        result = results.get(read_values)
+        if result is None:
+            result = self._evaluate(expression, device.view)
+            if len(results) < _MAX_VERDICTS:
+                results[read_values] = result
+        return result
+
+
+class Verdicts:
+    """What the expressions of selectors and derived attributes say of devices."""
+
+    def __init__(self, selectors: SelectorPort) -> None:
+        self._matches = _Results(selectors.matches)
+        self._values = _Results(selectors.derive)
+
+    def matches(self, expression: str, device: Device) -> bool:
+        """Return the verdict. Raises SelectorError if the selector fails."""
+        return self._matches.of(expression, device)
+
+    def derive(self, expression: str, device: Device) -> AttributeValue:
+        """Return the value of a derived attribute. Raises SelectorError if its expression fails."""
+        return self._values.of(expression, device)
 
 
 class Refusal(enum.Enum):
@@ -110,10 +126,12 @@ class Suitability:
         *,
         early: bool = True,
         beside_shares: bool = False,
+        held_only: bool = False,
     ) -> None:
         """``early``: refuse for counters and taints here; otherwise the search does.
 
         ``beside_shares``: a device that is no longer shared may be allocated while shares of it remain.
+        ``held_only``: only devices that claims have alone consume counters.
         """
         self._early = early
         self._beside_shares = beside_shares
@@ -125,7 +143,8 @@ class Suitability:
         self._verdicts: dict[int, list[object]] = {}
         self._selections: dict[int, Selection] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
-        self.remaining = inventory.remaining(allocated)
+        self._derived: dict[tuple[str, int], AttributeValue] = {}
+        self.remaining = inventory.remaining(allocated, held_only=held_only)
         """The rest of every counter before this allocation, in nanos."""
         self._overdrawn = inventory.overdrawn(self.remaining)
         self.common_groups = inventory.common_groups(allocated)
@@ -227,7 +246,21 @@ class Suitability:
             return Refusal.CAPACITY
         if device.draws_counters and (refusal := self._counter_refusal(want, device)) is not None:
             return refusal
-        return Refusal.TAINT if self._early and self.tainted(want, device) else None
+        if self._early and self.tainted(want, device):
+            return Refusal.TAINT
+        for name in want.derived:
+            self.derived(want, name, device)
+        return None
+
+    def derived(self, want: Want, name: str, device: Device) -> AttributeValue:
+        """Return the value of a want's derived attribute. Raises AllocationError if its expression fails on the device."""
+        key = (expression := want.derived[name], device.index)
+        if key not in self._derived:
+            try:
+                self._derived[key] = self._selected_by.derive(expression, device)
+            except SelectorError as error:
+                raise AllocationError(f"derived attribute {name} fails on device {device.id}: {error}") from error
+        return self._derived[key]
 
     def tainted(self, want: Want, device: Device) -> bool:
         """Return whether the device has a taint that the want does not tolerate."""

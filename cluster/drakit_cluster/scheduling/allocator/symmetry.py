@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.devices import AllocationError, Element
 from drakit_cluster.scheduling.allocator.inventory import Device
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Constraint, Option, Want
 from drakit_cluster.scheduling.allocator.suitability import excluding_set
-from drakit_cluster.scheduling.allocator.world import Element, Value, World
+from drakit_cluster.scheduling.allocator.world import Value, World
 
 Token = tuple[Hashable, ...]
 
@@ -57,6 +57,8 @@ class Symmetry:
         candidates = {device.index: device for devices in self._suiting.values() for device in devices}
         self.blocks = group_blocks([candidates[index] for index in sorted(candidates)])
         self.block_of: dict[int, Block] = {device.index: block for block in self.blocks for device in block.devices}
+        self._read_by = {key: self._readers(*key) for key in self._constraints}
+        """By constraint, wants that between them have every expression for its attribute: one want, unless requests derive it differently."""
         self._homes = self._find_homes()
         self._classify(exchangeable=exchangeable)
         self._relevant: dict[int, tuple[Block, ...]] = {}
@@ -157,19 +159,34 @@ class Symmetry:
             held.sort(key=repr)
         return marks, tuple(common)
 
+    def _readers(self, claim: int, position: int) -> tuple[Want, ...]:
+        spec = self._problem.claims[claim].constraints[position]
+        options = [option for request in self._problem.claims[claim].requests for option in request.options if spec.applies(option)]
+        return tuple({option.want.derived.get(spec.attribute): option.want for option in options}.values())
+
+    def _values(self, key: tuple[int, int], device: Device) -> list[Value | None]:
+        """Return the values of a device for a constraint, one for each expression; None where the expression fails."""
+        attribute, values = self._problem.claims[key[0]].constraints[key[1]].attribute, list[Value | None]()
+        for want in self._read_by[key]:
+            try:
+                values.append(self._world.value(attribute, device, want))
+            except AllocationError:  # It is among the devices that raise if a request may choose it.
+                values.append(None)
+        return values
+
     def _find_homes(self) -> dict[tuple[int, int], dict[Element, tuple[int, int]]]:
         """Return, per constraint, the elements that occur in one block only, with that block and their number in it."""
         return {key: self._homes_of(*key) for key in self._constraints}
 
     def _homes_of(self, claim: int, position: int) -> dict[Element, tuple[int, int]]:
-        attribute = self._problem.claims[claim].constraints[position].attribute
         homes: dict[Element, tuple[int, int]] = {}
         spread: set[Element] = set()
         for block in self.blocks:
             order: dict[Element, int] = {}
             for device in block.devices:
-                for element in sorted(self._world.value(attribute, device) or (), key=repr):
-                    order.setdefault(element, len(order))
+                for value in self._values((claim, position), device):
+                    for element in sorted(value or (), key=repr):
+                        order.setdefault(element, len(order))
             for element, number in order.items():
                 if element in homes:
                     spread.add(element)
@@ -197,9 +214,7 @@ class Symmetry:
         draws = tuple(sorted((names[position], amount) for position, amount in device.draws)) if device.draws else ()
         groups = tuple(sorted((names[_link(number)], bits) for number, bits in device.groups)) if device.groups else ()
         rooms = tuple(suitability.demands(want, device) for want in problem.wants) if suitability.shared(device) else None
-        values = tuple(
-            self._label(key, self._world.value(problem.claims[key[0]].constraints[key[1]].attribute, device)) for key in self._constraints
-        )
+        values = tuple(tuple(self._label(key, value) for value in self._values(key, device)) for key in self._constraints)
         every = tuple(device in devices for devices in problem.every.values())
         return (verdicts, draws, groups, suitability.drawn(device), rooms, values, every, device.index in self._raising)
 

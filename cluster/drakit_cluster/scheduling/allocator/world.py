@@ -6,7 +6,8 @@ to a step that matters.
 
 The world also tracks matchAttribute and distinctAttribute. A device's value is a set: one (type, value) for a scalar, several for a list if
 the ListTypeAttributes gate is on. All devices of a matchAttribute share at least one element; the sets of a distinctAttribute are pairwise
-disjoint. A device without the attribute satisfies neither. Values of different types are different.
+disjoint. A device without the attribute satisfies neither. Values of different types are different. A derived attribute of the request comes
+before the device's own attribute of that name (KEP-6080); an empty list counts as no attribute.
 """
 
 from collections import defaultdict
@@ -14,14 +15,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects.devices import AttributeValue
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.scheduling.allocator.inventory import Device, Draws, Groups, Inventory
-from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option
+from drakit_cluster.scheduling.allocator.requests import Claim, Constraint, ConstraintSpec, Option, Want
 from drakit_cluster.scheduling.allocator.suitability import Demand, Suitability, excluding_set
 
-Element = tuple[str, Json]
-Value = frozenset[Element]
-"""The value of a device for one attribute; empty for an unknown type."""
+Value = AttributeValue
 
 _SCALARS = {"string": "strings", "int": "ints", "bool": "bools", "version": "versions"}
 
@@ -116,8 +116,10 @@ class World:
         self._grouped_by = [0] * len(self.common_groups)
         self.bound_by: list[list[int]] = [[0] * len(specs) for specs in self._specs]
 
-    def value(self, attribute: str, device: Device) -> Value | None:
-        """Return the device's value of a constraint's attribute."""
+    def value(self, attribute: str, device: Device, want: Want) -> Value | None:
+        """Return the value of a constraint's attribute if the device is chosen for the want. Raises AllocationError."""
+        if attribute in want.derived:
+            return self._suitability.derived(want, attribute, device) or None
         key = (attribute, device.index)
         if key not in self._values:
             attributes = json_types.mapping(device.spec, "attributes")
@@ -170,7 +172,7 @@ class World:
         for position, spec in enumerate(self._specs[claim]):
             chosen = self.chosen[claim][position]
             if spec.applies(option):
-                added = add(spec, chosen, self.value(spec.attribute, device), lists=self._lists)
+                added = add(spec, chosen, self.value(spec.attribute, device, option.want), lists=self._lists)
                 if added is None:
                     self.blame |= self.bound_by[claim][position]
                     return None

@@ -204,7 +204,7 @@ class _AfterPicks:
         for spec, chosen in zip(self._problem.claims[claim].constraints, world.chosen[claim], strict=True):
             if not spec.applies(option):
                 continue
-            value = world.value(spec.attribute, device)
+            value = world.value(spec.attribute, device, option.want)
             clash = bool(value and chosen.elements & value)
             if value is None:
                 return f"{spec.kind.value} {spec.attribute}: the device has no such attribute"

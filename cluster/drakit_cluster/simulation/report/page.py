@@ -1,11 +1,12 @@
 """The HTML report: one self-contained file with tables and plots, in light and dark."""
 
 import html as escaping
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from drakit_cluster.simulation.fleet.groups import Fleet
 from drakit_cluster.simulation.report import plots, results
-from drakit_cluster.simulation.report.results import Result
+from drakit_cluster.simulation.report.conclusion import Conclusion
+from drakit_cluster.simulation.report.results import Provenance, Result
 from drakit_cluster.simulation.workload.tasks import Workload
 
 _POINTS = 400
@@ -16,21 +17,40 @@ _STYLE = """
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .3rem; } h2 { font-size: 1.15rem; margin: 2.2rem 0 .5rem; } p { margin: .3rem 0; }
-.soft { color: var(--soft); } .wide { overflow-x: auto; }
+.soft { color: var(--soft); } .conclusion { font-size: 1.1rem; margin: 1rem 0 .2rem; }
+dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .15rem .8rem; margin: 1rem 0 0; font-size: .92rem; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; } .narrow { display: none; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: left; padding: .32rem .8rem .32rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
-svg { width: 100%; min-width: 38rem; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
+svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
+@media (max-width: 40rem) {
+  body { padding: 1.2rem .9rem 3rem; } .broad { display: none; } .narrow { display: block; }
+  thead { position: absolute; left: -9999px; } tr { display: block; padding: .4rem 0; border-bottom: 1px solid var(--rule); }
+  td, td.n { display: flex; justify-content: space-between; gap: 1rem; text-align: left; padding: .1rem 0; border: 0; overflow-wrap: anywhere; }
+  td::before { content: attr(data-label); color: var(--soft); flex: none; }
+}
 """
 
 
-def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
-    """Return the page."""
+def html(fleet: Fleet, workload: Workload, runs: Sequence[Result], conclusion: Conclusion, provenance: Provenance) -> str:
+    """Return the page. Tables and plots are of the results of one seed, the conclusion of those of all."""
     last = max((task.arrival for task in workload.tasks), default=0.0)
     groups = ", ".join(f"{len(group.names)} {group.label}" for group in fleet.groups)
     parts = [
         "<h1>Simulation</h1>",
-        f'<p class="soft">{fleet.size} nodes ({_text(groups)}); {len(workload.tasks)} tasks, the last after {results.duration(last)}.</p>',
+        f'<p class="conclusion">{_text(conclusion.text)}</p><p>{_text(conclusion.doubt)}</p>',
+        _facts(
+            {
+                "Fleet": f"{fleet.size} nodes ({groups})",
+                "Tasks": f"{len(workload.tasks)}, the last after {results.duration(last)}: {provenance.tasks}",
+                "Seed": _seeds(provenance.seeds),
+                "Policies": ", ".join(run.policy.name for run in runs),
+                "Versions": provenance.versions,
+                "Date": provenance.date,
+                "Command": provenance.command,
+            }
+        ),
         _section("Tasks", "A task waits until all its pods have devices.", _tasks(runs, len(workload.tasks))),
         _waiting_times(runs),
         _waiting_pods(runs),
@@ -38,13 +58,24 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result]) -> str:
             "Use",
             "Shares of all devices of a model. The use of a GPU is the larger of memory and multiprocessors. Means are until the last arrival.",
             _models(runs),
-            _plot(plots.over_time(_panels(runs, fragmented=False), label="in use", share=True)),
+            _plot("Use over time", lambda wide: plots.over_time(_panels(runs, fragmented=False), label="in use", share=True, wide=wide)),
         ),
         _fragmentation(runs),
         _refusals(runs),
     ]
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>drakit simulate</title><style>{_STYLE}</style>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>\n{"".join(parts)}</body></html>\n'
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f"{meta}<title>drakit simulate</title><style>{_STYLE}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body><main>\n{"".join(parts)}</main></body></html>\n'
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return f"<dl>{''.join(f'<dt>{_text(name)}</dt><dd>{_text(value)}</dd>' for name, value in facts.items() if value)}</dl>"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    if len(seeds) < 2:
+        return "".join(map(str, seeds))
+    return f"{seeds[0]} to {seeds[-1]}; tables and plots are of {seeds[0]}"
 
 
 def _section(title: str, introduction: str, *content: str) -> str:
@@ -82,19 +113,26 @@ def _waiting_times(runs: Sequence[Result]) -> str:
     title = "Waiting times"
     if not any(run.delayed for run in runs):
         return _section(title, "Every task that started, started at once.")
-    return _section(title, "Tasks that never started are not included.", _plot(plots.distribution([_waits(run) for run in runs])))
+    return _section(
+        title,
+        "Tasks that never started are not included.",
+        _plot("Distribution of waiting times", lambda wide: plots.distribution([_waits(run) for run in runs], wide=wide)),
+    )
 
 
 def _waiting_pods(runs: Sequence[Result]) -> str:
     title = "Waiting pods"
     if not any(any(run.series.waiting) for run in runs):
         return _section(title, "No pod waited before the last arrival.")
-    return _section(title, "", _plot(plots.over_time([_waiting(runs)], label="pods", share=False)))
+    return _section(
+        title, "", _plot("Waiting pods over time", lambda wide: plots.over_time([_waiting(runs)], label="pods", share=False, wide=wide))
+    )
 
 
-def _plot(svg: str) -> str:
-    """Return a plot that scrolls if the page is too narrow for its text."""
-    return f'<div class="wide">{svg}</div>'
+def _plot(title: str, draw: Callable[[bool], str]) -> str:
+    """Return a plot for broad pages and one for narrow ones, of which the page shows the one whose text is readable."""
+    label = f'role="img" aria-label="{_text(title)}"'
+    return "".join(f'<div class="{kind}" {label}>{draw(kind == "broad")}</div>' for kind in ("broad", "narrow"))
 
 
 def _waits(result: Result) -> plots.Line:
@@ -133,7 +171,11 @@ def _fragmentation(runs: Sequence[Result]) -> str:
     introduction = "The share of free devices that the next pod cannot use, weighted by how often each kind of pod occurs in the workload."
     if not panels:
         return _section("Fragmentation", f"{introduction} There was none.")
-    return _section("Fragmentation", introduction, _plot(plots.over_time(panels, label="fragmented", share=True)))
+    return _section(
+        "Fragmentation",
+        introduction,
+        _plot("Fragmentation over time", lambda wide: plots.over_time(panels, label="fragmented", share=True, wide=wide)),
+    )
 
 
 def _refusals(runs: Sequence[Result]) -> str:
@@ -147,10 +189,10 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int)
     """Return a table whose first ``texts`` columns are text and whose others are numbers."""
     kinds = ["" if place < texts else ' class="n"' for place in range(len(head))]
     top = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, head, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{_text(str(cell))}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>" for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    labels = [f'{kind} data-label="{_text(name)}"' for kind, name in zip(kinds, head, strict=True)]
+    lines = ("".join(f"<td{label}>{_text(str(cell))}</td>" for label, cell in zip(labels, row, strict=True)) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _text(text: str) -> str:

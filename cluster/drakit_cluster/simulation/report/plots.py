@@ -16,6 +16,8 @@ from matplotlib.figure import Figure
 _INK, _RULE = "#101010", "#d0d0d0"
 """Placeholders, which the colours of the page replace."""
 _LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_WIDE, _NARROW = 9.0, 4.4
+"""Widths in inches."""
 _DASHES = ("-", (0, (5, 3)), (0, (1.5, 2)))
 """Dash patterns in turn, so that a line over another one leaves it visible."""
 _HOUR, _DAY = 3600.0, 86400.0
@@ -59,8 +61,11 @@ class Panel:
     lines: Sequence[Line]
 
 
-def over_time(panels: Sequence[Panel], *, label: str, share: bool) -> str:
-    """Return panels one below the other with a common time axis; x is in seconds. With ``share`` y is from 0 to 1, written in percent."""
+def over_time(panels: Sequence[Panel], *, label: str, share: bool, wide: bool = True) -> str:
+    """Return panels one below the other with a common time axis; x is in seconds. With ``share`` y is from 0 to 1, written in percent.
+
+    A plot that is not ``wide`` is for the screen of a phone.
+    """
     last = max((line.x[-1] for panel in panels for line in panel.lines if line.x), default=0.0)
     unit, name = (_DAY, "days") if last > 3 * _DAY else (_HOUR, "hours") if last > 2 * _HOUR else (60.0, "minutes")
 
@@ -74,27 +79,27 @@ def over_time(panels: Sequence[Panel], *, label: str, share: bool) -> str:
         Panel(title=panel.title, lines=[Line(name=line.name, x=[x / unit for x in line.x], y=line.y) for line in panel.lines])
         for panel in panels
     ]
-    return _drawn(scaled, xlabel=name, ylabel=label, finish=finish)
+    return _drawn(scaled, xlabel=name, ylabel=label, finish=finish, wide=wide)
 
 
-def distribution(lines: Sequence[Line]) -> str:
+def distribution(lines: Sequence[Line], *, wide: bool = True) -> str:
     """Return a plot of the cumulative distribution of waiting times: x in seconds on a logarithmic axis, y from 0 to 1."""
 
     def finish(axes: Any) -> None:
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(0, max((line.x[-1] for line in lines if line.x), default=0.0) + 1)
-        axes.set_xticks([tick for tick in _TICKS if tick <= axes.get_xlim()[1]], minor=False)
+        axes.set_xticks([tick for tick in (_TICKS if wide else _TICKS[::2]) if tick <= axes.get_xlim()[1]], minor=False)
         axes.set_xticks([], minor=True)
         axes.set_ylim(0, 1.02)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
         axes.xaxis.set_major_formatter(lambda value, _: _time(value))
 
-    return _drawn([Panel(title="", lines=lines)], xlabel="waited at most", ylabel="tasks", finish=finish)
+    return _drawn([Panel(title="", lines=lines)], xlabel="waited at most", ylabel="tasks", finish=finish, wide=wide)
 
 
-def _drawn(panels: Sequence[Panel], *, xlabel: str, ylabel: str, finish: Any) -> str:
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": f"{ylabel} {panels[0].title}"}):
-        figure = Figure(figsize=(9, 0.9 + 2.1 * len(panels)), layout="constrained")
+def _drawn(panels: Sequence[Panel], *, xlabel: str, ylabel: str, finish: Any, wide: bool) -> str:
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": f"{ylabel} {panels[0].title} {wide}"}):
+        figure = Figure(figsize=(_WIDE if wide else _NARROW, 0.9 + 2.1 * len(panels)), layout="constrained")
         figure.patch.set_alpha(0)
         canvas: Any = FigureCanvasSVG(figure)
         grid = figure.subplots(len(panels), 1, sharex=True, squeeze=False)
@@ -109,7 +114,7 @@ def _drawn(panels: Sequence[Panel], *, xlabel: str, ylabel: str, finish: Any) ->
         grid[-1, 0].set_xlabel(xlabel)
         if len(panels[0].lines) > 1:
             handles, names = grid[0, 0].get_legend_handles_labels()
-            figure.legend(handles, names, loc="outside upper left", ncols=min(3, len(names)))
+            figure.legend(handles, names, loc="outside upper left", ncols=min(3 if wide else 1, len(names)))
         stream = io.StringIO()
         canvas.print_svg(stream, metadata={"Date": None, "Creator": None})
     return _themed(stream.getvalue())
@@ -125,6 +130,7 @@ def _themed(text: str) -> str:
     svg = text[text.index("<svg") :]
     svg = re.sub(r'<svg [^>]*?height="[^"]*"([^>]*?)width="[^"]*"', r"<svg\1", svg, count=1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # These repeat in every plot of a page, and nothing refers to them.
     return svg.replace(_INK, "var(--ink)").replace(_RULE, "var(--rule)")
 
 

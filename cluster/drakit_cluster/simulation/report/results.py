@@ -80,6 +80,20 @@ def run(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """How a simulation came about. ``command`` and ``date`` are for reports only, because documents of equal input are equal."""
+
+    tasks: str
+    """The mix of synthetic tasks, or the file of tasks, in words."""
+    versions: str
+    """The versions of drakit and of the Kubernetes rules."""
+    seeds: Sequence[int] = ()
+    """The seeds of synthetic tasks; none for tasks of a file."""
+    command: str = ""
+    date: str = ""
+
+
 def document(fleet: Fleet, workload: Workload, results: Sequence[Result], *, placements: bool) -> Object:
     """Return all results as JSON; ``placements`` adds the nodes and devices of each task."""
     groups: list[Json] = [{"label": group.label, "nodes": len(group.names)} for group in fleet.groups]

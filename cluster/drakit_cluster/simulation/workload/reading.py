@@ -5,6 +5,7 @@ or shorthand, joined by +), ``count`` (that many tasks), ``gang`` (pods of one t
 """
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterable, Mapping
 
@@ -35,7 +36,7 @@ class Catalogue:
         key = (text, str(sorted(selector.items())))
         if key not in self._templates:
             plain = self._read(text)
-            self._templates[key] = PodTemplate(name=text, claims=plain.claims, node_selector=selector)
+            self._templates[key] = dataclasses.replace(plain, name=text, node_selector=selector)
         return self._templates[key]
 
     def _read(self, text: str) -> PodTemplate:

@@ -1,15 +1,16 @@
 """The request of one pod: claims that are allocated together on one node."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from drakit_cluster.objects import json_types, quantity, taints
+from drakit_cluster.objects import json_types, mixins, quantity, taints
 from drakit_cluster.objects.json_types import Object
 
 SHORTHAND = "mig=PROFILE, gpu=COUNT or nic=BANDWIDTH, joined by +"
 MIG_CLASS, GPU_CLASS, NIC_CLASS = "mig.drakit.dev", "gpu.drakit.dev", "nic.drakit.dev"
 """The DeviceClasses that shorthand uses: those of ``drakit demo``."""
 GPU_DRIVER = "gpu.drakit.dev"
+_MIG = "mig="
 
 
 class WorkloadError(ValueError):
@@ -24,6 +25,8 @@ class PodTemplate:
     claims: Sequence[Object]
     node_selector: Object = field(default_factory=dict)
     tolerations: Sequence[Object] = ()
+    profiles: Sequence[str] = ()
+    """The MIG profiles that shorthand names."""
 
     def may_run_on(self, node: Object) -> bool:
         """Return whether labels, taints and cordon allow a pod on the node, regardless of free devices."""
@@ -42,13 +45,37 @@ def from_claim_spec(name: str, spec: Object) -> PodTemplate:
 
 def combined(name: str, parts: Sequence[PodTemplate]) -> PodTemplate:
     """Return a template with the claims of all parts."""
-    return PodTemplate(name=name, claims=[claim for part in parts for claim in part.claims])
+    profiles = dict.fromkeys(profile for part in parts for profile in part.profiles)
+    return PodTemplate(name=name, claims=[claim for part in parts for claim in part.claims], profiles=tuple(profiles))
 
 
 def from_shorthand(text: str) -> PodTemplate:
     """Return the template of a text such as ``mig=1g.5gb+nic=10G`` or ``gpu=2``. Raises WorkloadError."""
-    requests = [_request(f"r{number}", part.strip(), text) for number, part in enumerate(text.split("+"))]
-    return from_claim_spec(text, {"devices": {"requests": json_types.from_objects(requests)}})
+    parts = [part.strip() for part in text.split("+")]
+    requests = [_request(f"r{number}", part, text) for number, part in enumerate(parts)]
+    profiles = dict.fromkeys(part.removeprefix(_MIG).partition("*")[0] for part in parts if part.startswith(_MIG))
+    spec: Object = {"devices": {"requests": json_types.from_objects(requests)}}
+    return PodTemplate(name=text, claims=[_claim(text, spec)], profiles=tuple(profiles))
+
+
+def require_profiles(pods: Iterable[PodTemplate], slices: Iterable[Object]) -> None:
+    """Raise WorkloadError for the first MIG profile that shorthand names and no device of the slices has."""
+    offered = set().union(*(_profiles(entry) for entry in slices))
+    for template in pods:
+        for profile in template.profiles:
+            if profile not in offered:
+                there = f"they have {', '.join(sorted(offered))}" if offered else "they have no MIG partitions"
+                raise WorkloadError(f"{template.name}: no GPU of these nodes has MIG profile {profile!r}; {there}")
+
+
+def _profiles(entry: Object) -> set[str]:
+    spec = json_types.mapping(entry, "spec")
+    try:
+        spec = mixins.flatten(spec)
+    except mixins.MixinError:
+        return set()  # The allocator names the error.
+    devices = json_types.objects(spec, "devices")
+    return {profile for device in devices if (profile := json_types.text(device, "attributes", "profile", "string"))}
 
 
 def profile_selector(profile: str) -> str:

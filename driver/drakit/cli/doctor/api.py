@@ -2,7 +2,6 @@
 
 import http
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from drakit import families
 from drakit import settings as values
@@ -11,51 +10,14 @@ from drakit.core import errors, records
 from drakit.core.advanced import Finding, Verdict
 from drakit.core.slices import reconcile, resource_slice
 from drakit.families import Right
-from drakit.kube import client, slices, transport
+from drakit.kube import access_reviews, client, slices
 from drakit.node import timing
 
 TOPIC = "api server"
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 OLDEST = (1, 34)
 NEWEST = (1, 37)
 _RIGHTS = "docs/reference/rbac.md lists every right"
 _REFUSALS = frozenset({http.HTTPStatus.FORBIDDEN, http.HTTPStatus.UNPROCESSABLE_ENTITY})
-
-
-_GROUP = "resource.k8s.io"
-_EVERY_DRIVERS = (
-    Right(group=_GROUP, resource="resourceclaims", verbs=("get",), why="to prepare claims"),
-    Right(group=_GROUP, resource="resourceclaims", verbs=("list",), needed=False, why="to restore a lost journal"),
-    Right(group=_GROUP, resource="resourceslices", verbs=("list", "watch", "create", "update", "delete"), why="to publish devices"),
-    Right(group="", resource="nodes", verbs=("get",), why="to make the node the owner of its slices"),
-    Right(
-        group=_GROUP,
-        resource="resourceclaims",
-        subresource="status",
-        verbs=("patch",),
-        needed=False,
-        why="to write device status into claims",
-    ),
-)
-
-
-def rights(kind: families.Family[Any], options: object) -> Sequence[Right]:
-    """Return the rights that the manifests grant to the driver of a family."""
-    events = Right(group="", resource="events", verbs=("create", "patch"), needed=False, why="to report errors to users as events")
-    return (
-        *_EVERY_DRIVERS,
-        Right(
-            group=_GROUP,
-            resource="resourceclaims",
-            subresource="driver",
-            verbs=("arbitrary-node:patch" if kind.spans_nodes else "associated-node:patch",),
-            needed=False,
-            why="to write device status into claims, from Kubernetes 1.36 on",
-            name=kind.driver_name(options),
-        ),
-        *(() if kind.spans_nodes else (events,)),
-        *kind.rights(options),
-    )
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
@@ -77,10 +39,11 @@ def _examine(api: client.Client, settings: values.Settings) -> Iterator[Finding]
     except errors.ApiError as error:
         yield Finding.failed(TOPIC, api.server, str(error), _fix(error, "check the address, and that this host can reach it"))
         return
-    yield _version(api.server, f"{version.get('gitVersion', 'unknown')}", (str(version.get("major", "")), str(version.get("minor", ""))))
+    yield version_finding(api.server, *version_of(version))
     yield _group(api)
     served = _served(settings)
-    for right in dict.fromkeys((*_EVERY_DRIVERS, *(right for family in served for right in rights(family.kind, family.options)))):
+    own = (right for family in served for right in families.rights(family.kind, family.options))
+    for right in dict.fromkeys((*families.EVERY_DRIVERS, *own)):
         yield _right(api, right)
     node = composition.node_name(settings) if settings.node.name else ""
     found, labels = _node(api, node)
@@ -102,11 +65,16 @@ def _served(settings: values.Settings) -> Sequence[composition.NodeFamily]:
         return ()
 
 
-def _version(server: str, name: str, parts: tuple[str, str]) -> Finding:
-    digits = ["".join(char for char in part if char.isdigit()) for part in parts]
-    if not all(digits):
+def version_of(answer: Mapping[str, records.Json]) -> tuple[str, tuple[int, int] | None]:
+    """Return the name and the numbers of a server's version. The numbers are None for a version that is not one of Kubernetes."""
+    digits = ["".join(char for char in str(answer.get(part, "")) if char.isdigit()) for part in ("major", "minor")]
+    return f"{answer.get('gitVersion', 'unknown')}", (int(digits[0]), int(digits[1])) if all(digits) else None
+
+
+def version_finding(server: str, name: str, number: tuple[int, int] | None) -> Finding:
+    """Return whether drakit supports a server's version."""
+    if number is None:
         return Finding.unknown(TOPIC, server, f"answers, version {name}, which is not a Kubernetes version")
-    number = (int(digits[0]), int(digits[1]))
     if number < OLDEST:
         return Finding.failed(TOPIC, server, f"version {name} is too old: resource.k8s.io/v1 needs 1.34", "upgrade the cluster")
     if number > NEWEST:
@@ -127,7 +95,7 @@ def _group(api: client.Client) -> Finding:
 
 def _right(api: client.Client, right: Right) -> Finding:
     try:
-        refused = [verb for verb in right.verbs if not _may(api, right, verb)]
+        refused = [verb for verb in right.verbs if not access_reviews.may(api, right.attributes(verb))]
     except errors.ApiError as error:
         return Finding.unknown(TOPIC, right.path, f"cannot check this right: {error}")
     if not refused:
@@ -135,24 +103,6 @@ def _right(api: client.Client, right: Right) -> Finding:
     verbs = ", ".join(refused)
     fix = f"grant {verbs} on {right.path} to the driver's service account; {_RIGHTS}"
     return (Finding.failed if right.needed else Finding.warning)(TOPIC, right.path, f"may not {verbs}, which is needed {right.why}", fix)
-
-
-def _may(api: client.Client, right: Right, verb: str) -> bool:
-    attributes: dict[str, records.Json] = {
-        "group": right.group,
-        "resource": right.resource,
-        "subresource": right.subresource,
-        "verb": verb,
-        "name": right.name,
-        "namespace": right.namespace,
-    }
-    body: transport.Object = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    status = api.request("POST", REVIEWS, body=body).get("status")
-    return isinstance(status, dict) and status.get("allowed") is True
 
 
 def _fix(error: errors.ApiError, otherwise: str, *, right: str = "") -> str:

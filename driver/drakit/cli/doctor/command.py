@@ -3,12 +3,14 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 import typer
 
+from drakit import exits
 from drakit import settings as values
 from drakit.cli import composition, options, output
-from drakit.cli.doctor import api, folders, hardware, pages
+from drakit.cli.doctor import api, fleet, folders, hardware, pages
 from drakit.core import errors
 from drakit.core.advanced import Finding, Verdict
 from drakit.telemetry import plurals
@@ -39,6 +41,7 @@ EXAMINATIONS: Mapping[str, Callable[[values.Settings], Iterable[Finding]]] = {
     "devices": hardware.examine,
     "api": api.examine,
 }
+OF_CLUSTER: Mapping[str, Callable[[values.Settings], Iterable[Finding]]] = {"cluster": fleet.examine}
 
 
 @options.quietly
@@ -51,6 +54,9 @@ def doctor(
     assignments: options.Set = None,
     families: options.Families = None,
     without_api: options.WithoutApi = False,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Check the slices of all nodes instead of this node, with a kubeconfig that may list them.")
+    ] = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
     """Check everything that the driver needs on this node and in this cluster, and print a fix for each problem.
@@ -66,26 +72,28 @@ def doctor(
       drakit doctor --family nic --node $(hostname)
 
       drakit doctor --mock dgx-a100-40gb-2gpu --no-api
+
+      drakit doctor --cluster --kubeconfig admin.conf
     """
     settings = options.read(
         config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
     )
     settings = composition.narrowed(settings, families or ())
     left_out = {"api"} if without_api else set[str]()
-    findings = tuple(examine(settings, tuple(name for name in EXAMINATIONS if name not in left_out)))
+    findings = tuple(examine(settings, tuple(OF_CLUSTER if cluster else (name for name in EXAMINATIONS if name not in left_out))))
     if style is options.Format.TABLE:
         _print(findings)
     else:
         output.document([{**dataclasses.asdict(entry), "verdict": entry.verdict.value} for entry in findings], style)
     if any(entry.verdict is Verdict.FAILED for entry in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(exits.Exit.NEGATIVE)
 
 
 def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
     """Run the named checks and yield their findings; an exception in one check is a finding, and the others still run."""
     for name in names:
         try:
-            yield from EXAMINATIONS[name](settings)
+            yield from {**EXAMINATIONS, **OF_CLUSTER}[name](settings)
         except Exception as error:  # noqa: BLE001 - the other checks must still run
             yield Finding.unknown(name, "doctor", _broken(error), _REPORT)
 

@@ -35,7 +35,7 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
 def _family(family: composition.NodeFamily, settings: values.Settings) -> Iterator[Finding]:
     name = family.spec.driver_name
     try:
-        seen = views.look(family, with_unclaimed=True)
+        seen = views.look(family, with_unclaimed=True, with_findings=True)
     except errors.DrakitError as error:
         yield Finding.failed("journal", name, str(error), "see docs/reference/errors.md")
         return
@@ -57,9 +57,7 @@ def _devices(name: str, program: str, seen: views.View) -> Iterator[Finding]:
     if seen.error is not None:
         yield Finding.failed("devices", name, f"{seen.error}{_claims_held(seen)}", "see docs/reference/errors.md")
         return
-    author: object = seen.driver
-    if isinstance(author, advanced.Diagnosable):
-        yield from author.diagnose()
+    yield from seen.findings
     devices = seen.offered.flat().devices
     tainted = [device.name for device in devices if device.taints]
     if not devices:

@@ -1,6 +1,7 @@
 """Decode the opaque parameters of a claim or a DeviceClass strictly into the dataclasses of a driver (see ``wire``).
 
-A dataclass may declare the class attributes ``api_version`` and ``kind``. Both are then required on the wire, and choose among several types. Invalid
+A dataclass may declare the class attributes ``api_version`` and ``kind``. Both are then required on the wire, and choose among several types.
+Its class attribute ``aliases`` lists further pairs that claims of an older driver have; an empty text stands for a key that they lack. Invalid
 parameters raise ConfigError. A schema that breaks the rules raises TypeError; ``check_types`` detects it when a driver opens.
 """
 
@@ -24,15 +25,16 @@ def decode(parameters: records.Record, types: Sequence[type[object]], *, root: s
     types_by_kind = by_kind(types)
     if None in types_by_kind:
         return FORMAT.decode(types[0], parameters, root)
-    schema = types_by_kind[_select(parameters, [kind for kind in types_by_kind if kind], root)]
+    schema = types_by_kind[_select(parameters, types_by_kind, root)]
     return FORMAT.decode(schema, {key: value for key, value in parameters.items() if key not in _IDENTITY}, root)
 
 
 def by_kind(types: Sequence[type[object]]) -> Mapping[tuple[str, str] | None, type[object]]:
-    """Return the types by apiVersion and kind. Raises TypeError if these are missing or equal for several types."""
-    types_by_kind = {kind_id(schema): schema for schema in types}
-    if len(types_by_kind) != len(types) or (None in types_by_kind and len(types) > 1):
-        raise TypeError("several configuration types need api_version and kind, each pair once")
+    """Return the types by apiVersion and kind, aliases too. Raises TypeError if these are missing or equal for several types."""
+    named = [(identity, schema) for schema in types for identity in (kind_id(schema), *_aliases(schema))]
+    types_by_kind = dict(named)
+    if len(types_by_kind) != len(named) or (None in types_by_kind and len(types) > 1):
+        raise TypeError("several configuration types need api_version and kind, each pair once, also among aliases")
     return types_by_kind
 
 
@@ -50,21 +52,35 @@ def kind_id(schema: type[object]) -> tuple[str, str] | None:
     raise TypeError(f"{schema.__name__} must declare both api_version and kind, or neither")
 
 
+def _aliases(schema: type[object]) -> Sequence[tuple[str, str]]:
+    """Return the further pairs of apiVersion and kind that mean a type. Raises TypeError."""
+    if "aliases" in {field.name for field in dataclasses.fields(schema)}:  # type: ignore[arg-type] # kind_id checked that it is a dataclass
+        return ()
+    pairs: object = getattr(schema, "aliases", ())
+    if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and [*map(type, pair)] == [str, str] for pair in pairs):
+        raise TypeError(f'{schema.__name__}.aliases must be a tuple of pairs of text, apiVersion and kind, such as (("v1alpha1", ""),)')
+    if pairs and kind_id(schema) is None:
+        raise TypeError(f"{schema.__name__} has aliases, and must declare api_version and kind")
+    return pairs
+
+
 def kind_of(schema: type[object]) -> str:
     """Return the name of a type for users: its kind, or the class's name."""
     identity = kind_id(schema)
     return identity[1] if identity else schema.__name__
 
 
-def _select(parameters: records.Record, known: Sequence[tuple[str, str]], root: str) -> tuple[str, str]:
+def _select(parameters: records.Record, types_by_kind: Mapping[tuple[str, str] | None, type[object]], root: str) -> tuple[str, str]:
     """Return the apiVersion and kind of the parameters. Raises ConfigError unless they are known."""
-    listed = ", ".join(f"{api_version} {kind}" for api_version, kind in known)
+    api_version, kind = parameters.get("apiVersion", ""), parameters.get("kind", "")
+    if isinstance(api_version, str) and isinstance(kind, str) and (api_version, kind) in types_by_kind:
+        return api_version, kind
+    known = [identity for schema in types_by_kind.values() if (identity := kind_id(schema))]
+    listed = ", ".join(f"{api_version} {kind}" for api_version, kind in dict.fromkeys(known))
     for key in _IDENTITY:
         if not isinstance(parameters.get(key), str):
             raise errors.ConfigError(f"is required, as text; known are {listed}", field=f"{root}.{key}")
     written = (str(parameters["apiVersion"]), str(parameters["kind"]))
-    if written in known:
-        return written
     wrong = 0 if written[1] in {kind for _, kind in known} else 1
     raise errors.ConfigError(f"{json_errors.quoted(written[wrong])} is not known; known are {listed}", field=f"{root}.{_IDENTITY[wrong]}")
 

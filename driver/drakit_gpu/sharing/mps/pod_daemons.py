@@ -56,7 +56,7 @@ class PodDaemons:
             raise drakit.ConfigError(
                 "MPS is not set up on this node: its daemons run in pods, and gpu.mps_template is not set. Install the PodTemplate of drakit's "
                 "manifests (chart: admissionPolicy.enabled) and set gpu.mps_template to its NAMESPACE/NAME",
-                field="parameters.sharing.strategy",
+                field="sharing.strategy",
             )
         return self.pods
 

@@ -62,6 +62,28 @@ def test_profiles_keep_the_enum_and_the_hardware_id_apart(gpus: nvml.NvmlGpus, h
     assert {profile.enum: profile.id for profile in gpus.gpu_instance_profiles(uuid)} == {0: 19, 1: 14, 2: 9, 3: 5, 4: 0, 7: 20, 9: 15}
 
 
+def test_sensors_are_nvmls_readings_in_base_units_and_absent_ones_are_none(
+    gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus
+) -> None:
+    first, second = (gpu.uuid for gpu in hardware.gpus())
+    measured = port.Sensors(utilization=0.37, memory_used=12 << 30, temperature=61, power=212.5, power_limit=400.0)
+    library.sensors[first] = measured
+    library.sensors[second] = port.Sensors(temperature=30)
+    hardware.set_mig_mode(first, enabled=False)
+    hardware.reset(first)
+    assert gpus.sensors(first) == measured
+    assert gpus.sensors(second) == port.Sensors(memory_used=0, temperature=30)
+
+
+def test_a_gpu_in_mig_mode_has_no_utilization(gpus: nvml.NvmlGpus, library: nvml_library.NvmlLibrary, hardware: mock_gpus.MockGpus) -> None:
+    uuid = hardware.gpus()[0].uuid
+    library.sensors[uuid] = port.Sensors(utilization=0.37, power=100.0)
+    mode = hardware.mig_mode(uuid)
+    assert mode is not None
+    assert mode.current
+    assert (gpus.sensors(uuid).utilization, gpus.sensors(uuid).power) == (None, 100.0)
+
+
 @pytest.mark.parametrize("name", ["dgx-h100", "mixed-16gpu"])
 def test_the_driver_offers_the_same_through_nvml_as_through_the_mock(tmp_path: pathlib.Path, name: str) -> None:
     made = mock_gpus.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))

@@ -1,0 +1,86 @@
+"""Where the pod specs of an object are: in pods, in Kubernetes' workloads, and in the usual workloads of other projects."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drakit_cluster.manifests import Document
+from drakit_cluster.objects import json_types
+from drakit_cluster.objects.json_types import Json, Object
+
+_CORE: dict[str, str] = {
+    "Pod": "spec",
+    "PodTemplate": "template.spec",
+    "CronJob": "spec.jobTemplate.spec.template.spec",
+    **dict.fromkeys(("Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template.spec"),
+}
+_RAY = ("headGroupSpec.template.spec", "workerGroupSpecs[].template.spec")
+_OTHERS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("jobset.x-k8s.io", "JobSet"): ("spec.replicatedJobs[].template.spec.template.spec",),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): (
+        "spec.leaderWorkerTemplate.leaderTemplate.spec",
+        "spec.leaderWorkerTemplate.workerTemplate.spec",
+    ),
+    ("ray.io", "RayCluster"): tuple(f"spec.{path}" for path in _RAY),
+    ("ray.io", "RayJob"): tuple(f"spec.rayClusterSpec.{path}" for path in _RAY),
+    ("ray.io", "RayService"): tuple(f"spec.rayClusterConfig.{path}" for path in _RAY),
+    **{
+        ("kubeflow.org", f"{name}Job"): (f"spec.{name.lower()}ReplicaSpecs{{}}.template.spec",)
+        for name in ("PyTorch", "TF", "MPI", "XGBoost", "Paddle", "JAX")
+    },
+}
+"""By group and kind: the paths of pod specs. ``[]`` stands for each item of a list, ``{}`` for each value of a map."""
+_CORE_GROUPS = frozenset({"", "apps", "batch"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodSpec:
+    """A pod spec of a document, and its path."""
+
+    path: str
+    spec: Object
+
+
+def has_any(document: Document) -> bool:
+    """Return whether objects of the document's kind have pod specs that this module finds."""
+    return _core_path(document) is not None or bool(_other_paths(document))
+
+
+def of(document: Document) -> Iterator[PodSpec]:
+    """Yield the pod specs of a document; of a kind of another project those that it has."""
+    if (core := _core_path(document)) is not None:
+        yield PodSpec(path=core, spec=json_types.mapping(document.body, *core.split(".")))
+        return
+    for path in _other_paths(document):
+        for where, value in _resolve(document.body, path.split("."), ""):
+            if isinstance(value, dict):
+                yield PodSpec(path=where, spec=value)
+
+
+def _core_path(document: Document) -> str | None:
+    group, kind = _group_and_kind(document)
+    return _CORE.get(kind) if group in _CORE_GROUPS else None
+
+
+def _other_paths(document: Document) -> tuple[str, ...]:
+    return _OTHERS.get(_group_and_kind(document), ())
+
+
+def _group_and_kind(document: Document) -> tuple[str, str]:
+    return json_types.text(document.body, "apiVersion").rpartition("/")[0], json_types.text(document.body, "kind")
+
+
+def _resolve(value: Json, steps: list[str], path: str) -> Iterator[tuple[str, Json]]:
+    if not steps:
+        yield path, value
+        return
+    step, rest = steps[0], steps[1:]
+    name = step.removesuffix("[]").removesuffix("{}")
+    inner, where = json_types.at(value, name), f"{path}.{name}" if path else name
+    if step.endswith("[]"):
+        for place, item in enumerate(json_types.items(inner)):
+            yield from _resolve(item, rest, f"{where}[{place}]")
+    elif step.endswith("{}"):
+        for key, item in json_types.mapping(inner).items():
+            yield from _resolve(item, rest, f"{where}.{key}")
+    elif inner is not None:
+        yield from _resolve(inner, rest, where)

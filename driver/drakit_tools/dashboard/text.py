@@ -1,0 +1,230 @@
+"""The state of the dashboard as text for ``drakit top``. Pure."""
+
+import dataclasses
+import datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from drakit.cli import terminal
+from drakit.core import quantity
+from drakit.telemetry import plurals
+from drakit_tools.dashboard import model, objects
+
+_MANY = 4
+"""Nodes of which every device is shown; of more nodes each is one line."""
+_WAITING_MAX = 12
+_CELL = 4
+"""Characters of a memory slice on the map of a GPU."""
+_BAR = 24
+_GIBI = 1 << 30
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+HEAD, WARN, BAD, SOFT = "bold", "yellow", "red", "dim"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Line:
+    """One line, and the style of a terminal for it."""
+
+    text: str
+    style: str = ""
+
+
+def lines(state: model.State, *, now: datetime.datetime, width: int | None) -> list[Line]:
+    """Return the state as lines of at most ``width`` characters; None means any width. Names from outside are escaped."""
+    return [
+        Line(text=piece, style=line.style)
+        for line in _all(state, now)
+        for piece in (terminal.wrapped(line.text.lstrip(), width, indent=_indent(line.text), hang=2) if line.text else [""])
+    ]
+
+
+def age(since: str, now: datetime.datetime) -> str:
+    """Return the time since a moment, such as ``5m``, as kubectl does; empty if the moment is unknown."""
+    moment = objects.moment(since)
+    if moment == objects.NEVER:
+        return ""
+    seconds = max(0, int((now - moment).total_seconds()))
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    if seconds < 2 * _HOUR:
+        return f"{seconds // _MINUTE}m"
+    return f"{seconds // _HOUR}h" if seconds < 2 * _DAY else f"{seconds // _DAY}d"
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
+    yield Line(text=state.title, style=HEAD)
+    yield from _totals(state)
+    if state.problem:
+        yield Line(text=state.problem, style=BAD)
+    yield from _waiting(state.waiting, now)
+    yield from _free(state.free)
+    if len(state.nodes) > _MANY:
+        yield from _fleet(state.nodes)
+    else:
+        for node in state.nodes:
+            yield from _node(node, now)
+
+
+def _totals(state: model.State) -> Iterator[Line]:
+    pools = [pool for node in state.nodes for pool in node.pools]
+    gpus = [gpu for pool in pools for gpu in pool.gpus]
+    others = [device for pool in pools for device in pool.others]
+    unwell = sum(pool.unwell for pool in pools)
+    parts = [f"waiting {len(state.waiting)}", f"unhealthy {unwell}"]
+    if gpus:
+        taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
+        parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
+    if others:
+        parts.append(f"devices {sum(bool(device.uses) for device in others)} of {len(others)} in use")
+    parts.append(plurals.counted(len(state.claims), "claim"))
+    yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting else "")
+
+
+def _waiting(waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
+    """Yield what waits, by reason."""
+    if not waiting:
+        return
+    yield Line(text="")
+    yield Line(text="WAITING", style=HEAD)
+    by_reason: dict[str, list[model.Waiting]] = {}
+    for row in waiting[:_WAITING_MAX]:
+        by_reason.setdefault(row.reason, []).append(row)
+    for reason, rows in by_reason.items():
+        yield Line(text=f"  {reason}", style=WARN)
+        for row in rows:
+            yield Line(text=f"    {_joined(f'{row.kind.lower()} {row.name}', row.asks, age(row.since, now))}")
+    if len(waiting) > _WAITING_MAX:
+        yield Line(text=f"  and {len(waiting) - _WAITING_MAX} more", style=SOFT)
+
+
+def _free(free: Sequence[model.Free]) -> Iterator[Line]:
+    if not free:
+        return
+    yield Line(text="")
+    yield Line(text="STILL FITS", style=HEAD)
+    for entry in free:
+        sets = "; or ".join(map(_counts, entry.sets))
+        yield Line(text=f"  {entry.model or entry.driver}: {entry.unused} of {entry.total} unused" + (f": {sets}" if sets else ""))
+
+
+def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
+    """Yield a line for each node: the memory slices in use of each GPU."""
+    yield Line(text="")
+    size = max(len(node.name) for node in nodes)
+    yield Line(text=f"{'NODE':<{size}}  SLICES IN USE OF EACH GPU; * IS UNHEALTHY; --node NAME SHOWS ONE NODE", style=HEAD)
+    for node in nodes:
+        gpus = [gpu for pool in node.pools for gpu in pool.gpus]
+        others = [device for pool in node.pools for device in pool.others]
+        cells = [f"{_taken(gpu)}{'' if gpu.health.is_well else '*'}" for gpu in gpus]
+        free = sum(not gpu.spans and gpu.health.is_well for gpu in gpus) + sum(not entry.uses and entry.health.is_well for entry in others)
+        unwell = any(pool.unwell for pool in node.pools)
+        text = f"{node.name:<{size}}  {' '.join(f'{cell:>2}' for cell in cells)}"
+        notes = ", ".join((*node.notes, *(["unhealthy"] if unwell else [])))
+        yield Line(
+            text=f"{text}  {free} of {len(gpus) + len(others)} unused  {notes}".rstrip(), style=BAD if unwell else WARN if notes else ""
+        )
+
+
+def _node(node: model.Node, now: datetime.datetime) -> Iterator[Line]:
+    yield Line(text="")
+    yield Line(text=_joined((node.name or "pools without a node"), *node.notes), style=WARN if node.notes else HEAD)
+    for pool in node.pools:
+        if pool.note:
+            yield Line(text=f"  {pool.driver}: {pool.note}", style=BAD)
+        for gpu in pool.gpus:
+            yield from _gpu(gpu, now)
+        for nic in pool.nics:
+            yield from _nic(nic, now)
+        for device in pool.others:
+            head = _joined(device.name, device.kind, *_facts(device.facts, device.readings), "" if device.uses else "free")
+            yield Line(text=f"  {head}")
+            yield from _health(device.health)
+            yield from (Line(text=f"    {_use(use, now)}") for use in device.uses)
+
+
+def _gpu(gpu: model.Gpu, now: datetime.datetime) -> Iterator[Line]:
+    """Yield a GPU: its map, whose letters are those of the uses below, its facts and sensors, who uses it, and what still fits."""
+    used = dict(zip((span for span in gpu.spans if span.uses), _LETTERS * gpu.width, strict=False))
+    yield Line(text=f"  {gpu.name} {_map(gpu, used)}")
+    if facts := _joined(*_facts(gpu.facts, gpu.readings)):
+        yield Line(text=f"    {facts}")
+    yield from _health(gpu.health)
+    for span, letter in used.items():
+        yield from (Line(text=f"    {letter} {_joined(span.kind, _use(use, now))}") for use in span.uses)
+    sets = "; or ".join(map(_counts, gpu.together))
+    yield Line(text=f"    still fits {sets}" if sets else "    nothing more fits", style=SOFT)
+
+
+def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:
+    cells = ["." * _CELL] * gpu.width
+    for span in gpu.spans:
+        for place in range(span.start, min(span.start + span.size, gpu.width)):
+            cells[place] = used.get(span, "x") * _CELL
+    drawn = ""
+    starts = {span.start for span in gpu.spans} | {span.start + span.size for span in gpu.spans}
+    for place, cell in enumerate(cells):
+        is_inside = place and place not in starts and cell[0] != "."
+        drawn += (cell[0] if is_inside else "|") + cell
+    return f"{drawn}|"
+
+
+def _nic(nic: model.Nic, now: datetime.datetime) -> Iterator[Line]:
+    taken = sum(share.amount for share in nic.shares)
+    filled = round(_BAR * min(taken, nic.capacity) / (nic.capacity or 1))
+    yield Line(
+        text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} free"
+    )
+    yield from _health(nic.health)
+    yield from (Line(text=f"    {_joined(_rate(share.amount), _use(share.use, now))}") for share in nic.shares)
+
+
+def _health(health: model.Health) -> Iterator[Line]:
+    if not health.is_well or health.message:
+        taints = [f"taint {taint}" for taint in health.taints]
+        yield Line(text=f"    {_joined(health.state, *taints, health.message)}", style=BAD)
+
+
+def _facts(facts: model.Facts, readings: model.Readings) -> Iterator[str]:
+    yield from (facts.model, facts.memory)
+    if readings.utilization is not None:
+        yield f"{readings.utilization:.0%} busy"
+    if readings.memory_used is not None:
+        yield f"{readings.memory_used / _GIBI:.1f} GiB used"
+    if readings.temperature is not None:
+        yield f"{readings.temperature:.0f} C"
+    if readings.power is not None:
+        yield f"{readings.power:.0f} W" if readings.power_limit is None else f"{readings.power:.0f} of {readings.power_limit:.0f} W"
+    yield facts.uuid
+
+
+def _use(use: model.Use, now: datetime.datetime) -> str:
+    pods = f"pod {', '.join(use.pods)}" if use.pods else ""
+    return _joined(pods, f"claim {use.claim}", age(use.since, now))
+
+
+def _taken(gpu: model.Gpu) -> int:
+    return sum(span.size for span in gpu.spans)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {kind}" for kind, count in counts.items())
+
+
+def _rate(bits: int) -> str:
+    return f"{quantity.Quantity.of(bits)}bit/s"
+
+
+def _joined(*parts: str) -> str:
+    return "  ".join(filter(None, parts))
+
+
+def only(state: model.State, node: str) -> model.State:
+    """Return the state with one node's devices and claims; what waits may wait for any node."""
+    nodes: Iterable[model.Node] = [entry for entry in state.nodes if entry.name == node]
+    return dataclasses.replace(
+        state, nodes=tuple(nodes), claims=tuple(row for row in state.claims if row.node == node or not row.devices), free=model.free(nodes)
+    )

@@ -1,0 +1,179 @@
+"""The dashboard's list of what waits has every pod and claim without devices, once, with the reason that its next actor gives."""
+
+from typing import Any
+
+from drakit_tools.dashboard import cluster_state, model
+
+REFUSED = "0/2 nodes are available: 2 cannot allocate all claims."
+
+
+def claim(name: str, *, created: str = "2026-11-29T08:00:00Z", **status: Any) -> Any:
+    exactly = {"deviceClassName": "mig-3g.20gb", "count": 2, "capacity": {"requests": {"memory": "10Gi"}}}
+    return {
+        "kind": "ResourceClaim",
+        "metadata": {"namespace": "team-a", "name": name, "uid": name, "creationTimestamp": created},
+        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+        "status": status,
+    }
+
+
+def pod(name: str, claims: list[Any], *, created: str = "2026-11-29T08:00:00Z", node: str = "", **status: Any) -> Any:
+    return {
+        "kind": "Pod",
+        "metadata": {"namespace": "team-a", "name": name, "uid": name, "creationTimestamp": created},
+        "spec": {"resourceClaims": claims, "containers": [{"name": "c"}], **({"nodeName": node} if node else {})},
+        "status": {"phase": "Pending", **status},
+    }
+
+
+def named(name: str) -> list[Any]:
+    return [{"name": "gpu", "resourceClaimName": name}]
+
+
+def refused(message: str, reason: str = "Unschedulable") -> list[Any]:
+    return [{"type": "PodScheduled", "status": "False", "reason": reason, "message": message}]
+
+
+def warning(pod_name: str, reason: str, message: str, time: str) -> Any:
+    about = {"kind": "Pod", "namespace": "team-a", "name": pod_name}
+    return {"kind": "Event", "involvedObject": about, "type": "Warning", "reason": reason, "message": message, "lastTimestamp": time}
+
+
+def waiting(**listing: Any) -> tuple[model.Waiting, ...]:
+    return cluster_state.Reader("cluster").state(cluster_state.Listing(**listing)).waiting
+
+
+def test_a_pod_and_its_claim_are_one_row_with_the_schedulers_reason() -> None:
+    message = f"{REFUSED} still not schedulable, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
+    (row,) = waiting(pods=[pod("a", named("large"), conditions=refused(message))], claims=[claim("large")])
+    assert (row.kind, row.name, row.asks, row.reason) == ("Pod", "team-a/a", "2 x mig-3g.20gb (memory 10Gi)", REFUSED)
+    assert row.since == "2026-11-29T08:00:00Z"
+
+
+def test_a_claim_without_a_pod_says_that_it_waits_for_one() -> None:
+    (row,) = waiting(claims=[claim("alone")])
+    assert (row.kind, row.name) == ("Claim", "team-a/alone")
+    assert row.reason == "no pod uses it; a claim gets devices when a pod that names it is scheduled"
+
+
+def test_a_claim_says_so_where_pods_cannot_be_listed() -> None:
+    (row,) = waiting(claims=[claim("alone")], pods_are_known=False)
+    assert row.reason == "its pods are unknown, because pods cannot be listed"
+
+
+def test_a_pod_on_a_node_has_the_kubelets_latest_warning() -> None:
+    events = [
+        warning("a", "FailedPrepareDynamicResources", "old", "2026-11-29T08:00:00Z"),
+        warning("a", "FailedPrepareDynamicResources", "NVML does not answer", "2026-11-29T08:00:00.500000Z"),
+    ]
+    (row,) = waiting(pods=[pod("a", named("large"), node="node-1")], events=events[::-1])
+    assert row.reason == "on node-1: FailedPrepareDynamicResources: NVML does not answer"
+
+
+def test_a_pod_on_a_node_without_a_warning_has_its_containers_reason() -> None:
+    statuses = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]
+    (row,) = waiting(pods=[pod("a", named("large"), node="node-1", containerStatuses=statuses)])
+    assert row.reason == "on node-1: ImagePullBackOff: not found"
+
+
+def test_a_pod_that_no_scheduler_tried_or_that_is_gated_says_so() -> None:
+    gated = pod("b", named("large"), conditions=refused("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"))
+    rows = waiting(pods=[pod("a", named("large")), gated])
+    assert [row.reason for row in rows] == ["no scheduler has tried it yet", "Scheduling is blocked due to non-empty scheduling gates"]
+
+
+def test_a_template_without_a_claim_and_an_extended_resource_say_what_they_ask() -> None:
+    template = pod("a", [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}])
+    extended = pod("b", [])
+    extended["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2", "cpu": "1", "hugepages.kubernetes.io/x": "1"}}
+    assert [row.asks for row in waiting(pods=[template, extended])] == ["template one-gpu", "2 x nvidia.com/gpu"]
+
+
+def test_pods_that_want_no_device_or_end_do_not_wait_for_one() -> None:
+    ending = pod("b", named("large"))
+    ending["metadata"]["deletionTimestamp"] = "2026-11-29T08:00:00Z"
+    done = pod("c", named("large"))
+    done["status"]["phase"] = "Succeeded"
+    assert waiting(pods=[pod("a", []), ending, done]) == ()
+
+
+def test_what_waits_longest_is_first_whatever_the_form_of_its_time() -> None:
+    times = {"c": "2026-11-29T08:00:00.250000Z", "a": "2026-11-29T08:00:01Z", "d": "2026-11-29T09:59:00+02:00", "b": "2026-11-29T08:00:00Z"}
+    rows = waiting(claims=[claim(name, created=time) for name, time in times.items()])
+    assert [row.name for row in rows] == ["team-a/d", "team-a/b", "team-a/c", "team-a/a"]
+
+
+def test_events_are_in_the_order_of_time_whatever_its_form() -> None:
+    times = ["2026-11-29T08:00:00.250000Z", "2026-11-29T08:00:01Z", "2026-11-29T08:00:00Z"]
+    events = [warning("a", "Failed", str(number), time) for number, time in enumerate(times)]
+    state = cluster_state.Reader("cluster").state(cluster_state.Listing(events=events))
+    assert [event.message for event in state.events] == ["1", "0", "2"]
+
+
+def test_a_claim_is_counted_with_and_without_devices_and_in_deletion() -> None:
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": "gpu.drakit.dev", "pool": "n", "device": "gpu-0"}]}}
+    held, lost, ending = claim("held", allocation=allocation), claim("lost", allocation=allocation), claim("ending")
+    held["metadata"]["uid"] = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+    gone = {"devices": {"results": [{"request": "gpu", "driver": "gone.example", "pool": "n", "device": "gpu-0"}]}}
+    lost["metadata"]["uid"] = "7cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+    lost["status"]["allocation"] = gone
+    ending["metadata"]["deletionTimestamp"] = "2026-11-29T08:00:00Z"
+    published = {"driver": "gpu.drakit.dev", "nodeName": "n", "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1}}
+    slices: list[Any] = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": "s", "uid": "s", "resourceVersion": "1"},
+            "spec": {**published, "devices": [{"name": "gpu-0"}]},
+        }
+    ]
+    state = cluster_state.Reader("cluster").state(cluster_state.Listing(slices=slices, claims=[held, lost, claim("new"), ending]))
+    assert state.problem == ""
+    assert {row.claim: (row.state, row.devices) for row in state.claims} == {
+        "team-a/held": ("allocated", ("gpu-0",)),
+        "team-a/lost": ("allocated", ("gpu-0",)),
+        "team-a/new": ("waiting", ()),
+        "team-a/ending": ("deleting", ()),
+    }
+    assert [row.name for row in state.waiting] == ["team-a/new"]
+
+
+def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
+    unknown = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}]
+    nodes: list[Any] = [
+        {"kind": "Node", "metadata": {"name": "n"}, "spec": {"unschedulable": True}, "status": {"conditions": unknown}},
+        {"kind": "Node", "metadata": {"name": "m"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+    ]
+    slices: list[Any] = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+            "spec": {
+                "driver": "d",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "a"}],
+            },
+        }
+        for name in "nm"
+    ]
+    state = cluster_state.Reader("cluster").state(cluster_state.Listing(slices=slices, nodes=nodes))
+    assert {node.name: node.notes for node in state.nodes} == {
+        "m": (),
+        "n": ("cordoned", "not ready: Kubelet stopped posting node status."),
+    }
+    assert [(free.unused, free.total) for free in state.free] == [(1, 1)], "no pod can start on the other node"
+
+
+def test_pools_that_did_not_change_are_not_made_again() -> None:
+    spec: Any = {
+        "driver": "d",
+        "nodeName": "n",
+        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": "a"}],
+    }
+    published: Any = {"kind": "ResourceSlice", "metadata": {"name": "s", "uid": "s", "resourceVersion": "1"}, "spec": spec}
+    reader = cluster_state.Reader("cluster")
+    first = reader.state(cluster_state.Listing(slices=[published])).nodes[0].pools[0]
+    assert reader.state(cluster_state.Listing(slices=[published])).nodes[0].pools[0] is first
+    changed: Any = {**published, "spec": {**spec, "devices": [{"name": "a"}, {"name": "b"}]}}
+    assert len(reader.state(cluster_state.Listing(slices=[changed])).nodes[0].pools[0].others) == 2

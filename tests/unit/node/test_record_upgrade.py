@@ -1,0 +1,243 @@
+"""A release of a driver reads the intents and records that an earlier one journaled in another form (``drakit.RecordUpgrade``)."""
+
+import pathlib
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import drakit
+from drakit import testing
+from drakit.core import driver as drivers
+from drakit.core import lifecycle, record_versions
+from drakit.node import engine, local_node
+from fakes import claim_source, node_with_intents, versioned_driver
+
+Upgraded = tuple[testing.Node, drakit.ClaimRef]
+STAMP = "drakit.dev/records-version"
+
+
+@pytest.fixture
+def board(tmp_path: pathlib.Path) -> versioned_driver.Board:
+    (tmp_path / "board").mkdir()
+    return versioned_driver.Board(tmp_path / "board")
+
+
+class Site:
+    """A node on which one release after the other runs; every claim stays known to the API server."""
+
+    def __init__(self, folder: pathlib.Path, board: versioned_driver.Board) -> None:
+        self._folder, self._board = folder, board
+        self._claims: list[tuple[testing.Node, drakit.ClaimRef]] = []
+
+    def run(self, release: Callable[[versioned_driver.Board], drivers.Driver[Any]]) -> testing.Node:
+        node = testing.Node(lambda: release(self._board), folder=self._folder)
+        for earlier, ref in self._claims:
+            node.claims.put(earlier.claims.fetch(ref))
+        return node
+
+    def prepare(self, node: testing.Node) -> tuple[drakit.ClaimRef, testing.ContainerView]:
+        ref = node.claim("board")
+        self._claims.append((node, ref))
+        return ref, node.prepare(ref)
+
+
+@pytest.fixture
+def site(tmp_path: pathlib.Path, board: versioned_driver.Board) -> Site:
+    return Site(tmp_path / "node", board)
+
+
+def test_a_claim_of_the_release_before_is_released(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        ref, _ = site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        assert board.used() == {0: ref.uid}
+        node.unprepare(ref)
+        assert (board.used(), node.is_clean) == ({}, True)
+
+
+def test_new_claims_get_other_parts_than_those_of_the_release_before(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        old, _ = site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        new, _ = site.prepare(node)
+        assert board.used() == {0: old.uid, 1: new.uid}
+
+
+def test_a_prepared_claim_is_verified_and_its_record_gets_the_present_form(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        ref, before = site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        assert node.prepare(ref) == before
+        assert isinstance(node.driver, versioned_driver.Release2)
+        assert node.driver.records == [{"at": (0,)}]
+        (grant,) = node.entries[0].grants
+        assert dict(grant.intent) == {"slot": 0}, "the journal keeps what the first release wrote"
+        assert dict(grant.record) == {"at": (0,), STAMP: 2}
+        node.restart()
+        node.unprepare(ref)
+        assert board.used() == {}
+
+
+def test_the_driver_sees_no_version_in_its_own_intents(site: Site) -> None:
+    with site.run(versioned_driver.Release2) as node:
+        ref, _ = site.prepare(node)
+        (seen,) = node.context.grants()
+        assert (dict(seen.intent), dict(seen.record)) == ({"slots": (0,)}, {"at": (0,)})
+        assert node.entries[0].grants[0].intent[STAMP] == 2
+        node.unprepare(ref)
+
+
+def test_a_failing_upgrade_fails_the_verb_and_the_claim_stays(site: Site, board: versioned_driver.Board) -> None:
+    def broken(given: versioned_driver.Board) -> versioned_driver.Release2:
+        made = versioned_driver.Release2(given)
+        made.failure = KeyError("slot")
+        return made
+
+    with site.run(versioned_driver.Release1) as node:
+        ref, _ = site.prepare(node)
+    with site.run(broken) as node:
+        with pytest.raises(testing.RefusedError, match=r"upgrade_intent\(\) failed for version 1: KeyError: 'slot'"):
+            node.unprepare(ref)
+        assert "upgrade_intent() failed" in node.try_prepare(node.claim("board")).error, "it cannot know which part is free"
+        assert board.used() == {0: ref.uid}
+    with site.run(versioned_driver.Release2) as node:
+        node.unprepare(ref)
+        assert (board.used(), node.is_clean) == ({}, True)
+
+
+def test_the_release_before_refuses_a_newer_intent_and_pods_keep_the_device(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release2) as node:
+        ref, view = site.prepare(node)
+    with site.run(versioned_driver.Release1) as node:
+        refusal = "the journal's intent has version 2, and this release of board.example.com reads versions up to 1; install the release"
+        with pytest.raises(testing.RefusedError, match=refusal):
+            node.unprepare(ref)
+        assert refusal in node.try_prepare(ref).error
+        assert refusal in node.try_prepare(node.claim("board")).error, "it would choose a slot that is taken"
+        assert node.container(view.cdi_ids) == view
+        assert [entry.claim for entry in node.entries] == [ref]
+        assert board.used() == {0: ref.uid}
+    with site.run(versioned_driver.Release2) as node:
+        node.unprepare(ref)
+        assert (board.used(), node.is_clean) == ({}, True)
+
+
+def test_releases_may_follow_each_other_while_claims_of_each_are_prepared(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        first, _ = site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        second, _ = site.prepare(node)
+        node.unprepare(first)
+        third, _ = site.prepare(node)
+        assert board.used() == {0: third.uid, 1: second.uid}
+
+
+def test_a_lost_journal_gets_intents_of_the_present_version(site: Site) -> None:
+    class Recalling(versioned_driver.Release2):
+        def recall(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Record:
+            assert grant.found is not None
+            return {"slots": [int(name.removeprefix("SLOT_")) for name in grant.found.env]}
+
+    with site.run(Recalling) as node:
+        site.prepare(node)
+        before = node.entries
+        node.lose_journal()
+        assert [entry.grants[0].intent for entry in node.entries] == [before[0].grants[0].intent]
+
+
+def test_the_intents_of_the_whole_node_have_the_present_form(site: Site, board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        site.prepare(node)
+    seen: list[drakit.Intents] = []
+
+    def make(intents: drakit.Intents) -> versioned_driver.Release2:
+        seen.append(intents)
+        return versioned_driver.Release2(board)
+
+    with node_with_intents.NodeWithIntents(make, folder=tmp_path / "node") as reader:
+        (intents,) = seen
+        assert [dict(intent) for intent in intents()] == [{"slots": (0,)}, {"slots": (1,)}]
+        assert [dict(intent) for intent in intents(reader.entries[1].claim.uid)] == [{"slots": (1,)}]
+
+
+def test_a_driver_that_reads_intents_before_it_is_made_is_told_when_it_can(board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
+    def build(intents: drakit.Intents) -> versioned_driver.Release2:
+        intents()
+        return versioned_driver.Release2(board)
+
+    identity = engine.NodeIdentity(pool="node", boot_id="boot")
+    spec = local_node.DriverSpec(driver_name="board.example.com", build=build, identity=identity)
+    folders = local_node.Folders(home=tmp_path / "home", cdi=tmp_path / "cdi")
+    with pytest.raises(RuntimeError, match="reads them in discover, start or a verb, not in __init__"):
+        local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource())
+
+
+def test_both_releases_of_a_rolling_update_read_one_journal(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as before:
+        first, _ = site.prepare(before)
+        second, _ = site.prepare(before)
+        with site.run(versioned_driver.Release2) as after:
+            third, _ = site.prepare(after)
+            assert board.used() == {0: first.uid, 1: second.uid, 2: third.uid}
+            before.unprepare(first)
+            after.unprepare(second)
+            with pytest.raises(testing.RefusedError, match="install the release that wrote it, or a newer one"):
+                before.unprepare(third)
+            after.unprepare(third)
+            assert (board.used(), after.is_clean) == ({}, True)
+
+
+def test_every_reader_of_intents_gets_their_present_form(site: Site, tmp_path: pathlib.Path) -> None:
+    author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
+    assert record_versions.intent(author, {"slot": 3}) == {"slots": (3,)}
+    assert record_versions.intent(author, {"slots": (3,), STAMP: 2}) == {"slots": (3,)}
+    assert record_versions.intent(author, {}) == {}
+    assert isinstance(record_versions.intent(author, {"slot": 3}), types.MappingProxyType)
+
+
+@pytest.mark.parametrize("version", [3, 0, -1, "2", 1.0, None])
+def test_a_version_that_no_release_wrote_is_refused(tmp_path: pathlib.Path, version: Any) -> None:
+    author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
+    with pytest.raises(drakit.JournalError, match=r"the journal's record has version .* reads versions up to 2"):
+        record_versions.record(author, {"at": 1, STAMP: version})
+
+
+@pytest.mark.parametrize("version, fix", [(2, "inherit drakit.RecordUpgrade"), (0, "write a whole number from 1"), ("2", "whole number")])
+def test_a_driver_whose_version_is_wrong_does_not_start(site: Site, version: Any, fix: str) -> None:
+    class Wrong(versioned_driver.Release1):
+        records_version = version
+
+    with pytest.raises(TypeError, match=f"Wrong.records_version is .*{fix}"):
+        site.run(Wrong)
+
+
+def test_a_result_that_is_no_record_names_the_method(site: Site) -> None:
+    class Wrong(versioned_driver.Release2):
+        def upgrade_intent(self, intent: drakit.Record, version: int) -> Any:
+            return [1]
+
+    with site.run(versioned_driver.Release1) as node:
+        ref, _ = site.prepare(node)
+    with site.run(Wrong) as node, pytest.raises(testing.RefusedError, match=r"upgrade_intent\(\) is list; give a mapping"):
+        node.unprepare(ref)
+
+
+def test_a_half_state_of_the_release_before_is_undone(site: Site, board: versioned_driver.Board) -> None:
+    class Dying(versioned_driver.Release1):
+        def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
+            super().prepare(grant)
+            raise drakit.DeviceGoneError("the board fell out")
+
+        def unprepare(self, grant: drakit.Grant[drakit.NoConfig]) -> None:
+            raise drakit.HardwareError("freeSlot", "the board fell out")
+
+    with site.run(Dying) as node:
+        assert node.try_prepare(node.claim("board")).error
+        assert [entry.state for entry in node.entries] == [lifecycle.State.UNPREPARING]
+        assert board.used()
+    with site.run(versioned_driver.Release2) as node:
+        assert (board.used(), node.is_clean) == ({}, True)
