@@ -75,13 +75,13 @@ class Document:
 class Problem:
     """A server's error for a document, or a field that it would silently drop. ``field`` is empty for the whole object.
 
-    ``part`` is the path and shape of the part of a document that was checked, where the document itself was not.
+    ``part`` is the path, shape and model of the part of a document that was checked, where the document itself was not.
     """
 
     document: Document
     field: str
     text: str
-    part: tuple[str, Shape] | None = None
+    part: tuple[str, Shape, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -157,22 +157,17 @@ def known_version(text: str) -> str:
 
 
 def errors_of(version: str | None) -> "KnownErrors":
-    """Return the known errors of a version; none without a version, or, with a note, for one whose errors were not recorded.
-
-    Raises ConfigError for a version that is not in the table.
-    """
+    """Return the known errors of a version, none without a version. Raises ConfigError for a version that is not in the table."""
     from drakit_cluster.scheduling.allocator import known_errors
 
-    if version is not None and known_version(version) not in known_errors.BY_VERSION:
-        output.note(f"the known errors of Kubernetes {version} are not recorded: it is taken to decide by its rules")
-    return known_errors.BY_VERSION.get(version or "", known_errors.NONE)
+    return known_errors.BY_VERSION[known_version(version)] if version is not None else known_errors.NONE
 
 
 def compared_errors(version: str | None) -> "KnownErrors":
-    """Return the known errors that correct decisions are compared with: those of a version if they are recorded, by default those of 1.36."""
+    """Return the known errors that correct decisions are compared with: those of a version, by default of 1.36."""
     from drakit_cluster.scheduling.allocator import known_errors
 
-    return known_errors.KUBERNETES_1_36 if version is None else known_errors.BY_VERSION.get(version, known_errors.NONE)
+    return known_errors.KUBERNETES_1_36 if version is None else known_errors.BY_VERSION[version]
 
 
 def server_version(kubeconfig: pathlib.Path | None) -> str:

@@ -176,7 +176,7 @@ class Demand:
                 text = f"requests {amount}, but no selected device has more than {max(values)}"
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
             elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
-                text = f"requests {amount}, but none of the {_devices(len(selected))} that it selects is shared: the claim gets a whole one"
+                text = f"requests {amount}, but no device that it selects is shared: the claim gets a whole one"
                 fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
                 capacity_findings.append(findings.warning(document, field, text, fix))
         return capacity_findings

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from drakit_cluster.lint import findings, mistake
 from drakit_cluster.manifests import Problem
 from drakit_cluster.objects import json_types, resources
-from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.schema.shape import ListOf, MapOf, Shape, Struct
+from drakit_cluster.objects.schema import api_models, table, unknown_fields
+from drakit_cluster.objects.schema.shape import ANY, Shape
 
 _IN_EXACTLY = "write requests[].exactly.{name}, as resource.k8s.io/v1 requires"
 _RENAMED = {
@@ -61,17 +61,10 @@ def _misplaced(problem: Problem, parent: str, name: str) -> str:
 
 def _known_fields(problem: Problem) -> Iterable[str]:
     """Return the known fields of the object that has the unknown field."""
-    root, shape = problem.part or ("", _shape_of(problem))
-    for name, _ in mistake.steps(problem.field.rpartition(".")[0].removeprefix(root)):
-        match shape:
-            case Struct():
-                shape = shape.fields.get(name) if name else None
-            case ListOf():
-                shape = shape.item
-            case MapOf():
-                shape = shape.value
-    return shape.fields if isinstance(shape, Struct) else ()
+    root, shape, model = problem.part or ("", *_described(problem))
+    return unknown_fields.known(shape, model, mistake.steps(problem.field.rpartition(".")[0].removeprefix(root)))
 
 
-def _shape_of(problem: Problem) -> Shape | None:
-    return table.shape_of(problem.document.resource) if problem.document.resource is not None else None
+def _described(problem: Problem) -> tuple[Shape, str]:
+    resource = problem.document.resource
+    return (table.shape_of(resource), api_models.name_of(resource)) if resource is not None else (ANY, "")

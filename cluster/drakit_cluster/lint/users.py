@@ -15,10 +15,11 @@ from drakit_cluster.lint.pod_templates import PodSpec
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.schema import decoding, workloads
+from drakit_cluster.objects.schema import decoding, unknown_fields, workloads
 from drakit_cluster.objects.validation import fields, names, pods
 from drakit_cluster.scheduling import extended
 
+_MODEL = "V1PodSpec"
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
 
@@ -121,8 +122,7 @@ class _Pod:
         self._uses: dict[tuple[str, str], str] = {}
 
     def check(self) -> Iterator[Finding]:
-        if self._document.resource is not resources.POD:
-            yield from refusals.check(self._problems())
+        yield from refusals.check(self._problems())
         for kind in _CONTAINERS:
             for place, container in enumerate(json_types.objects(self._spec, kind)):
                 for number, use in enumerate(json_types.objects(container, "resources", "claims")):
@@ -161,11 +161,15 @@ class _Pod:
             decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:
             field_name, _, text = error.message.partition(": ")
-            yield Problem(document=self._document, field=field_name, text=text)
+            if self._document.resource is not resources.POD:
+                yield Problem(document=self._document, field=field_name, text=text)
             return
-        part = (self._path, pod_spec_shape)
-        for path in decoder.unknown:
+        part = (self._path, pod_spec_shape, _MODEL)
+        unknown = decoder.unknown if self._document.resource is not resources.POD else []  # The server reported those of a pod.
+        for path in [*unknown, *unknown_fields.find(pod_spec_shape, _MODEL, self._spec, self._path)]:
             yield Problem(document=self._document, field=path, text="unknown field", part=part)
+        if self._document.resource is resources.POD:
+            return
         name = json_types.text(self._document.body, "metadata", "name")
         failures = [*(names.subdomain(name, "metadata.name") if name else ()), *fields.check(pod_spec_shape, decoded, self._path)]
         for failure in [*failures, *pods.of_spec(json_types.mapping(decoded), self._path)]:

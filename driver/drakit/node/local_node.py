@@ -132,6 +132,11 @@ class LocalNode:
         )
 
     def _intents(self, claim: names.ClaimUid | None = None) -> Sequence[records.Record]:
+        """Return the intents of all grants or of one claim's grants, in their present form. Raises JournalError."""
+        if not hasattr(self, "author"):
+            raise RuntimeError(
+                "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
+            )
         return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
 
     def _held(self) -> held_devices.Holdings:

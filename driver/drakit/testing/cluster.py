@@ -139,8 +139,13 @@ class Cluster:
         self._running[name].close()
         self._start_driver(name, self._running[name])
 
-    def check_plugin(self, *device_classes: str, node: str = "", junit: pathlib.Path | None = None) -> reports.Report:
-        """Run the conformance suite on the driver of a node, with claims of these classes, and return the report."""
+    def check_plugin(
+        self, *device_classes: str, exclusive: Sequence[str] = (), node: str = "", junit: pathlib.Path | None = None
+    ) -> reports.Report:
+        """Run the conformance suite on the driver of a node, with claims of these classes, and return the report.
+
+        ``exclusive`` names variables and device nodes of parts that only one claim may have, as in ``check_driver``.
+        """
         extras.require_tools()
         from drakit_tools.conformance import api_objects, restarts, suite  # noqa: PLC0415
 
@@ -154,6 +159,7 @@ class Cluster:
                     claims=make,
                     published=objects.slices,
                     cdi=folder.cdi,
+                    exclusive=tuple(exclusive),
                     restarter=restarts.Restarter(call=lambda: self.restart_driver(name)),
                 )
                 return suite.check_plugin(subject, junit=junit)

@@ -23,7 +23,10 @@ Pair = tuple[str, tuple[str, ...]]
 
 
 def keeps_the_hardware_of_others(bench: benches.Bench) -> None:
-    """Require that a claim's whole life leaves the hardware of another claim as it was with that claim alone."""
+    """Require that a claim's whole life leaves the hardware of another claim as it was with that claim alone.
+
+    The end of the older claim is tried too. What it damaged shows when ``prepare`` of the other claim restores it, which otherwise changes nothing.
+    """
     _require_hardware(bench)
     with bench.node() as node:
         tried = False
@@ -37,6 +40,12 @@ def keeps_the_hardware_of_others(bench: benches.Bench) -> None:
                 after = bench.hardware()
                 name = f"prepare and unprepare of another claim for {' and '.join(others)} changed the hardware of a claim for {one}"
                 benches.require_unchanged(before, after, name)
+                node.prepare(second)
+                node.unprepare(first)
+                left = bench.hardware()
+                node.prepare(second)
+                name = f"unprepare of a claim for {one} changed the hardware of a claim for {' and '.join(others)}, and prepare restored it"
+                benches.require_unchanged(left, bench.hardware(), name)
             node.unprepare(second)
             node.unprepare(first)
     if not tried:

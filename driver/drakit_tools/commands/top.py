@@ -3,11 +3,11 @@
 import contextlib
 import datetime
 import pathlib
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
+import rich.control
 import rich.text
 import typer
 
@@ -66,7 +66,7 @@ def top(
             is_live = live or kubeconfig is not None
             if is_live + bool(wanted) + (mock is not None) > 1:
                 raise errors.ConfigError("--live, --mock and files exclude each other; choose one")
-            is_once = once or bool(wanted) or form is not options.Format.TABLE or not sys.stdout.isatty()
+            is_once = once or bool(wanted) or form is not options.Format.TABLE or not terminal.is_terminal(terminal.console())
             if wanted:
                 read = _of_files(wanted)
             elif is_live:
@@ -143,6 +143,7 @@ def _follow(read: "Callable[[], model.State]", interval: float) -> None:
     with out.screen(hide_cursor=True) as screen:
         while not stop.is_set():
             shown = _fitting(_lines(read(), out.width), out)
+            out.control(rich.control.Control.home())
             screen.update(rich.text.Text("\n").join(shown))
             stop.wait(interval)
 

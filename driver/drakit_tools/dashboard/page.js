@@ -235,13 +235,18 @@ function nodeWords(node) {
   return plain([node.name || "pools without a node", ...node.notes].join(" "));
 }
 
-function poolWords(pool) {
-  return plain(`${pool.driver} pool ${pool.name} ${pool.note}`);
+function poolFacts(node, pool) {
+  const facts = [pool.name === node.name ? "" : `pool ${pool.name}`, pool.generation ? `generation ${pool.generation}` : "", pool.slices ? `slices ${pool.slices}` : ""];
+  return facts.filter(Boolean).join(" · ");
+}
+
+function poolWords(node, pool) {
+  return plain(`${pool.driver} ${pool.name} ${poolFacts(node, pool)} ${pool.note}`);
 }
 
 // The devices of a pool that the filters choose, by kind.
 function chosen(node, pool, filters) {
-  const around = `${nodeWords(node)} ${poolWords(pool)}`;
+  const around = `${nodeWords(node)} ${poolWords(node, pool)}`;
   return Object.keys(CARDS).map((kind) => [kind, pool[kind].filter((device) => {
     if (filters.unwell && isWell(device.health)) return false;
     if (filters.unused && !hasFree(kind, device)) return false;
@@ -252,9 +257,8 @@ function chosen(node, pool, filters) {
 function poolCard(node, pool, picked, isFiltered) {
   const cards = picked.flatMap(([kind, devices]) => devices.map(CARDS[kind]));
   if (!cards.length && isFiltered) return null;
-  const facts = [pool.name === node.name ? "" : `pool ${pool.name}`, pool.generation ? `generation ${pool.generation}` : "", pool.slices ? `slices ${pool.slices}` : ""];
   return element("div", { class: "pool" },
-    element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, facts.filter(Boolean).join(" · "))),
+    element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
     element("div", { class: "devices" }, ...cards), cards.length ? null : element("p", { class: "facts" }, "no device"));
 }

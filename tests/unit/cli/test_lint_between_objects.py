@@ -216,6 +216,20 @@ USERS: dict[str, Case] = {
         "unknown field",
         "move resourceClaimTemplateName out of source",
     ),
+    "a misspelt field of a container": (
+        (TEMPLATE, workload("Deployment", "spec.template.spec", containers=[{"name": "c", "imag": "i", "resources": {"claims": [USE]}}])),
+        "error",
+        "spec.template.spec.containers[0].imag",
+        "unknown field",
+        "write image",
+    ),
+    "a misspelt field of a pod": (
+        (TEMPLATE, {**pod({"resourceClaimTemplateName": "t"}, USE), "spec": {"containers": [{"name": "c"}], "resourceClaim": []}}),
+        "error",
+        "spec.resourceClaim",
+        "unknown field",
+        "write resourceClaims",
+    ),
     "an entry that is no label": (
         (TEMPLATE, workload("Deployment", "spec.template.spec", entry="My_GPU")),
         "error",
@@ -323,7 +337,7 @@ DEMAND: dict[str, Case] = {
         ),
         "warning",
         "spec.devices.requests[0].exactly.capacity.requests[memory]",
-        "requests 4Gi, but none of the 1 device that it selects is shared: the claim gets a whole one",
+        "requests 4Gi, but no device that it selects is shared: the claim gets a whole one",
         "allowMultipleAllocations: true",
     ),
     "two classes for one extended resource": (

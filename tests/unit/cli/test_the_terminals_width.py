@@ -39,6 +39,7 @@ COMMANDS = {
     "doctor": "doctor --mock dgx-a100-40gb-2gpu",
     "lint": "lint slices.yaml claim.yaml",
     "free": "free slices.yaml",
+    "top": "top slices.yaml claim.yaml",
     "why": "allocate slices.yaml claim.yaml --why",
     "plan": "plan --ask mig=3g.20gb:9 --buy dgx-a100-40gb-2gpu --why",
     "simulate": "simulate --mock dgx-a100-40gb-2gpu:2 --workload day.csv",

@@ -1,9 +1,17 @@
 """``drakit top`` shows in 80 columns what the dashboard shows: what waits and why, what fits, and who uses which part of a GPU."""
 
 import contextlib
+import dataclasses
 import datetime
 import json
+import os
 import pathlib
+import pty
+import re
+import signal
+import subprocess
+import sys
+import termios
 from typing import Any
 
 import pytest
@@ -77,6 +85,14 @@ def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
     assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, "node-3"))
 
 
+def test_the_page_shows_a_gpu_as_it_is_printed() -> None:
+    page = pathlib.Path(__file__).parents[3] / "docs" / "howto" / "dashboard.md"
+    well = dataclasses.replace(GPU, health=model.Health(), readings=model.Readings())
+    printed = shown(state(node("node-1", well)))
+    first = next(place for place, line in enumerate(printed) if "gpu-0 |" in line)
+    assert "\n".join(printed[first : first + 5]) in page.read_text()
+
+
 def test_names_from_outside_cannot_control_the_terminal() -> None:
     lines = shown(state(node("node-1", GPU, notes=("not ready: \x1b[2J",))))
     assert not any("\x1b" in line for line in lines)
@@ -140,3 +156,27 @@ def test_files_keep_the_ages_of_their_objects(shell: command_line.CommandLine, t
 def test_two_sources_are_refused(shell: command_line.CommandLine) -> None:
     ended = shell.run("top", "--live", "--mock", command_line.MACHINE)
     assert (ended.status, ended.err) == (2, "drakit: --live, --mock and files exclude each other; choose one\n")
+
+
+@pytest.mark.process
+def test_on_a_terminal_it_refreshes_until_a_signal_and_restores_the_screen(tmp_path: pathlib.Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (12, 80))
+    words = ["top", "--mock", command_line.MACHINE, "--node", "node-1", "--folder", str(tmp_path / "node"), "--interval", "0.5"]
+    environment = {key: value for key, value in os.environ.items() if key not in {"COLUMNS", "LINES"}} | {"TERM": "xterm"}
+    command = [sys.executable, "-m", "drakit", *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as running:
+        os.close(theirs)
+        written = b""
+        while written.count(b"node node-1") < 2:
+            written += os.read(ours, 65536)
+        running.send_signal(signal.SIGINT)
+        with contextlib.suppress(OSError):  # The other end is closed.
+            while piece := os.read(ours, 65536):
+                written += piece
+        assert running.wait() == 0
+    os.close(ours)
+    assert written.count(b"\x1b[?1049h") == 1
+    assert b"\x1b[?1049l" in written
+    assert re.search(rb"\d more lines; print all with --once, or one node with --node NAME", written)
+    assert all(len(line.rstrip()) <= 80 for line in written.decode().splitlines() if "\x1b" not in line)

@@ -192,6 +192,15 @@ def test_kubectl_applies_changes_and_reports_unknown_fields(kubectl: Kubectl) ->
     assert 'unknown field "spec.nodename"' in kubectl("apply", "-f", "-", text=typo, code=1)
 
 
+def test_kubectl_refuses_a_misspelt_field_of_a_pod_as_a_real_server_does(kubectl: Kubectl) -> None:
+    pod = MANIFEST.rsplit("---", maxsplit=1)[-1].replace("resourceClaims:", "resourceClaim:")
+    assert 'unknown field "spec.resourceClaim"' in kubectl("apply", "-f", "-", text=pod, code=1)
+    assert 'unknown field "spec.template.spec.containers[0].imag"' in kubectl(
+        "create", "-f", "-", text=WEB.replace("image", "imag"), code=1
+    )
+    assert "created" in kubectl("create", "--validate=false", "-f", "-", text=WEB.replace("web:1", "web:2"))
+
+
 def test_kubectl_reports_that_v1beta1_does_not_exist(kubectl: Kubectl) -> None:
     old = MANIFEST.split("---")[3].replace("resource.k8s.io/v1", "resource.k8s.io/v1beta1")
     assert 'no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"' in kubectl("apply", "-f", "-", text=old, code=1)

@@ -152,5 +152,42 @@ def test_a_search_of_all_combinations_ends() -> None:
 
 
 def test_a_version_whose_errors_are_not_known_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'1\.35' are not known; write 1\.36 or 1\.37"):
-        known_errors.of_version("1.35")
+    with pytest.raises(ValueError, match=r"'1\.33' are not known; write 1\.34 or 1\.35 or"):
+        known_errors.of_version("1.33")
+
+
+SHARED_PARTS = partitioned(
+    [device(name, draws={"gpu.memory": "1"}, allowMultipleAllocations=name == "shared") for name in ("shared", "part")], {"gpu.memory": "1"}
+)
+
+
+@pytest.mark.parametrize("version, devices", [("1.34", ["part"]), ("1.35", ["part"]), ("1.36", []), ("1.37", []), ("1.38", [])])
+def test_counters_of_shared_devices_that_other_claims_have_count_as_free_before_1_36(version: str, devices: list[str]) -> None:
+    used = AllocatedState()
+    used.share(DeviceId("drv", "pool", "shared"), {})
+    part: Json = [{"cel": {"expression": "device.allowMultipleAllocations == false"}}]
+    alone = claim(request(selectors=part))
+    results = decide(SHARED_PARTS, alone, used=used, errors=known_errors.BY_VERSION[version])
+    assert (chosen(results) or [[]]) == [devices]
+
+
+@pytest.mark.parametrize("version, fits", [("1.34", False), ("1.35", True), ("1.36", True)])
+def test_two_shares_in_one_claim_consume_counters_twice_in_1_34(version: str, fits: bool) -> None:  # noqa: FBT001 - a case
+    policy: Object = {"default": "1", "validRange": {"min": "1"}}
+    shared = device(
+        "shared",
+        draws={"gpu.memory": "1"},
+        allowMultipleAllocations=True,
+        capacity={"bandwidth": {"value": "10", "requestPolicy": policy}},
+    )
+    slices = partitioned([shared], {"gpu.memory": "1"})
+    results = decide(slices, claim(request("a"), request("b")), errors=known_errors.BY_VERSION[version])
+    assert (results is not None) is fits
+
+
+@pytest.mark.parametrize("version, fits", [("1.34", True), ("1.35", False), ("1.38", False)])
+def test_distinct_attribute_accepts_equal_values_of_two_devices_in_1_34(version: str, fits: bool) -> None:  # noqa: FBT001 - a case
+    slices = [resource_slice([device(name, attributes=strings(parent="one")) for name in ("d0", "d1")])]
+    pair = claim(request("a"), request("b"), constraints=[DISTINCT_PARENT])
+    results = decide(slices, pair, errors=known_errors.BY_VERSION[version])
+    assert (results is not None) is fits

@@ -11,7 +11,8 @@ import drakit
 from drakit import testing
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, record_versions
-from fakes import versioned_driver
+from drakit.node import engine, local_node
+from fakes import claim_source, node_with_intents, versioned_driver
 
 Upgraded = tuple[testing.Node, drakit.ClaimRef]
 STAMP = "drakit.dev/records-version"
@@ -144,6 +145,50 @@ def test_a_lost_journal_gets_intents_of_the_present_version(site: Site) -> None:
         before = node.entries
         node.lose_journal()
         assert [entry.grants[0].intent for entry in node.entries] == [before[0].grants[0].intent]
+
+
+def test_the_intents_of_the_whole_node_have_the_present_form(site: Site, board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
+    with site.run(versioned_driver.Release1) as node:
+        site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        site.prepare(node)
+    seen: list[drakit.Intents] = []
+
+    def make(intents: drakit.Intents) -> versioned_driver.Release2:
+        seen.append(intents)
+        return versioned_driver.Release2(board)
+
+    with node_with_intents.NodeWithIntents(make, folder=tmp_path / "node") as reader:
+        (intents,) = seen
+        assert [dict(intent) for intent in intents()] == [{"slots": (0,)}, {"slots": (1,)}]
+        assert [dict(intent) for intent in intents(reader.entries[1].claim.uid)] == [{"slots": (1,)}]
+
+
+def test_a_driver_that_reads_intents_before_it_is_made_is_told_when_it_can(board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
+    def build(intents: drakit.Intents) -> versioned_driver.Release2:
+        intents()
+        return versioned_driver.Release2(board)
+
+    identity = engine.NodeIdentity(pool="node", boot_id="boot")
+    spec = local_node.DriverSpec(driver_name="board.example.com", build=build, identity=identity)
+    folders = local_node.Folders(home=tmp_path / "home", cdi=tmp_path / "cdi")
+    with pytest.raises(RuntimeError, match="reads them in discover, start or a verb, not in __init__"):
+        local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource())
+
+
+def test_both_releases_of_a_rolling_update_read_one_journal(site: Site, board: versioned_driver.Board) -> None:
+    with site.run(versioned_driver.Release1) as before:
+        first, _ = site.prepare(before)
+        second, _ = site.prepare(before)
+        with site.run(versioned_driver.Release2) as after:
+            third, _ = site.prepare(after)
+            assert board.used() == {0: first.uid, 1: second.uid, 2: third.uid}
+            before.unprepare(first)
+            after.unprepare(second)
+            with pytest.raises(testing.RefusedError, match="install the release that wrote it, or a newer one"):
+                before.unprepare(third)
+            after.unprepare(third)
+            assert (board.used(), after.is_clean) == ({}, True)
 
 
 def test_every_reader_of_intents_gets_their_present_form(site: Site, tmp_path: pathlib.Path) -> None:

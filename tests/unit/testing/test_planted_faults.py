@@ -78,6 +78,14 @@ class ClearsItsCard(Card):
             self.hardware.pop(part, None)
 
 
+class ClearsTheNextPart(Card):
+    """Damages a part that was prepared after its own, so only the end of the older claim shows it."""
+
+    def unprepare(self, grant: Grant) -> None:
+        super().unprepare(grant)
+        self.hardware.pop(chr(ord(grant.device.name[0]) + 1), None)
+
+
 class ResetsFirst(Card):
     def prepare(self, grant: Grant) -> drakit.Prepared:
         if self.key(grant) not in self.hardware:
@@ -189,6 +197,7 @@ class MakesAnother(Card):
 FAULTS: list[tuple[Callable[[Hardware], Card], str]] = [
     (ClearsEverything, OTHERS),
     (ClearsItsCard, OTHERS),
+    (ClearsTheNextPart, OTHERS),
     (ResetsFirst, OTHERS),
     (OneSlotForAllParts, OTHERS),
     (SharesByDevice, OTHERS),

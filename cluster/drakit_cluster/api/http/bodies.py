@@ -18,7 +18,8 @@ from drakit_cluster.objects.errors import Details
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema import api_models, table
+from drakit_cluster.objects.schema import unknown_fields as schema_unknown
 from drakit_cluster.objects.validation import failure
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -102,6 +103,8 @@ def unknown_fields(resource: Resource, body: Json, parameters: Mapping[str, str]
     if mode == _IGNORE or not isinstance(body, dict):
         return []
     _, paths = table.decode(resource, body, gates)
+    if mode == _STRICT:  # Other clients than kubectl do not ask for it, and the first look at the models takes time.
+        paths += schema_unknown.find(table.shape_of(resource, gates), api_models.name_of(resource), body, "")
     warnings = [f'unknown field "{path}"' for path in paths if "$" not in path]
     if warnings and mode == _STRICT:
         raise errors.BadRequestError(f"strict decoding error: {', '.join(warnings)}")

@@ -8,13 +8,12 @@ documents hold no request bodies, so kubectl chooses its patches by its own type
 import re
 from collections.abc import Mapping
 
-from drakit_cluster.api.http import api_texts
-from drakit_cluster.api.http.api_texts import Model
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
-from drakit_cluster.objects.schema import table
+from drakit_cluster.objects.schema import api_models, table
+from drakit_cluster.objects.schema.api_models import Model
 from drakit_cluster.objects.schema.shape import Leaf, ListOf, MapOf, Shape, Struct, Type
 
 PREFIX = "/openapi/v3"
@@ -76,7 +75,7 @@ def _document(served: list[Resource], gates: FeatureGates) -> Object:
         paths[resource.path(scope)] = {"post": _operation(resource, "post", ""), "get": _operation(resource, "list", "")}
     schemas = Schemas()
     for resource in served:
-        described = schemas.of_shape(table.shape_of(resource, gates), api_texts.name_of(resource))
+        described = schemas.of_shape(table.shape_of(resource, gates), api_models.name_of(resource))
         schemas.components[_schema_name(resource)] = described | {"x-kubernetes-group-version-kind": [_gvk(resource)]}
     return {
         "openapi": "3.0.0",
@@ -125,8 +124,8 @@ class Schemas:
         elif isinstance(shape, MapOf):
             node = {"type": "object", "additionalProperties": self.of_shape(shape.value, _within(_MAP_TYPE, kind))}
         else:
-            node = self._of_struct(shape, api_texts.model(kind))
-            text = text or api_texts.model(kind).text
+            node = self._of_struct(shape, api_models.model(kind))
+            text = text or api_models.model(kind).text
         return self._with_text(node, text)
 
     def _of_leaf(self, leaf: Leaf, kind: str) -> Object:
@@ -150,9 +149,9 @@ class Schemas:
         further = {name: described for name, described in model.fields.items() if shape.open and name not in shape.fields}
         return properties | self._of_fields(further)
 
-    def _of_fields(self, fields: Mapping[str, api_texts.FieldText]) -> Object:
+    def _of_fields(self, fields: Mapping[str, api_models.FieldText]) -> Object:
         return {
-            name: self._with_text(self._of_type(field.type), field.text or api_texts.model(field.type).text)
+            name: self._with_text(self._of_type(field.type), field.text or api_models.model(field.type).text)
             for name, field in fields.items()
         }
 
@@ -171,7 +170,7 @@ class Schemas:
             return {"type": "array", "items": self._of_type(item)}
         if value := _within(_MAP_TYPE, kind):
             return {"type": "object", "additionalProperties": self._of_type(value)}
-        model = api_texts.model(kind) if _MODEL_TYPE.fullmatch(kind) else Model()
+        model = api_models.model(kind) if _MODEL_TYPE.fullmatch(kind) else Model()
         if not model.fields:
             return dict(_LEAVES[Type.ANY])
         name = _MODEL_NAME.sub(r"io.k8s.\g<version>.\g<name>", kind)

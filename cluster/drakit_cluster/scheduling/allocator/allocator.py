@@ -107,6 +107,7 @@ class Allocator:
                 self._switches,
                 early=not self._errors,
                 beside_shares=self.repeats(KnownError.FORMER_SHARES),
+                held_only=self.repeats(KnownError.SHARES_COUNT_FREE),
             ),
             lists=self._features.on(Gate.LIST_TYPE_ATTRIBUTES),
             errors=self._errors,

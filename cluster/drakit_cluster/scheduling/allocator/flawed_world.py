@@ -110,6 +110,8 @@ class FlawedWorld(World):
     def _needs_counters(self, option: Option, device: Device) -> bool:
         if not device.draws_counters or (option.want.admin and not self._has(KnownError.ADMIN_COUNTERS)):
             return False
+        if self._has(KnownError.EVERY_SHARE_DRAWS):
+            return True
         by_admins = self._has(KnownError.ADMIN_COUNTERS) and any(self.taken.get(device.index, {}).values())
         return not (self._drawn(device) or self.shares[device.index] or by_admins)
 
@@ -143,7 +145,10 @@ class FlawedWorld(World):
         for position, spec in enumerate(specs):
             if not spec.applies(option):
                 continue
-            added = self._added(spec, option, states[position], self.value(spec.attribute, device, option.want))
+            value = self.value(spec.attribute, device, option.want)
+            if value and spec.kind is Constraint.DISTINCT and self._has(KnownError.DISTINCT_BY_DEVICE):
+                value = frozenset({("int", device.index)})
+            added = self._added(spec, option, states[position], value)
             if added is None:
                 for earlier in range(position):
                     if specs[earlier].applies(option):

@@ -255,12 +255,15 @@ class Inventory:
             cached = self._selections[selectors] = Selection(len(self.devices))
         return cached
 
-    def remaining(self, allocated: AllocatedState) -> list[int]:
-        """Return the rest of every counter; negative if more is in use than the slices publish."""
+    def remaining(self, allocated: AllocatedState, *, held_only: bool = False) -> list[int]:
+        """Return the rest of every counter; negative if more is in use than the slices publish.
+
+        ``held_only``: shares of devices count as free.
+        """
         left = list(self.totals)
         for pool in self.usable:
             for name, use in allocated.pool(*pool.id).items():
-                for position, amount in pool.draws_of(name) if use.draws_counters else ():
+                for position, amount in pool.draws_of(name) if (use.held if held_only else use.draws_counters) else ():
                     left[position] -= amount
         return left
 

@@ -126,10 +126,12 @@ class Suitability:
         *,
         early: bool = True,
         beside_shares: bool = False,
+        held_only: bool = False,
     ) -> None:
         """``early``: refuse for counters and taints here; otherwise the search does.
 
         ``beside_shares``: a device that is no longer shared may be allocated while shares of it remain.
+        ``held_only``: only devices that claims have alone consume counters.
         """
         self._early = early
         self._beside_shares = beside_shares
@@ -142,7 +144,7 @@ class Suitability:
         self._selections: dict[int, Selection] = {}
         self._demands: dict[tuple[int, int], tuple[Demand, ...] | None] = {}
         self._derived: dict[tuple[str, int], AttributeValue] = {}
-        self.remaining = inventory.remaining(allocated)
+        self.remaining = inventory.remaining(allocated, held_only=held_only)
         """The rest of every counter before this allocation, in nanos."""
         self._overdrawn = inventory.overdrawn(self.remaining)
         self.common_groups = inventory.common_groups(allocated)
