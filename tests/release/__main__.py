@@ -60,7 +60,7 @@ def _release(given: argparse.Namespace) -> None:
     for number, (name, python) in enumerate(found.items()):
         _check(name, python, version, with_sources=not number)
     provenance.write(DIST, version=version, commit=commit, inputs=[ROOT / lock for lock in LOCKS], root=ROOT)
-    left_out = [f"Python {python}" for python in given.without_python] + ["the image"] * given.without_image
+    left_out = [f"Python {python}" for python in environments.PYTHONS if python not in found] + ["the image"] * given.without_image
     _say(f"dist/ has drakit {version} of commit {commit[:12]}{', a rehearsal' if given.rehearse else ''}")
     _say(f"checked with Python {', '.join(found)}; left out: {', '.join(left_out) or 'nothing'}")
 
