@@ -20,6 +20,7 @@ GROUPS: list[list[str]] = [[], [], ["m"], ["v"], ["m", "v"]]
 NODE: Object = {"metadata": {"name": "node-1"}}
 DRIVERS = ("a", "b")
 SETS = ("s0", "s1")
+DERIVED = [f'device.attributes["{driver}"].{name}' for driver, name in (("a", "parent"), ("a", "size"), ("b", "size"))]
 PARENTS: list[Json] = [{"string": "p"}, {"string": "q"}, {"strings": ["p", "r"]}, {"strings": ["q", "r"]}]
 MIRROR = dict(zip(map(str, PARENTS), [PARENTS[1], PARENTS[0], PARENTS[3], PARENTS[2]], strict=True))
 SELECTORS = ('device.driver == "b"', "device.allowMultipleAllocations == true", 'device.attributes["a"].size == "small"')
@@ -176,7 +177,7 @@ def option(draw: st.DrawFn, *, sub: bool) -> Object:
     if not draw(st.integers(0, 5)):
         made["tolerations"] = [{"key": "broken", "operator": "Exists"}]
     if not draw(st.integers(0, 3)):
-        made["derivedAttributes"] = [{"name": "a/parent", "expression": draw(st.sampled_from(["parent", "size", "size"]))}]
+        made["derivedAttributes"] = [{"name": "a/parent", "expression": draw(st.sampled_from(DERIVED))}]
     if not sub and not draw(st.integers(0, 7)):
         made["adminAccess"] = True
     return made

@@ -1,7 +1,7 @@
 """A selector port that knows a handful of expressions, so that allocation can be tested without a CEL implementation.
 
 Terms joined by ``&&``: driver, allowMultipleAllocations, an attribute equal to a string, a capacity of at least a quantity. A derived attribute
-is one of the driver's own attributes, by name.
+is an attribute of one driver; devices without it derive nothing.
 """
 
 import re
@@ -12,6 +12,7 @@ from drakit_cluster.objects.devices import DeviceView
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
 _SHARED = re.compile(r"device\.allowMultipleAllocations == (true|false)")
 _ATTRIBUTE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+) == "([^"]*)"')
+_VALUE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+)')
 _CAPACITY = re.compile(r'device\.capacity\["([^"]*)"\](?:\.(\w+)|\["([^"]*)"\])\.compareTo\(quantity\("([^"]*)"\)\) >= 0')
 _SCALARS = ("string", "int", "bool", "version")
 
@@ -32,7 +33,10 @@ class SimpleSelectors:
 
     def derive(self, expression: str, device: DeviceView) -> devices.AttributeValue:
         """Return the attribute that the expression names; nothing if the device has no such attribute."""
-        attribute = device.attributes.get(expression, {})
+        found = _VALUE.fullmatch(expression)
+        if found is None:
+            raise devices.SelectorError(f"{expression}: unknown value")
+        attribute = device.attributes.get(found[2], {}) if found[1] == device.driver else {}
         single = attribute.get("string")
         values = [*json_types.items(attribute.get("strings")), *([single] if single else [])]
         return frozenset(("string", value) for value in values)

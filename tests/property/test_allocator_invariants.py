@@ -110,7 +110,7 @@ def test_every_result_satisfies_its_constraints(world: RandomAllocation) -> None
         for constraint in json_types.objects(claim, "spec", "devices", "constraints"):
             bound = set(json_types.strings(constraint, "requests"))
             values = [
-                parents(json_types.text(result, "driver"), device)
+                parents(claim, result, device)
                 for owner, result, device in results
                 if owner == number and (not bound or bound & {result["request"], str(result["request"]).split("/", maxsplit=1)[0]})
             ]
@@ -121,8 +121,12 @@ def test_every_result_satisfies_its_constraints(world: RandomAllocation) -> None
                 assert sum(map(len, values)) == len(set().union(*values))
 
 
-def parents(driver: str, device: Object) -> set[str]:
-    """Return the values of a/parent, which only driver a publishes."""
+def parents(claim: Object, result: Object, device: Object) -> set[str]:
+    """Return the values of a/parent: those that the request derives, or those that driver a publishes."""
+    driver = json_types.text(result, "driver")
+    for derived in json_types.objects(option_of(claim, json_types.text(result, "request")), "derivedAttributes"):
+        values = SimpleSelectors(lists=True).derive(json_types.text(derived, "expression"), view_of(driver, device))
+        return {str(value) for _, value in values}
     attribute = json_types.at(device, "attributes", "parent") if driver == "a" else None
     return {json_types.text(attribute, "string"), *json_types.strings(attribute, "strings")} - {""}
 
