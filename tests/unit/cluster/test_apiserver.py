@@ -265,6 +265,24 @@ def test_tables_are_for_people(raw: httpx.Client, memory: registry.Registry) -> 
     assert raw.get(f"{SLICES}/0-n1-aaaaa", headers=accept).json()["kind"] == "Table"
 
 
+@pytest.mark.parametrize(
+    "include, kind", [("", "PartialObjectMetadata"), ("Metadata", "PartialObjectMetadata"), ("Object", "ResourceSlice")]
+)
+def test_a_rows_object_is_whole_if_the_client_asks_for_it(raw: httpx.Client, memory: registry.Registry, include: str, kind: str) -> None:
+    memory.create(SLICE, samples.slice_())
+    accept, options = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, {"includeObject": include}
+    [row] = raw.get(SLICES, headers=accept, params=options).json()["rows"]
+    [one] = raw.get(f"{SLICES}/0-n1-aaaaa", headers=accept, params=options).json()["rows"]
+    assert row["object"] == one["object"]
+    assert (row["object"]["kind"], "spec" in row["object"]) == (kind, kind == "ResourceSlice")
+
+
+def test_a_row_has_no_object_if_the_client_wants_none(raw: httpx.Client, memory: registry.Registry) -> None:
+    memory.create(SLICE, samples.slice_())
+    accept = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    assert set(raw.get(SLICES, headers=accept, params={"includeObject": "None"}).json()["rows"][0]) == {"cells"}
+
+
 def test_initial_events_end_with_a_marked_bookmark(raw: httpx.Client, memory: registry.Registry) -> None:
     memory.create(SLICE, samples.slice_())
     wanted = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}

@@ -11,7 +11,8 @@ import pytest
 
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.objects.resources import POD
+from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.resources import EVENT, POD
 from fakes import manifests, waits
 from unit.cluster import samples
 
@@ -426,6 +427,15 @@ def test_tables_have_the_columns_of_kubernetes(kubectl: Kubectl, kinds: str, col
     header, row, *_ = kubectl("get", kinds, "-o", "wide").splitlines()
     assert " ".join(header.split()) == columns
     assert row
+
+
+def test_kubectl_sorts_by_any_field(kubectl: Kubectl, memory: registry.Registry) -> None:
+    for name, moment in (("b", "2026-01-02T00:00:00Z"), ("a", "2026-01-03T00:00:00Z"), ("c", "2026-01-01T00:00:00Z")):
+        involved: Json = {"kind": "Pod", "name": name, "namespace": "default"}
+        body: Object = {"metadata": {"name": name, "namespace": "default"}, "lastTimestamp": moment, "involvedObject": involved}
+        memory.create(EVENT, body)
+    rows = kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[1:]
+    assert [row.split()[-1] for row in rows] == ["pod/c", "pod/b", "pod/a"]
 
 
 @pytest.mark.parametrize("wanted", SUBRESOURCES)

@@ -52,14 +52,16 @@ def refusal(error: errors.ApiError) -> Response:
 def object_response(request: Request, resource: Resource, entry: Entry) -> Response:
     """Return the response for a stored object, as a Table where the client prefers one."""
     if tables.is_requested(request.headers.get("accept", "")):
-        return document(tables.table(resource, [entry.view], str(entry.version)))
+        include = request.query_params.get("includeObject", "")
+        return document(tables.table(resource, [entry.view], str(entry.version), include))
     return raw(outward_bytes(resource, entry.encoded))
 
 
 def list_response(request: Request, resource: Resource, entries: list[Entry], metadata: Object) -> Response:
     """Return the response for a list; ``metadata`` is its ListMeta."""
     if tables.is_requested(request.headers.get("accept", "")):
-        table = tables.table(resource, [entry.view for entry in entries], "")
+        include = request.query_params.get("includeObject", "")
+        table = tables.table(resource, [entry.view for entry in entries], "", include)
         return document(table | {"metadata": metadata})
     head: Object = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": metadata}
     opening = encode({"apiVersion": resources.stored(resource).api_version, "kind": resource.kind})[:-1] + b","

@@ -26,13 +26,17 @@ Frames: TypeAlias = "asyncio.Queue[Frame | None]"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The options of a watch. ``seconds`` is its length; ``bookmark_every`` is None if the client wants no bookmarks."""
+    """The options of a watch. ``seconds`` is its length; ``bookmark_every`` is None if the client wants no bookmarks.
+
+    ``include`` is includeObject: what the rows of a Table have of their objects.
+    """
 
     since: str
     seconds: float
     bookmark_every: float | None
     initial_bookmark: bool
     as_table: bool
+    include: str
 
 
 def parse_options(parameters: Mapping[str, str], accept: str, bookmark_every: float) -> Options:
@@ -51,6 +55,7 @@ def parse_options(parameters: Mapping[str, str], accept: str, bookmark_every: fl
         bookmark_every=bookmark_every if bookmarks else None,
         initial_bookmark=wants_state and bookmarks,
         as_table=tables.is_requested(accept),
+        include=parameters.get("includeObject", ""),
     )
 
 
@@ -83,7 +88,7 @@ class Streams:
         self._open.add(frames)
         try:
             async for frame in _bounded(feed, frames, options):
-                yield _encoded(frame, resource, as_table=options.as_table)
+                yield _encoded(frame, resource, options)
         finally:
             feed.stop()
             self._open.discard(frames)
@@ -120,9 +125,10 @@ def _line(frame: Frame) -> bytes:
     return b'{"type":"' + frame.type.encode() + b'","object":' + frame.encoded + b"}\n"
 
 
-def _encoded(frame: Frame, resource: Resource, *, as_table: bool) -> bytes:
-    if frame.type is EventType.ERROR or (as_table and frame.type is EventType.BOOKMARK):
+def _encoded(frame: Frame, resource: Resource, options: Options) -> bytes:
+    if frame.type is EventType.ERROR or (options.as_table and frame.type is EventType.BOOKMARK):
         return _line(frame)
-    if as_table:
-        return _line(Frame(frame.type, json.dumps(tables.table(resource, [json.loads(frame.encoded)], "")).encode()))
+    if options.as_table:
+        table = tables.table(resource, [json.loads(frame.encoded)], "", options.include)
+        return _line(Frame(frame.type, json.dumps(table).encode()))
     return _line(Frame(frame.type, answers.outward_bytes(resource, frame.encoded)))

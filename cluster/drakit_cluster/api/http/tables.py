@@ -22,8 +22,8 @@ def is_requested(accept: str) -> bool:
     return "as=Table" in accept.partition(",")[0]
 
 
-def table(resource: Resource, objects: list[Object], version: str) -> Object:
-    """Return objects as a meta.k8s.io/v1 Table."""
+def table(resource: Resource, objects: list[Object], version: str, include: str) -> Object:
+    """Return objects as a meta.k8s.io/v1 Table. ``include`` is the request's includeObject: what each row has of its object beside the cells."""
     columns = _COLUMNS.get(resources.stored(resource), (_NAME, _AGE))
     return {
         "kind": "Table",
@@ -39,13 +39,17 @@ def table(resource: Resource, objects: list[Object], version: str) -> Object:
             }
             for column in columns
         ],
-        "rows": [_row(columns, obj) for obj in objects],
+        "rows": [{"cells": [column.read(obj) for column in columns], **_included(resource, obj, include)} for obj in objects],
     }
 
 
-def _row(columns: tuple[Column, ...], obj: Object) -> Json:
-    partial: Object = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": json_types.mapping(obj, "metadata")}
-    return {"cells": [column.read(obj) for column in columns], "object": partial}
+def _included(resource: Resource, obj: Object, include: str) -> Object:
+    """Return a row's object: whole for ``kubectl get --sort-by``, which sorts by any field, else its metadata. Source: TableOptions."""
+    if include == "None":
+        return {}
+    if include == "Object":
+        return {"object": obj | {"apiVersion": resource.api_version, "kind": resource.kind}}
+    return {"object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": json_types.mapping(obj, "metadata")}}
 
 
 def age(moment: str, until: str = "") -> str:
