@@ -17,17 +17,22 @@ def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
     """Check the pod template, and that the selector matches its labels and does not change."""
     yield from _template(obj)
     selector = json_types.mapping(obj, "spec", "selector")
-    labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
-    match_labels = json_types.mapping(selector, "matchLabels")
-    if not match_labels and not json_types.items(selector, "matchExpressions"):
+    if not json_types.mapping(selector, "matchLabels") and not json_types.items(selector, "matchExpressions"):
         yield failure.invalid("spec.selector", selector, "empty selector is invalid")
-    elif any(labels.get(key) != value for key, value in match_labels.items()):
-        yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    yield from mismatch(obj)
     if old is not None and selector != json_types.mapping(old, "spec", "selector"):
         yield failure.invalid("spec.selector", selector, "field is immutable")
     if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
         restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
         yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
+
+
+def mismatch(obj: Object) -> Iterator[Failure]:
+    """Yield the failure of a template without the labels that the workload's selector requires."""
+    labels = json_types.mapping(obj, "spec", "template", "metadata", "labels")
+    required = json_types.mapping(obj, "spec", "selector", "matchLabels")
+    if any(labels.get(key) != value for key, value in required.items()):
+        yield failure.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
 def _template(obj: Object) -> Iterator[Failure]:

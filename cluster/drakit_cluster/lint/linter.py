@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from drakit_cluster import cel as selectors
 from drakit_cluster import manifests
-from drakit_cluster.lint import demand, findings, fitting, refusals, supply, users
+from drakit_cluster.lint import demand, findings, fitting, pod_templates, refusals, supply, users
 from drakit_cluster.lint.catalogue import Catalogue
 from drakit_cluster.lint.findings import Finding, Severity
 from drakit_cluster.manifests import Accepted, Document, Intake
@@ -61,6 +61,7 @@ def skipped(documents: Sequence[Document]) -> list[Document]:
         for document in documents
         if document.resource is None
         and not users.is_user(document)
+        and not pod_templates.intended(document)
         and (_group(document) != resources.RESOURCE_GROUP or _kind(document) in kinds)
     ]
 
@@ -72,13 +73,17 @@ def _missing_fields(documents: Sequence[Document]) -> Iterator[Finding]:
 
 
 def _unknown_kinds(documents: Sequence[Document]) -> Iterator[Finding]:
-    """Yield objects of the API group with an unknown kind. Kinds of other groups are ignored."""
+    """Yield objects of the API group with an unknown kind, and those whose kind is like one that makes pods. Other kinds are ignored."""
     kinds = _kinds()
     for document in documents:
         kind = _kind(document)
         if document.resource is None and _group(document) == resources.RESOURCE_GROUP and kind not in kinds:
             fix = _REMOVED.get(kind) or findings.suggestion(kind, kinds)
             yield findings.error(document, "kind", f"{resources.RESOURCE_GROUP} has no kind {kind}", fix)
+        elif intended := pod_templates.intended(document):
+            yield findings.warning(
+                document, "kind", f"unknown kind; did you mean {intended}? The object was not checked", f"write {intended}"
+            )
 
 
 def _kinds() -> set[str]:

@@ -1,11 +1,13 @@
 """Where the pod specs of an object are: in pods, in Kubernetes' workloads, and in the usual workloads of other projects."""
 
+import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drakit_cluster.manifests import Document
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects.schema import api_models
 
 _CORE: dict[str, str] = {
     "Pod": "spec",
@@ -30,6 +32,7 @@ _OTHERS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """By group and kind: the paths of pod specs. ``[]`` stands for each item of a list, ``{}`` for each value of a map."""
 _CORE_GROUPS = frozenset({"", "apps", "batch"})
+_SIMILAR = 0.7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +41,21 @@ class PodSpec:
 
     path: str
     spec: Object
+
+
+def is_workload(document: Document) -> bool:
+    """Return whether the document is of a kind of Kubernetes that makes pods of a template."""
+    return document.resource is None and _core_path(document) is not None
+
+
+def intended(document: Document) -> str:
+    """Return the kind of Kubernetes that a document's unknown kind is a misspelling of; "" where it is known or like none."""
+    group, kind = _group_and_kind(document)
+    if group not in _CORE_GROUPS or document.resource is not None or kind in _CORE or api_models.has_kind(kind):
+        return ""
+    by_lower_case = {known.lower(): known for known in _CORE}
+    close = difflib.get_close_matches(kind.lower(), by_lower_case, n=1, cutoff=_SIMILAR)
+    return by_lower_case[close[0]] if close else ""
 
 
 def has_any(document: Document) -> bool:

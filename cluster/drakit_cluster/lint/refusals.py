@@ -143,8 +143,14 @@ def _required(mistake: Mistake) -> str:
     return detail if detail.startswith(("write", "name")) else f"add {name}: {detail}"
 
 
+def _labels(mistake: Mistake) -> str:
+    required = json_types.mapping(mistake.at("spec.selector.matchLabels"))
+    return f"write the labels of spec.selector.matchLabels: {json.dumps(required)}"
+
+
 _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r"apiVersion", r"", _served),
+    (r"spec\.template\.metadata\.labels", r"does not match", _labels),
     (r".*\.exactly", r"want an object", "write one object; for a list of alternatives write firstAvailable"),
     (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
     (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),

@@ -6,6 +6,7 @@ The pod template of a workload is checked against the fields of a pod. The serve
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from drakit_cluster.admission import workloads as workload_rules
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.informer import key_of
 from drakit_cluster.lint import findings, pod_templates, refusals
@@ -16,6 +17,7 @@ from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Prob
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.schema import decoding, unknown_fields, workloads
+from drakit_cluster.objects.schema.shape import ANY
 from drakit_cluster.objects.validation import fields, names, pods
 from drakit_cluster.scheduling import extended
 
@@ -104,8 +106,21 @@ def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[
         if document.resource is resources.POD_GROUP:
             for place, entry in enumerate(json_types.objects(document.body, "spec", "resourceClaims")):
                 yield from known_claims.missing(document, entry, f"spec.resourceClaims[{place}]")
-        for pod in pod_templates.of(document):
+        pods_of_document = list(pod_templates.of(document))
+        if pod_templates.is_workload(document):
+            yield from refusals.check(_of_workload(document, pods_of_document))
+        for pod in pods_of_document:
             yield from _Pod(document, pod, known_claims).check()
+
+
+def _of_workload(document: Document, pods_of_document: Sequence[PodSpec]) -> Iterator[Problem]:
+    """Yield what the server refuses in a workload outside its pod specs. A status that ``kubectl get -o yaml`` wrote is not checked."""
+    model, body = f"V1{json_types.text(document.body, 'kind')}", {name: value for name, value in document.body.items() if name != "status"}
+    for path in unknown_fields.find(ANY, model, body, ""):
+        if not any(path.startswith(f"{pod.path}.") for pod in pods_of_document):
+            yield Problem(document=document, field=path, text="unknown field", part=("", ANY, model))
+    for failure in workload_rules.mismatch(body):
+        yield Problem(document=document, field=failure.field, text=failure.message)
 
 
 class _Pod:

@@ -251,6 +251,41 @@ USERS: dict[str, Case] = {
         "must be",
         "my-job",
     ),
+    "a misspelt field of a workload": (
+        (typed("Deployment", "d", {"replica": 2, "selector": {}, "template": {}}, "apps/v1", status={"newer": 1}),),
+        "error",
+        "spec.replica",
+        "unknown field",
+        "write replicas",
+    ),
+    "a misspelt field of a rollout": (
+        (typed("DaemonSet", "d", {"updateStrategy": {"rollingUpdate": {"maxSurg": 1}}, "template": {}}, "apps/v1"),),
+        "error",
+        "spec.updateStrategy.rollingUpdate.maxSurg",
+        "unknown field",
+        "write maxSurge",
+    ),
+    "a template without the labels of the selector": (
+        (
+            typed(
+                "StatefulSet",
+                "s",
+                {"selector": {"matchLabels": {"app": "a"}}, "template": {"metadata": {"labels": {"app": "b"}}}},
+                "apps/v1",
+            ),
+        ),
+        "error",
+        "spec.template.metadata.labels",
+        "`selector` does not match template `labels`",
+        'write the labels of spec.selector.matchLabels: {"app": "a"}',
+    ),
+    "a misspelt kind of workload": (
+        (typed("Deploymnt", "d", {}, "apps/v1"),),
+        "warning",
+        "kind",
+        "unknown kind; did you mean Deployment?",
+        "write Deployment",
+    ),
     "a kind that was removed": (
         ({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClass", "metadata": {"name": "old"}},),
         "error",

@@ -44,6 +44,12 @@ def name_of(resource: Resource) -> str:
     return name if name in _modules() else f"{group}{name}"
 
 
+def has_kind(kind: str) -> bool:
+    """Return whether version v1 of some group has a kind. Without models it has every kind."""
+    names = _modules()
+    return not names or any(name.endswith(f"V1{kind}") for name in names)
+
+
 @functools.lru_cache(maxsize=1024)
 def model(name: str) -> Model:
     """Return a model; an empty one where the package does not have it."""
