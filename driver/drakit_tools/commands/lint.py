@@ -115,9 +115,16 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
 
 
 def _devices_notice(checked: _Checked) -> str:
-    """Return a note that selectors were not compared with devices; empty after a finding, and if files have slices or no selectors."""
-    if checked.found or "ResourceSlice" in checked.kinds or not checked.kinds & _SELECTING:
+    """Return a note of what was not compared for lack of slices or classes; empty after a finding, and if files have no selectors."""
+    if checked.found or not checked.kinds & _SELECTING:
         return ""
+    if "ResourceSlice" in checked.kinds:
+        compared = "DeviceClass" in checked.kinds
+        return (
+            ""
+            if compared
+            else "classes were not checked: no file has DeviceClasses; add those that kubectl get deviceclasses -o yaml writes"
+        )
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 

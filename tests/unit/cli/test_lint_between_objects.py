@@ -563,6 +563,14 @@ def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command
     assert shell.run("lint", str(classes), str(slices)).err == ""
 
 
+def test_lint_notes_that_classes_were_not_checked(shell: command_line.CommandLine) -> None:
+    claims, slices = shell.folder / "claims.yaml", shell.folder / "slices.yaml"
+    claims.write_text(yaml.safe_dump(claim()))
+    slices.write_text(yaml.safe_dump(published(device("d0"))))
+    outcome = shell.run("lint", str(claims), str(slices))
+    assert (outcome.status, outcome.err.partition(";")[0]) == (0, "drakit: classes were not checked: no file has DeviceClasses")
+
+
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slice.yaml"
     file.write_text(yaml.safe_dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
