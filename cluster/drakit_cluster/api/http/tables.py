@@ -70,9 +70,41 @@ def _field(*path: str, default: str = "") -> Callable[[Object], Json]:
 
 
 def _pod_status(pod: Object) -> Json:
-    if json_types.text(pod, "metadata", "deletionTimestamp"):
+    """Return what a pod does: the reason of a container that waits or has ended, or else of the pod. Source: printPod of kubectl's server side."""
+    phase = json_types.text(pod, "status", "phase")
+    if json_types.text(pod, "metadata", "deletionTimestamp") and phase not in ("Succeeded", "Failed"):
         return "Terminating"
-    return json_types.text(pod, "status", "reason") or json_types.text(pod, "status", "phase") or "Unknown"
+    if initializing := _initializing(pod):
+        return initializing
+    states = json_types.objects(pod, "status", "containerStatuses")
+    reason = next(filter(None, map(_ended_or_waiting, states)), "") or json_types.text(pod, "status", "reason") or phase or "Unknown"
+    if reason == "Completed" and any(
+        state.get("ready") is True and json_types.at(state, "state", "running") is not None for state in states
+    ):
+        conditions = json_types.objects(pod, "status", "conditions")
+        is_ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+        return "Running" if is_ready else "NotReady"
+    return reason
+
+
+def _initializing(pod: Object) -> str:
+    """Return the state of the first init container that has not succeeded; "" where all have."""
+    states = json_types.objects(pod, "status", "initContainerStatuses")
+    for place, state in enumerate(states):
+        if "terminated" in json_types.mapping(state, "state") and not json_types.number(state, "state", "terminated", "exitCode"):
+            continue
+        reason = _ended_or_waiting(state)
+        return f"Init:{reason}" if reason and reason not in _BEFORE_START else f"Init:{place}/{len(states)}"
+    return ""
+
+
+def _ended_or_waiting(state: Object) -> str:
+    """Return why a container waits or how it ended; "" while it runs."""
+    terminated = json_types.at(state, "state", "terminated")
+    if terminated is None:
+        return json_types.text(state, "state", "waiting", "reason")
+    signal, code = json_types.number(terminated, "signal"), json_types.number(terminated, "exitCode")
+    return json_types.text(terminated, "reason") or (f"Signal:{signal}" if signal else f"ExitCode:{code}")
 
 
 def _pod_ready(pod: Object) -> Json:
@@ -199,6 +231,7 @@ def _size(obj: Object) -> Json:
     return str(len(json_types.mapping(obj, "data")) + len(json_types.mapping(obj, "binaryData")))
 
 
+_BEFORE_START = ("PodInitializing", "ContainerCreating")
 _NAME = Column("Name", _field("metadata", "name"))
 _AGE = Column("Age", lambda obj: age(json_types.text(obj, "metadata", "creationTimestamp")))
 _CREATED = Column("Created At", _field("metadata", "creationTimestamp"))
