@@ -104,7 +104,8 @@ def job(obj: Object, old: Object | None) -> Iterator[Failure]:
     yield from _one_of(
         "spec.template.spec.restartPolicy", json_types.text(spec, "template", "spec", "restartPolicy"), ("OnFailure", "Never")
     )
-    for field in ("selector", "manualSelector", *_JOB_POLICIES):
+    yield from _job_selector(obj, old)
+    for field in ("manualSelector", *_JOB_POLICIES):
         if spec.get(field):
             yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")
     if old is not None:
@@ -114,6 +115,18 @@ def job(obj: Object, old: Object | None) -> Iterator[Failure]:
         for field in fixed:
             if spec.get(field) != json_types.at(old, "spec", field):
                 yield failure.invalid(f"spec.{field}", spec.get(field), "field is immutable")
+
+
+def _job_selector(obj: Object, old: Object | None) -> Iterator[Failure]:
+    """Check that a Job's selector is the one that the server made of its UID, and that the template has its label."""
+    selector = json_types.mapping(obj, "spec", "selector")
+    if old is not None:
+        if selector != json_types.mapping(old, "spec", "selector"):
+            yield failure.invalid("spec.selector", selector, "field is immutable")
+    elif selector != {"matchLabels": {"batch.kubernetes.io/controller-uid": json_types.text(obj, "metadata", "uid")}}:
+        yield failure.forbidden("spec.selector", "this cluster's Jobs have no selector of their own; remove the field")
+    else:
+        yield from mismatch(obj)
 
 
 def _one_of(path: str, value: str, known: tuple[str, ...]) -> Iterator[Failure]:

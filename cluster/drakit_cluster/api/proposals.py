@@ -71,6 +71,8 @@ class Proposals:
         drop_disabled(resource, obj, None, self.gates)
         me = Manager(name=manager, operation="Update", time=self.now())
         applying.write_managers(obj, managers or applying.created(shapes.shape_of(resource, self.gates.decoding), obj, me))
+        if resource is resources.JOB:
+            strategies.select_pods(obj)
         key = Key(json_types.text(metadata, "namespace"), json_types.text(metadata, "name"))
         return Change(operation=Operation.CREATE, resource=resource, key=key, new=obj)
 

@@ -32,6 +32,18 @@ def prepare_create(resource: Resource, obj: Object, now: str) -> None:
 _INITIAL_STATUS = {resources.POD: "Pending", resources.NAMESPACE: "Active"}
 
 
+def select_pods(job: Object) -> None:
+    """Label the pods of a new Job by its name and UID, and select them by its UID, as Kubernetes does. A label that the client wrote stays."""
+    spec, metadata = json_types.child(job, "spec"), json_types.mapping(job, "metadata")
+    name, uid = json_types.text(metadata, "name"), json_types.text(metadata, "uid")
+    labels = json_types.child(json_types.child(json_types.child(spec, "template"), "metadata"), "labels")
+    for prefix in ("batch.kubernetes.io/", ""):
+        labels.setdefault(f"{prefix}controller-uid", uid)
+        labels.setdefault(f"{prefix}job-name", name)
+    if not spec.get("selector"):
+        spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+
+
 def prepare_update(resource: Resource, new: Object, old: Object, *, subresource: str, now: str) -> None:
     """Restore the fields that a write may not change: a write of the object, its status; a write of ``status``, all other fields."""
     metadata, before = json_types.child(new, "metadata"), json_types.mapping(old, "metadata")

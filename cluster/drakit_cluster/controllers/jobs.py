@@ -1,8 +1,8 @@
 """Jobs: pods that end. Source: batch/v1 Job.
 
 A pod that has finished is counted once: status.uncountedTerminatedPods names it until an annotation of the pod says so. A pod that is
-deleted before this controller has seen its end counts for nothing, and another one runs. spec.selector is not set; the pods have the
-labels job-name and controller-uid.
+deleted before this controller has seen its end counts for nothing, and another one runs. The API server
+labels the template with the Job's name and UID.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,6 @@ INDEX = "batch.kubernetes.io/job-completion-index"
 _COUNTED = "batch.kubernetes.io/counted"
 _BACKOFF_SECONDS = (10.0, 360.0)
 _DOUBLINGS = 16
-_LABELS = ("batch.kubernetes.io/job-name", "job-name", "batch.kubernetes.io/controller-uid", "controller-uid")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +118,12 @@ class Jobs:
 
     def _create(self, job: Object, number: int | None) -> None:
         name = key_of(job).name
-        values = (name, name, uid_of(job), uid_of(job))
-        labels: Object = {label: value for label, value in zip(_LABELS, values, strict=True)}  # noqa: C416 -- values of JSON.
         if number is None:
-            self._maker.create(JOB, job, {"generateName": f"{name}-", "labels": labels})
+            self._maker.create(JOB, job, {"generateName": f"{name}-"})
             return
         template = json_types.mapping(job, "spec", "template", "spec")
         index: Object = {INDEX: str(number)}
-        metadata: Object = {"generateName": f"{name}-{number}-", "labels": labels | index, "annotations": index}
+        metadata: Object = {"generateName": f"{name}-{number}-", "labels": index, "annotations": index}
         fields: Object = {"hostname": f"{name}-{number}"}
         fields |= {field: _with_index(template, field, number) for field in ("containers", "initContainers") if field in template}
         self._maker.create(JOB, job, metadata, fields)

@@ -150,6 +150,40 @@ def test_a_job_field_that_nothing_follows_is_refused(cluster: QuickCluster, fiel
     assert message in str(raised.value)
 
 
+def test_a_job_selects_its_own_pods_by_its_uid(cluster: QuickCluster) -> None:
+    cluster.create(JOB, job(seconds=600))
+    cluster.until(lambda: len(active(cluster)) == 1, "the pod")
+    made, [pod] = cluster.find(JOB, "j") or {}, active(cluster)
+    uid = json_types.text(made, "metadata", "uid")
+    assert json_types.at(made, "spec", "selector") == {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    wanted = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid, "batch.kubernetes.io/job-name": "j", "job-name": "j"}
+    for labelled in (json_types.mapping(made, "spec", "template"), pod):
+        assert json_types.mapping(labelled, "metadata", "labels") == wanted
+
+
+@pytest.mark.parametrize(
+    "spec, labels, message",
+    [
+        ({"selector": {"matchLabels": {"a": "b"}}}, {"a": "b"}, "spec.selector: Forbidden"),
+        ({}, {"batch.kubernetes.io/controller-uid": "of another"}, "does not match template"),
+    ],
+)
+def test_a_job_with_the_selector_or_label_of_another_is_refused(cluster: QuickCluster, spec: Object, labels: Object, message: str) -> None:
+    made = job()
+    json_types.mapping(made, "spec").update(spec)
+    json_types.mapping(made, "spec", "template", "metadata")["labels"] = labels
+    with pytest.raises(errors.InvalidError) as raised:
+        cluster.create(JOB, made)
+    assert message in str(raised.value)
+
+
+def test_the_selector_of_a_job_does_not_change(cluster: QuickCluster) -> None:
+    cluster.create(JOB, job(seconds=600))
+    cluster.api.patch(JOB, "j", {"metadata": {"labels": {"a": "b"}}}, namespace="default", kind=PatchKind.MERGE)
+    with pytest.raises(errors.InvalidError, match=r"spec\.selector"):
+        cluster.api.patch(JOB, "j", {"spec": {"selector": None}}, namespace="default", kind=PatchKind.MERGE)
+
+
 def test_pods_of_a_job_must_be_allowed_to_end(cluster: QuickCluster) -> None:
     made = job()
     json_types.mapping(made, "spec", "template", "spec")["restartPolicy"] = "Always"
