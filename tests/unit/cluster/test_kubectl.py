@@ -11,6 +11,7 @@ import pytest
 
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import EVENT, POD
 from fakes import manifests, waits
@@ -440,10 +441,15 @@ def test_kubectl_sorts_by_any_field(kubectl: Kubectl, memory: registry.Registry)
 
 @pytest.mark.parametrize("wanted", SUBRESOURCES)
 def test_logs_and_exec_of_simulated_containers_fail_with_a_sentence(kubectl: Kubectl, memory: registry.Registry, wanted: str) -> None:
-    memory.create(POD, samples.pod(node="n1"))
+    uid = json_types.text(memory.create(POD, samples.pod(node="n1")), "metadata", "uid")
     memory.patch(POD, "p1", {"status": {"phase": "Running"}}, namespace="default", kind=PatchKind.MERGE, subresource="status")
     result = kubectl(*SUBRESOURCES[wanted], code=1)
-    assert "pod p1: the local cluster only simulates containers" in result
+    told = (
+        f"serves no logs; with --run-pods containers write to n1/logs/{uid}/CONTAINER.log"
+        if wanted == "log"
+        else f"does not serve {wanted}"
+    )
+    assert f"pod p1: the local cluster {told}" in result
     assert "kubectl -n default describe pod p1" in result
 
 

@@ -21,7 +21,7 @@ from drakit_cluster.api.http.targets import Target
 from drakit_cluster.api.http.verbs import Call, Context
 from drakit_cluster.api.metrics import MEDIA, Metrics
 from drakit_cluster.api.registry import Registry
-from drakit_cluster.objects import errors, features, resources
+from drakit_cluster.objects import errors, features, json_types, resources
 from drakit_cluster.objects.errors import Details
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
@@ -129,12 +129,17 @@ class App:
     def _absent(self, target: Target) -> errors.ApiError:
         """Return the error for a request to containers, such as for logs: NotFoundError where the pod does not exist."""
         try:
-            self._registry.entry(target.stored, target.name, target.namespace)
+            pod = self._registry.entry(target.stored, target.name, target.namespace).view
         except errors.NotFoundError as missing:
             return missing
-        reason = "it has no log" if target.subresource == "log" else f"{target.subresource} has nothing to reach"
+        reason = f"the local cluster does not serve {target.subresource}, and simulates containers without --run-pods"
+        if target.subresource == "log":
+            file = f"{json_types.text(pod, 'spec', 'nodeName') or 'NODE'}/logs/{json_types.text(pod, 'metadata', 'uid')}/CONTAINER.log"
+            reason = (
+                f"the local cluster serves no logs; with --run-pods containers write to {file} in the cluster's folder, else they have none"
+            )
         return errors.BadRequestError(
-            f"pod {target.name}: the local cluster only simulates containers, so {reason}; see "
+            f"pod {target.name}: {reason}; see "
             f"its status, its events and its claims instead: kubectl -n {target.namespace} describe pod {target.name}"
         )
 
