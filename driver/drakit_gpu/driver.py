@@ -19,7 +19,6 @@ is back. Hardware of an earlier boot needs no call.
 import contextlib
 import dataclasses
 import pathlib
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,7 +27,7 @@ from drakit.vfio import leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery, gpu_devices
-from drakit_gpu.mig import instances, markers
+from drakit_gpu.mig import gpu_locks, instances, markers
 from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
 
@@ -37,7 +36,6 @@ NAME = "gpu.drakit.dev"
 Grant = drakit.Grant[config.AnyConfig]
 
 _NO_DRIVER_SECONDS = 5.0
-_CHANGE_SECONDS = 30.0
 _log = drakit.get_logger(__name__)
 
 
@@ -87,7 +85,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self._passing = self._resources.passing
         self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=vfio_form.refusal_of(self._passing))
         self._pause = pause
-        self._changes: dict[port.GpuUuid, threading.Lock] = {}
+        self._locks = gpu_locks.GpuLocks()
         self._context: drakit.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None
@@ -339,7 +337,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if wanted.slot is not None and not wanted.borrowed:
             marker = self._resources.made.of(wanted)
             made = identity.MigDevice.from_record(grant.record) if grant.record else None
-            with self._changing(wanted.gpu):
+            with self._locks.changing(wanted.gpu):
                 instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
                 marker.remove()
 
@@ -393,7 +391,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             return True
         if grant.record:
             return False
-        with self._changing(gpu.uuid):
+        with self._locks.changing(gpu.uuid):
             # An admin may have made instances since the plan; turning the mode off would destroy them.
             self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
             instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
@@ -415,20 +413,6 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if gpu is None:
             raise self._unreachable(wanted.gpu)
         return gpu
-
-    @contextlib.contextmanager
-    def _changing(self, gpu: port.GpuUuid) -> Iterator[None]:
-        """Let one call at a time change the MIG mode or the instances of a GPU: devices without counters have locks of their own.
-
-        Raises DeviceBusyError for a call that waits too long, so that one that hangs stops no other for ever.
-        """
-        lock = self._changes.setdefault(gpu, threading.Lock())
-        if not lock.acquire(timeout=_CHANGE_SECONDS):
-            raise drakit.DeviceBusyError(f"{gpu}: another call has changed its MIG mode or instances for {_CHANGE_SECONDS:.0f} s")
-        try:
-            yield
-        finally:
-            lock.release()
 
     @contextlib.contextmanager
     def _reporting_a_lost_gpu(self, gpu: port.GpuUuid) -> Iterator[None]:
@@ -482,7 +466,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if grant.record:
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
-            with self._changing(gpu.uuid):
+            with self._locks.changing(gpu.uuid):
                 return self._create(grant, gpu, wanted, slot)
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
@@ -497,7 +481,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
     def _create(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice:
         instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
         grants = self._grants_of(grant.device, wanted)
-        marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in _holders(wanted, grants))
+        marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in identity.holding_the_same(wanted, grants))
         try:
             return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared, is_trusted=is_trusted)
         except drakit.DeviceBusyError:
@@ -512,10 +496,4 @@ def _no_driver(error: nvml_errors.CallError) -> str:
 
 def _is_held(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> bool:
     """Return whether another grant holds the same shared device."""
-    return bool(_holders(wanted, grants))
-
-
-def _holders(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> Sequence[identity.Identity]:
-    """Return the identities of the other grants that hold the same shared device."""
-    same = [other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot)]
-    return [other for other in same if other.holder != wanted.holder] if wanted.shared else ()
+    return bool(identity.holding_the_same(wanted, grants))

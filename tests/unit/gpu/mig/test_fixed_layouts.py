@@ -208,7 +208,7 @@ def test_engines_of_a_partition_that_a_claim_holds_are_not_offered_twice(tmp_pat
     assert set(offered(node)) == {"gpu-0-mig-3g20gb-9-4", "gpu-0-mig-1g5gb-me-20-3", "gpu-1"}
 
 
-def test_a_device_of_a_gpu_that_cannot_have_its_layout_is_withheld_with_that_reason_and_fix(tmp_path: pathlib.Path) -> None:
+def test_devices_of_a_gpu_that_cannot_have_its_layout_are_withheld_with_the_reason(tmp_path: pathlib.Path) -> None:
     node = fixed_node(tmp_path, layout(**{"1g.5gb": 8}))
     node.driver.discover()
     assert node.driver.withheld_devices()["gpu-0-mig-1g5gb-19-0"] == (
