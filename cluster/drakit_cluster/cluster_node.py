@@ -127,8 +127,10 @@ class ClusterNode:
             self._running = (client, kubelet)
             kubelet.start()
         except BaseException:
-            self._running = None
-            client.close()
+            if self._running is None:
+                client.close()
+            else:
+                self.stop_kubelet()
             raise
 
     def stop_kubelet(self) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import drakit
 from drakit_gpu import port
+from drakit_gpu.inventory import attributes
 
 API_VERSION = "gpu.drakit.dev/v1"
 NVIDIA_API_VERSION = "resource.nvidia.com/v1beta1"
@@ -128,8 +129,13 @@ class NvidiaMigConfig(MigConfig):
 AnyConfig = GpuConfig | MigConfig
 TYPES = (GpuConfig, MigConfig, NvidiaGpuConfig, NvidiaMigConfig)
 
-
-_KIND_OF_TYPE = {"gpu": GpuConfig, "shared-gpu": GpuConfig, "vfio": GpuConfig, "mig": MigConfig, "shared-mig": MigConfig}
+KIND_OF_TYPE: Mapping[str, type[GpuConfig] | type[MigConfig]] = {
+    attributes.TYPE_GPU: GpuConfig,
+    attributes.TYPE_SHARED_GPU: GpuConfig,
+    attributes.TYPE_VFIO: GpuConfig,
+    attributes.TYPE_MIG: MigConfig,
+    attributes.TYPE_SHARED_MIG: MigConfig,
+}
 """The configuration of a device by its attribute ``type``."""
 
 
@@ -159,9 +165,9 @@ def rules() -> drakit.Rules:
     return drakit.Rules(types=TYPES, check=check, fits=_fits)
 
 
-def _fits(decoded: object, attributes: Mapping[str, object]) -> bool:
+def _fits(decoded: object, values: Mapping[str, object]) -> bool:
     """Return whether a configuration is for a whole GPU or a partition, as the device is. A device that does not say what it is counts as fitting."""
-    wanted = _KIND_OF_TYPE.get(str(attributes.get("type")))
+    wanted = KIND_OF_TYPE.get(str(values.get(attributes.TYPE)))
     return wanted is None or isinstance(decoded, wanted)
 
 

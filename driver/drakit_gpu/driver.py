@@ -5,7 +5,8 @@ written only for an empty slot; an instance that appears there afterwards is the
 from an admin's; ``intents`` returns those of all claims in the journal.
 
 Several claims can share a partition. The first to be prepared creates it and the last to be unprepared deletes it. The driver reads the other holders
-from the intents under the GPU's lock, which every call for any of its devices holds.
+from the intents under the GPU's lock, which every call for any of its devices holds. In a fixed layout no partition is shared, and each has a lock of
+its own; the driver itself lets one call at a time change the MIG mode or the instances of a GPU.
 
 Prepare turns MIG mode on for a partition and off for a whole GPU where that needs no reset (Hopper and newer), and leaves it so afterwards. Elsewhere
 the driver never changes it. A GPU that never answered is not offered; the others are.
@@ -25,8 +26,8 @@ import drakit
 from drakit.vfio import leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
-from drakit_gpu.inventory import attributes, claimed_devices, discovery, fixed_layouts, gpu_devices
-from drakit_gpu.mig import instances, markers
+from drakit_gpu.inventory import attributes, claimed_devices, discovery, gpu_devices
+from drakit_gpu.mig import gpu_locks, instances, markers
 from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
 
@@ -84,6 +85,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self._passing = self._resources.passing
         self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=vfio_form.refusal_of(self._passing))
         self._pause = pause
+        self._locks = gpu_locks.GpuLocks()
         self._context: drakit.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None
@@ -195,7 +197,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
 
     def withheld_devices(self) -> Mapping[str, str]:
-        outside = {name: fixed_layouts.NOT_IN_LAYOUT for view in self._cache.offered for name in gpu_devices.outside_layout(view)}
+        outside = {name: why for view in self._cache.offered for name, why in gpu_devices.outside_layout(view).items()}
         return {**outside, **identity.passed_devices(self._intents(), self._hardware.boot_id())}
 
     def plan(self, grant: Grant) -> drakit.Record:
@@ -335,8 +337,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if wanted.slot is not None and not wanted.borrowed:
             marker = self._resources.made.of(wanted)
             made = identity.MigDevice.from_record(grant.record) if grant.record else None
-            instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
-            marker.remove()
+            with self._locks.changing(wanted.gpu):
+                instances.remove(self._hardware, wanted.slot, made, self._pause, marker)
+                marker.remove()
 
     def _missing_driver(self) -> nvml_errors.CallError | None:
         """Return the error of a machine without a working NVIDIA driver; None if calls are answered or fail for another reason."""
@@ -365,7 +368,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
 
     def default_config(self, device: drakit.Device) -> config.AnyConfig:
         """Return the configuration of a device without parameters."""
-        return config.GpuConfig() if identity.is_whole(device) else config.MigConfig()
+        return config.KIND_OF_TYPE[str(device.attributes[attributes.TYPE])]()
 
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
         if wanted.slot is None and "mps" not in wanted.settings:
@@ -388,9 +391,10 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             return True
         if grant.record:
             return False
-        # An admin may have made instances since the plan; turning the mode off would destroy them.
-        self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
-        instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
+        with self._locks.changing(gpu.uuid):
+            # An admin may have made instances since the plan; turning the mode off would destroy them.
+            self._check_free(grant.device.name, identity.Identity.from_record(grant.intent), ())
+            instances.set_mode(self._hardware, gpu, enabled=False, pause=self._pause)
         if instances.has_mode(self._hardware, gpu, enabled=False):
             return True
         if gpu.switches_mig_at_once:
@@ -462,15 +466,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if grant.record:
             return self._same_mig_device(grant, wanted, slot)
         if not wanted.borrowed:
-            instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
-            grants = self._grants_of(grant.device, wanted)
-            marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in _holders(wanted, grants))
-            try:
-                return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared, is_trusted=is_trusted)
-            except drakit.DeviceBusyError:
-                overlapping = [instance for instance in instances.blocking(self._hardware, wanted) if not slot.is_instance(instance)]
-                self._check_unblocked(grant.device.name, wanted, grants, overlapping)
-                raise
+            with self._locks.changing(gpu.uuid):
+                return self._create(grant, gpu, wanted, slot)
         made = instances.find(self._hardware, slot)
         published = grant.device.attributes.get(attributes.UUID)
         if published is not None and (made is None or made.uuid != published):
@@ -481,6 +478,17 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             raise drakit.DeviceGoneError(f"{grant.device.name}: {why}; {fix}")
         return made
 
+    def _create(self, grant: Grant, gpu: port.Gpu, wanted: identity.Identity, slot: identity.Slot) -> identity.MigDevice:
+        instances.set_mode(self._hardware, gpu, enabled=True, pause=self._pause)
+        grants = self._grants_of(grant.device, wanted)
+        marker, is_trusted = self._resources.made.of(wanted), not all(other.marked for other in identity.holding_the_same(wanted, grants))
+        try:
+            return instances.ensure(self._hardware, slot, self._pause, marker, is_shared=wanted.shared, is_trusted=is_trusted)
+        except drakit.DeviceBusyError:
+            overlapping = [instance for instance in instances.blocking(self._hardware, wanted) if not slot.is_instance(instance)]
+            self._check_unblocked(grant.device.name, wanted, grants, overlapping)
+            raise
+
 
 def _no_driver(error: nvml_errors.CallError) -> str:
     return f"no working NVIDIA driver: {error}"
@@ -488,10 +496,4 @@ def _no_driver(error: nvml_errors.CallError) -> str:
 
 def _is_held(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> bool:
     """Return whether another grant holds the same shared device."""
-    return bool(_holders(wanted, grants))
-
-
-def _holders(wanted: identity.Identity, grants: Sequence[identity.Identity]) -> Sequence[identity.Identity]:
-    """Return the identities of the other grants that hold the same shared device."""
-    same = [other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot)]
-    return [other for other in same if other.holder != wanted.holder] if wanted.shared else ()
+    return bool(identity.holding_the_same(wanted, grants))

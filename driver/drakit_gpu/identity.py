@@ -5,7 +5,7 @@ created, or to know that it is gone. It includes the boot, because no GPU instan
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self, TypeVar
 
 import drakit
@@ -157,6 +157,12 @@ def from_intents(intents: Iterable[drakit.Record], boot: str, *, gpu: port.GpuUu
 def holders(intents: Iterable[drakit.Record]) -> frozenset[str]:
     """Return the holders of these intents, of any boot."""
     return frozenset(str(intent.get("holder", "")) for intent in intents)
+
+
+def holding_the_same(wanted: Identity, grants: Sequence[Identity]) -> Sequence[Identity]:
+    """Return the identities of the other grants that hold the same shared device."""
+    same = [other for other in grants if other.shared and not other.borrowed and (other.gpu, other.slot) == (wanted.gpu, wanted.slot)]
+    return [other for other in same if other.holder != wanted.holder] if wanted.shared else ()
 
 
 def owned_slots(intents: Iterable[drakit.Record], boot: str) -> frozenset[Slot]:

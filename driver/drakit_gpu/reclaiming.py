@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import drakit
 from drakit_gpu import identity, nvml_errors, port
-from drakit_gpu.mig import instances, markers
+from drakit_gpu.inventory import gpu_devices
+from drakit_gpu.mig import instances, markers, partitioning
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 
 INSTANCE, DAEMON = "MIG instance", "MPS daemon"
@@ -78,14 +79,25 @@ class Unclaimed:
             if error.code is nvml_errors.Code.NOT_FOUND:
                 return None
             pids = f"that could not be listed ({error})"
+        try:
+            locks = self._locks(gpu, instance)
+        except nvml_errors.CallError:
+            return None  # Without the locks of its device, a prepare could complete it while it is released.
         return drakit.Leftover(
             kind=INSTANCE,
             name=f"gpu-{gpu.minor}/gi-{instance.id}",
             detail=f"{instances.describe(slot)}{f', {devices}' if devices else ''}",
-            locks=(f"gpu-{gpu.minor}", f"gpu-{gpu.minor}-counter-set"),
+            locks=locks,
             is_marked=marker.is_of(instance.id) or instances.is_unfinished(self._hardware, slot, instance, marker),
             user=f"processes {pids}" if pids else "",
         )
+
+    def _locks(self, gpu: port.Gpu, instance: port.GpuInstance) -> tuple[str, ...]:
+        """Return the locks of the GPU, and those of the partition in this place, which may draw no counters of the GPU. Raises CallError."""
+        profiles = (profile for profile in self._hardware.gpu_instance_profiles(gpu.uuid) if profile.id == instance.profile_id)
+        parts = (partitioning.Partition(profile=profile, placement=instance.placement) for profile in profiles)
+        names = [gpu_devices.whole_name(gpu), *(gpu_devices.partition_name(gpu, part) for part in parts)]
+        return tuple(lock for name in names for lock in gpu_devices.locks_of(name))
 
 
 def _slot(gpu: port.Gpu, instance: port.GpuInstance) -> identity.Slot:

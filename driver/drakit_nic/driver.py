@@ -223,7 +223,8 @@ class NicDriver(drakit.Driver[config.NicConfig]):
         checks = [background.Check(reconcile, reconciler.interval), links]
         if self._options.sriov:
             ensure = functools.partial(self._function_counts.ensure, context, at_start=False)
-            checks.append(background.Check(ensure, lambda: link_monitor.LINK_INTERVAL))
+            # Not after events: creating functions causes some, also where it fails.
+            checks.append(background.Check(ensure, lambda: link_monitor.LINK_INTERVAL, on_events=False))
         if self._attachment is not None:
             checks.insert(0, background.Check(self._attachment.collect, lambda: collector.COLLECT_INTERVAL, on_events=False))
         self._checks = background.Checks(events, checks)

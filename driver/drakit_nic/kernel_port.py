@@ -120,6 +120,7 @@ def _interface(link: link_requests.Link, ethtool_socket: socket.socket, tables: 
         speed=report.speed,
         carrier=link.carrier,
         state=link.state,
+        up=link.up,
         driver=report.driver,
         pci=_pci_function(report.bus_id, link.ifindex, tables.rdma_devices(report.bus_id)) if report.bus_id else None,
         master=link.master,

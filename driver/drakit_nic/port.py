@@ -44,7 +44,8 @@ class Interface:
     ``mac`` is lower-case hexadecimal with colons, empty where the link layer has none. ``mtu`` is in bytes. ``kind`` is the kernel's link kind
     (``veth``, ``bond``, ``macvlan``), ``physical`` for hardware, ``loopback`` for lo. ``encapsulation`` is the link layer, ``ether`` for Ethernet.
     ``speed`` is the speed that the kernel driver reports in bits per second, also an invented one, as of a veth; None if it reports none.
-    ``state`` is the operational state of RFC 2863 in lower case. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
+    ``state`` is the operational state of RFC 2863 in lower case. ``up`` is set where the host turned the interface on (IFF_UP), also without a link,
+    where ``state`` is ``down``. ``master`` is the index of the interface's bond or bridge, ``lower`` that of the
     interface below in the same namespace. ``default_route`` is set where it has a default route, ``addressed`` where it has an address of global
     scope. ``used`` is another use of it that no other field shows, to be read after the interface's name (``has a route of the host (10.0.0.0/8)``);
     only ``interfaces`` reads it. ``transmit_queues`` is the number of queues that it was made with. ``queueing`` is another program's root qdisc
@@ -62,6 +63,7 @@ class Interface:
     speed: int | None = None
     carrier: bool = True
     state: str = "up"
+    up: bool = True
     driver: str = ""
     pci: PciFunction | None = None
     master: int | None = None

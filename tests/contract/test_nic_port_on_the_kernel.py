@@ -180,7 +180,9 @@ def test_a_nic_without_carrier_says_so(own: netns.Namespace) -> None:
     while read(own)["nic0"].state == "up" and time.monotonic() < deadline:
         pass
     nic = read(own)["nic0"]
-    assert (nic.carrier, nic.state) == (False, "lowerlayerdown")
+    assert (nic.carrier, nic.state, nic.up) == (False, "lowerlayerdown", True)
+    own.ip("link", "set", "nic0", "down")
+    assert not read(own)["nic0"].up
 
 
 def test_interfaces_that_come_and_go_during_the_read_do_no_harm(own: netns.Namespace) -> None:

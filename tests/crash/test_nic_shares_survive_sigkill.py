@@ -25,7 +25,9 @@ pytestmark = [pytest.mark.root, pytest.mark.timeout(1800)]
 SAMPLE = 1
 ADDRESS = "10.7.0.1/24"
 OTHER = "other.example.com"
-NOT_OFFERED = "status.allocation.devices.results[0].device: this node has no device 'nic0'"
+NOT_OFFERED = (
+    "status.allocation.devices.results[0].device: this node does not offer 'nic0': nic0 is shared out by the driver other.example.com"
+)
 
 
 @dataclasses.dataclass(frozen=True)

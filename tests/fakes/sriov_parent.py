@@ -140,7 +140,9 @@ class Bus:
             pci = port.PciFunction(bus_id=f"0000:01:10.{2 * number}", physical_function="0000:01:00.0", function_number=number)
             name = f"enp1s0v{number}"
             mac, index = f"02:00:00:00:00:{number:02x}", self._next_index
-            self.functions.append(port.Interface(ifindex=index, name=name, mac=mac, mtu=1500, driver="igbvf", state="down", pci=pci))
+            self.functions.append(
+                port.Interface(ifindex=index, name=name, mac=mac, mtu=1500, driver="igbvf", state="down", up=False, pci=pci)
+            )
             self._next_index += 1
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from release import environments, notes, provenance, versions
+from release import chart, environments, notes, provenance, versions
 
 ROOT = pathlib.Path(__file__).parents[2]
 DIST = ROOT / "dist"
@@ -39,6 +39,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--without-python", action="append", default=[], metavar="VERSION", help="leave out a Python that cannot be had here"
     )
+    parser.add_argument(
+        "--image-repository",
+        default=chart.DEFAULT,
+        metavar="NAME",
+        help="the image's name in the chart, such as ghcr.io/OWNER/drakit; default: %(default)s, which nodes cannot pull",
+    )
     parser.add_argument("--without-image", action="store_true", help="build no image, where there is no container engine")
     return parser.parse_args(arguments)
 
@@ -53,7 +59,7 @@ def _release(given: argparse.Namespace) -> None:
     found = _interpreters(pythons)
     _make("dist")
     _make("sbom")
-    _chart(version)
+    _chart(version, given.image_repository)
     if not given.without_image:
         _image(version)
     (DIST / "NOTES.md").write_text(text, "utf-8")
@@ -81,12 +87,10 @@ def _interpreters(pythons: Sequence[str]) -> dict[str, pathlib.Path]:
     return {python: path for python, path in found.items() if path is not None}
 
 
-def _chart(version: str) -> None:
+def _chart(version: str, repository: str) -> None:
     helm = shutil.which("helm") or str(ROOT / ".venv" / "bin" / "helm")
-    with _step("the chart"):
-        _run([helm, "lint", "--strict", "daemonset/chart", "--set", "mock.machine=dgx-a100-40gb-2gpu"])
-        _run([helm, "package", "daemonset/chart", "--destination", str(DIST)])
-        _run([helm, "template", "drakit", str(DIST / f"drakit-{version}.tgz")])
+    with _step(f"the chart, with the image {repository}:{version}"):
+        chart.package(ROOT / "daemonset" / "chart", DIST, helm=helm, version=version, repository=repository, run=_run)
 
 
 def _image(version: str) -> None:

@@ -76,7 +76,7 @@ def test_a_pod_gets_a_device_of_a_driver_that_was_only_installed(tmp_path: pathl
 )
 def test_a_distribution_that_breaks_the_rules_is_named(tmp_path: pathlib.Path, entry_point: str, message: str) -> None:
     ran = drakit("slices", "--mock", MACHINE, environment=installed(tmp_path / "site", entry_point))
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr
 

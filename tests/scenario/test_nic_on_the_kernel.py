@@ -254,7 +254,7 @@ def test_after_a_restart_another_process_unprepares_also_when_the_nic_is_gone(sp
 def test_what_cannot_be_prepared_is_refused_with_its_reason_and_leaves_nothing(node: Node) -> None:
     before = node.space.state()
     refused = {
-        node.source.allocate(5, ("uplink0", "1G")): "this node has no device 'uplink0'",
+        node.source.allocate(5, ("uplink0", "1G")): "this node does not offer 'uplink0': uplink0 carries the host's default route",
         node.source.allocate(6, ("nic1", "11G")): "results[0].consumedCapacity[bandwidth]: nic1 has 10G, the claim says 11G",
     }
     for ref, reason in refused.items():

@@ -144,7 +144,7 @@ def test_a_version_that_fails_to_start_changes_nothing(machine: Machine) -> None
         assert waits.eventually(lambda: machine.is_ready(OLD))
         with machine.load():
             with machine.pod(NEW, "--mock", "no-such-machine") as new:
-                assert new.wait() == 1
+                assert new.wait() == 2
             before = machine.started
             assert waits.eventually(lambda: machine.started > before)
             assert machine.is_ready(OLD)

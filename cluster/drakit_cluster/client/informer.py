@@ -125,7 +125,8 @@ class Informer:
         with self._lock:
             if self._watch is not None:
                 self._watch.close()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         backoff = Backoff(*_RETRY_SECONDS)
@@ -232,7 +233,8 @@ class Loop:
         for informer in self._informers:
             informer.stop()
         self.wake()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         due: float | None = None

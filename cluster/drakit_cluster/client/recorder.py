@@ -41,6 +41,8 @@ class Recorder:
 
     def stop(self, seconds: float = _JOIN_SECONDS) -> None:
         """Write the events recorded so far, for at most ``seconds``, then end. After this returns the API may be closed."""
+        if self._thread.ident is None:
+            return
         self._events.put(None)
         self._thread.join(seconds)
         self._deadline_passed.set()

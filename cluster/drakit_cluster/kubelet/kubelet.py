@@ -69,6 +69,7 @@ class Kubelet:
         self._runtime = runtime
         self._timing = timing or Timing()
         self._recorder = Recorder(api, "kubelet", place.node)
+        self._lease = node_status.NodeLease(api, place.node)
         self._wiper = SliceWiper(api, place.node, self._timing, self._record_wipe)
         gates = gates or FeatureGates()
         self._version = gates.version
@@ -97,8 +98,7 @@ class Kubelet:
         """Register the node, delete its old slices, and start. Raises ApiError if the node cannot be registered."""
         labels = dict(self._place.labels)
         self._node = node_status.register(self._api, self._place.node, labels, mode=self._runtime.mode, version=self._version)
-        self._lease = node_status.NodeLease(self._api, self._node)
-        self._lease.start()
+        self._lease.start(self._node)
         self._recorder.start()
         self._wiper.wipe_all()
         self._runtime.listen(self._poke)
@@ -110,7 +110,7 @@ class Kubelet:
             self._server = pod_resources.serve(self._pod_resources, self._place.pod_resources)
 
     def stop(self) -> None:
-        """Stop; containers and drivers keep running."""
+        """Stop; containers and drivers keep running. Also stops a kubelet whose start failed or that never started."""
         self._stopping.set()
         self._lease.stop()
         if self._server is not None:
@@ -127,7 +127,8 @@ class Kubelet:
         self.plugins.close()
         for worker in workers:
             worker.join(_JOIN_SECONDS)
-        self._reconciler.join(_JOIN_SECONDS)
+        if self._reconciler.ident is not None:
+            self._reconciler.join(_JOIN_SECONDS)
         self._recorder.stop()
 
     def _observe(self, change: Change) -> None:

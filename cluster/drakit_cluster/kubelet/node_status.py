@@ -112,23 +112,25 @@ def _line(path: str) -> str:
 class NodeLease:
     """The node's lease in kube-node-lease. A thread renews it until :meth:`stop`; a renewal that fails is tried again at the next turn."""
 
-    def __init__(self, api: Api, node: Object, *, renew_seconds: float = LEASE_SECONDS / 4) -> None:
+    def __init__(self, api: Api, name: str, *, renew_seconds: float = LEASE_SECONDS / 4) -> None:
         self._api = api
-        self._name = json_types.text(node, "metadata", "name")
-        self._owner: Object = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": json_types.text(node, "metadata", "uid")}
+        self._name = name
+        self._owner: Object = {}
         self._renew_seconds = renew_seconds
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease-{self._name}", daemon=True)
 
-    def start(self) -> None:
-        """Write the lease once, and renew it from now on."""
+    def start(self, node: Object) -> None:
+        """Write the node's lease once, and renew it from now on."""
+        self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._name, "uid": json_types.text(node, "metadata", "uid")}
         self._renew()
         self._thread.start()
 
     def stop(self) -> None:
         """Stop renewing; the lease stays and becomes old."""
         self._stopping.set()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._renew_seconds):

@@ -33,9 +33,10 @@ class NetworkDevices:
 
     def _is_request(self, request: Object) -> bool:
         alternatives = [*json_types.objects(request, "firstAvailable")] or [json_types.mapping(request, "exactly")]
-        return all(self._is_choice(choice) for choice in alternatives)
+        return all(self.is_choice(choice) for choice in alternatives)
 
-    def _is_choice(self, choice: Object) -> bool:
+    def is_choice(self, choice: Object) -> bool:
+        """Return whether only these devices satisfy a request or one of its alternatives, which has class and selectors."""
         return json_types.text(choice, "deviceClassName") in self.classes or _selects(choice, self.drivers)
 
 

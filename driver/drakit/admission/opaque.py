@@ -6,7 +6,7 @@ may still reject a configuration that passes here. ``prepare`` rejects every con
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drakit.core import claim as claims
@@ -97,44 +97,110 @@ def fits(driver: str, parameters: object, attributes: Mapping[str, object], rule
         return True
 
 
-def repetitions(kind: str, obj: Any, rules: Rules) -> Sequence[errors.ConfigError]:
+IsOf = Callable[[str, Mapping[str, Any]], bool]
+"""Whether a request or one of its alternatives, with class and selectors, is known to get devices of a driver alone."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Unique:
+    """The values of one configuration that only one device may have, by value and name of the field (without an index), each with its field."""
+
+    number: int
+    driver: str
+    requests: Sequence[str]
+    fields: Mapping[tuple[str, str], str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Gets:
+    """How many devices of a request get a value at least, and the configuration and field that it is from."""
+
+    number: int
+    field: str
+    request: str
+    count: int
+
+
+def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[errors.ConfigError]:
     """Return the values that two devices of a claim would both get, which ``prepare`` refuses. ``mistakes`` finds none in the object.
 
-    A configuration that names no request counts only in a claim of one request, because in others it may be for any of them.
+    As in ``prepare``, the last configuration that names a request decides. One that names none is for all devices of a claim of one request. In other
+    claims it may be for any of them, so it and what it overrides are not judged. Of the alternatives of a request only one is allocated, so a value
+    counts if each of them would get it.
     """
     path = KINDS[kind].path
     for key in path[:-1]:
         obj = (obj or {}).get(key) or {}
-    counts = {str(request.get("name")): _least_devices(request) for request in _objects(obj.get("requests"))}
+    requests = _objects(obj.get("requests"))
+    entries = [unique for number, entry in enumerate(_objects(obj.get(path[-1]))) for unique in _unique(number, entry, rules)]
     found: list[errors.ConfigError] = []
-    owners: dict[tuple[str, str, str], str] = {}
-    for number, entry in enumerate(_objects(obj.get(path[-1]))):
-        opaque: _Opaque = _ENTRY.decode(entry).opaque
-        requests = entry.get("requests")
-        named = [str(name) for name in requests] if requests and isinstance(requests, list) else [*counts] if len(counts) == 1 else []
-        if opaque.driver not in rules or not named:
-            continue
-        rule = rules[opaque.driver]
-        unique = rule.unique(config.decode(claim_codec.PARAMETERS.decode(opaque.parameters), rule.types))
-        for field, value in unique.items():
-            owner = owners.setdefault((opaque.driver, field.partition("[")[0], value), named[0])
-            times = sum(counts.get(request.partition("/")[0], 1) for request in named)
-            if times > 1 or owner != named[0]:
-                others = ", ".join(dict.fromkeys([owner, *named]))
-                where = f"{'.'.join(path)}[{number}].opaque.parameters.{field}"
-                found.append(errors.ConfigError(f"{value} would be that of several devices ({others}); {_APART}", field=where))
+    for driver in dict.fromkeys(entry.driver for entry in entries):
+        own = [entry for entry in entries if entry.driver == driver]
+        by_value: dict[tuple[str, str], list[_Gets]] = {}
+        for request in requests:
+            for unique, gets in _least(request, driver, own, is_of, is_only=len(requests) == 1):
+                by_value.setdefault(unique, []).append(gets)
+        for (value, _), all_gets in by_value.items():
+            found += _repeated(value, all_gets, ".".join(path))
     return tuple(found)
+
+
+def _unique(number: int, entry: Mapping[str, Any], rules: Rules) -> Iterator[_Unique]:
+    opaque: _Opaque = _ENTRY.decode(entry).opaque
+    if (rule := rules.get(opaque.driver)) is None:
+        return
+    named = entry.get("requests")
+    unique = rule.unique(config.decode(claim_codec.PARAMETERS.decode(opaque.parameters), rule.types))
+    yield _Unique(
+        number=number,
+        driver=opaque.driver,
+        requests=[str(name) for name in named] if isinstance(named, list) else [],
+        fields={(value, field.partition("[")[0]): field for field, value in unique.items()},
+    )
+
+
+def _least(
+    request: Mapping[str, Any], driver: str, entries: Sequence[_Unique], is_of: IsOf, *, is_only: bool
+) -> Iterator[tuple[tuple[str, str], _Gets]]:
+    """Yield the values that devices of a request get, whichever of its alternatives is allocated."""
+    name, exactly = str(request.get("name")), request.get("exactly")
+    alternatives = [(f"{name}/{choice.get('name')}", choice) for choice in _objects(request.get("firstAvailable"))]
+    options = alternatives or [(name, exactly if isinstance(exactly, Mapping) else request)]
+    deciding = [_deciding(option, entries, is_only=is_only) if is_of(driver, choice) else None for option, choice in options]
+    chosen = [entry for entry in deciding if entry is not None]
+    if len(chosen) < len(options):
+        return
+    last = max(chosen, key=lambda entry: entry.number)
+    for key, field in last.fields.items():
+        if all(key in entry.fields for entry in chosen):
+            yield key, _Gets(number=last.number, field=field, request=name, count=min(_devices(choice) for _, choice in options))
+
+
+def _deciding(request: str, entries: Sequence[_Unique], *, is_only: bool) -> _Unique | None:
+    """Return the configuration of a request or alternative; None without one, and if one that names no request may override it."""
+    applying = [entry for entry in entries if not entry.requests or {request, request.partition("/")[0]} & {*entry.requests}]
+    return applying[-1] if applying and (applying[-1].requests or is_only) else None
+
+
+def _repeated(value: str, all_gets: Sequence[_Gets], path: str) -> Iterator[errors.ConfigError]:
+    """Yield an error for each configuration that gives a value to a further device."""
+    ordered = sorted(all_gets, key=lambda gets: gets.number)
+    for number, group in itertools.groupby(ordered, key=lambda gets: gets.number):
+        field = next(group).field
+        until = [gets for gets in ordered if gets.number <= number]
+        if sum(gets.count for gets in until) > 1:
+            others = ", ".join(gets.request for gets in until)
+            where = f"{path}[{number}].opaque.parameters.{field}"
+            yield errors.ConfigError(f"{value} would be that of several devices ({others}); {_APART}", field=where)
 
 
 _APART = "write a request and a configuration for each device"
 
 
-def _least_devices(request: Mapping[str, Any]) -> int:
-    """Return how many devices a request gets at least."""
-    exactly = request.get("exactly")
-    alternatives = _objects(request.get("firstAvailable")) or [exactly if isinstance(exactly, Mapping) else request]
-    counts = [option.get("count") if option.get("allocationMode") != "All" else 1 for option in alternatives]
-    return min(count if isinstance(count, int) else 1 for count in counts)
+def _devices(choice: Mapping[str, Any]) -> int:
+    """Return how many devices a request or alternative gets at least."""
+    count = choice.get("count") if choice.get("allocationMode") != "All" else 1
+    return count if isinstance(count, int) else 1
 
 
 def _objects(value: object) -> Sequence[Mapping[str, Any]]:

@@ -70,13 +70,15 @@ def by_counter_set(offered: inventory.Inventory, taken: Collection[str]) -> Mapp
         for name in dict.fromkeys(part.counter_set for part in device.consumes):
             boards[name].append(device)
     used = [device for device in flat.devices if device.name in taken and device.consumes]
-    return {name: _fits(board, used, flat) for name, board in boards.items()}
+    return {name: of_board(board, used, flat) for name, board in boards.items()}
 
 
-def _fits(board: Sequence[devices.Device], in_use: Sequence[devices.Device], flat: inventory.Inventory) -> Fits:
+def of_board(board: Sequence[devices.Device], in_use: Sequence[devices.Device], flat: inventory.Inventory) -> Fits:
+    """Return what still fits on a board beside the devices ``in_use`` of its inventory. A device without counters leaves room for all others."""
     rates = _Rates.of(board, flat)
     names = {name for name, _ in rates.positions}
-    in_use = [device for device in in_use if any(part.counter_set in names for part in device.consumes)]
+    own = {device.name for device in board}
+    in_use = [device for device in in_use if device.name in own or any(part.counter_set in names for part in device.consumes)]
     items = {device.name: rates.item(device) for device in board}
     empty = packing.Board(items=(), room=rates.room, common=(packing.ANY_GROUPS,) * len(rates.sets))
     taken = {device.name for device in in_use}

@@ -146,7 +146,9 @@ class RecordUpgrade(Protocol):
     ``grant.record`` and ``planned``. The journal is not rewritten, so the upgrade may be called again for the same one, from any thread.
 
     Raise the number only for a change that the release before would misread; it ignores a key that was added. That release refuses a newer intent:
-    pods keep their devices, and their claims can be released only after the newer release is installed again.
+    pods keep their devices, and their claims can be released only after the newer release is installed again. Meanwhile ``Site.intents`` fails for
+    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims, one that reads it in ``start`` does not
+    start.
     """
 
     records_version: int
@@ -154,8 +156,8 @@ class RecordUpgrade(Protocol):
     def upgrade_intent(self, intent: records.Record, version: int) -> records.Record:
         """Return the present form of an intent that an earlier ``version`` returned from ``plan``. Never called for an empty one.
 
-        Decide by the arguments alone, without a call to the hardware. An error fails the verb that needs the intent, for this claim only; the kubelet
-        retries, and the claim stays as it is in the journal.
+        Decide by the arguments alone, without a call to the hardware. An error fails all that needs the intent: the claim's verbs, a ``plan``
+        that calls ``planned``, and a read of ``Site.intents``. The kubelet retries, and the claim stays as it is in the journal.
         """
 
     def upgrade_record(self, record: records.Record, version: int) -> records.Record:  # noqa: ARG002 - the default needs nothing of it

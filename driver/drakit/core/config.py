@@ -122,7 +122,7 @@ def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> obj
     try:
         return decode(entry.parameters, types)
     except errors.ConfigError as error:
-        raise type(error)(f"{error.reason} ({_origin(entry)})", field=error.field) from error
+        raise errors.restated(error, f"{error.reason} ({_origin(entry)})", field=error.field) from error
 
 
 def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:

@@ -21,8 +21,11 @@ Messages are shown verbatim in pod events, so they are short and name the field 
 """
 
 import enum
+from typing import TypeVar
 
 from drakit import texts
+
+Invalid = TypeVar("Invalid", "ConfigError", "InventoryError")
 
 
 class DrakitError(Exception):
@@ -46,7 +49,7 @@ class ConfigError(DrakitError):
 
     def with_prefix(self, prefix: str) -> "ConfigError":
         """Return the same error with ``prefix`` before its field."""
-        return type(self)(self.reason, field=join_path(prefix, self.field))
+        return restated(self, self.reason, field=join_path(prefix, self.field))
 
 
 class QuantityError(ConfigError, ValueError):
@@ -63,7 +66,7 @@ class InventoryError(DrakitError, ValueError):
 
     def with_prefix(self, prefix: str) -> "InventoryError":
         """Return the same error with ``prefix`` before its field."""
-        return type(self)(self.reason, field=join_path(prefix, self.field))
+        return restated(self, self.reason, field=join_path(prefix, self.field))
 
 
 class ClaimFault(enum.Enum):
@@ -152,6 +155,15 @@ class SettingsError(DrakitError):
     def __init__(self, message: str, *, key: str = "") -> None:
         super().__init__(f"{key}: {message}" if key else message)
         self.key = key
+
+
+def restated(error: Invalid, message: str, *, field: str) -> Invalid:
+    """Return the same error with another message and field. It calls no constructor: that of an author's subclass may take other arguments."""
+    restated = type(error).__new__(type(error))
+    restated.__dict__.update(error.__dict__)
+    restated.args = (texts.cut(f"{field}: {message}" if field else message),)
+    restated.field, restated.reason = texts.cut(field), texts.cut(message)
+    return restated
 
 
 def join_path(prefix: str, field: str) -> str:

@@ -34,7 +34,9 @@ def of(author: Author) -> int:
 
 
 def stamped(author: Author, record: records.Record) -> records.Record:
-    """Return an intent or record of the driver as the journal keeps it. An empty one has no version."""
+    """Return an intent or record of the driver as the journal keeps it. An empty one has no version. Raises TypeError if it has the key itself."""
+    if KEY in record:
+        raise TypeError(f"an intent or record of {author.name} has the key {KEY!r}, which drakit reserves; choose another key")
     version = of(author)
     return record if version == FIRST or not record else types.MappingProxyType({**record, KEY: version})
 

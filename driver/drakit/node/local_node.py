@@ -137,7 +137,20 @@ class LocalNode:
             raise RuntimeError(
                 "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
             )
-        return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
+        try:
+            return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
+        except errors.JournalError as error:
+            raise self._unreadable() or error from error
+
+    def _unreadable(self) -> errors.JournalError | None:
+        """Return the error of the first intent that this release of the driver cannot read, with its claim; None if it can read all."""
+        for entry in self.journal.entries(edits=False):
+            for grant in entry.grants:
+                try:
+                    record_versions.intent(self.author, grant.intent)
+                except errors.JournalError as error:
+                    return errors.JournalError(f"claim {entry.claim}: {error}")
+        return None
 
     def _held(self) -> held_devices.Holdings:
         return held_devices.held(self.journal.held_devices(self.identity.boot_id), self.identity.pool)

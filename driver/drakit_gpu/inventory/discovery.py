@@ -213,6 +213,7 @@ def _view(
         unfinished=frozenset(unfinished),
         can_be_whole=_can_be_whole(readout, choices) if fixed is None else fixed.is_whole,
         layout=None if fixed is None else fixed.partitions,
+        why_outside="" if fixed is None else fixed.why_outside,
         own=() if fixed is None else tuple(_instance_of(slot) for slot in own_slots),
         mig_mode=readout.mode,
         peers=peers[gpu.uuid],

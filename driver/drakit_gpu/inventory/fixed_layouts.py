@@ -9,7 +9,6 @@ from drakit_gpu.options import MigLayout
 
 KEY = "gpu.mig_layouts"
 NOT_IN_LAYOUT = f"{KEY} does not name it"
-"""Why a device that the GPU could have is not offered."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,6 +19,11 @@ class FixedLayout:
     is_whole: bool = False
     reason: str = ""
     fix: str = ""
+
+    @property
+    def why_outside(self) -> str:
+        """Why a device that the GPU could have is not offered."""
+        return f"{self.reason}; {self.fix}" if self.reason else NOT_IN_LAYOUT
 
 
 def of_gpu(

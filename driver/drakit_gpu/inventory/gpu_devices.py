@@ -35,8 +35,9 @@ class GpuView:
 
     ``static`` maps the foreign instances that are complete MIG devices to their UUIDs. ``unfinished`` are those that this driver began
     to create for a claim that the journal lost; a claim for that place completes them. ``can_be_whole`` is False where the GPU can only be used as
-    partitions now. ``layout`` are the partitions of a fixed layout, None without one; ``own`` are then the instances of claims. ``peers`` and
-    ``clique`` are its NVLink neighbours. ``terms`` is how it is shared. ``vfio`` is set where it is offered to virtual machines.
+    partitions now. ``layout`` are the partitions of a fixed layout, None without one; ``why_outside`` says why others are not offered, and ``own``
+    are the instances of claims.
+    ``peers`` and ``clique`` are its NVLink neighbours. ``terms`` is how it is shared. ``vfio`` is set where it is offered to virtual machines.
     """
 
     gpu: port.Gpu
@@ -46,6 +47,7 @@ class GpuView:
     unfinished: frozenset[port.GpuInstance] = frozenset()
     can_be_whole: bool = True
     layout: tuple[partitioning.Partition, ...] | None = None
+    why_outside: str = ""
     own: tuple[port.GpuInstance, ...] = ()
     mig_mode: port.MigMode | None = None
     peers: tuple[port.Gpu, ...] = ()
@@ -99,7 +101,7 @@ class GpuView:
     @property
     def counter_set(self) -> str:
         """The name of the GPU's counter set."""
-        return f"gpu-{self.gpu.minor}-counter-set"
+        return counter_set_name(whole_name(self.gpu))
 
     @property
     def is_counted(self) -> bool:
@@ -160,15 +162,25 @@ def vfio_name(name: str) -> str:
     return f"{name}-vfio"
 
 
-def outside_layout(view: GpuView) -> frozenset[str]:
-    """Return the names of all forms that a GPU could have and that its fixed layout does not name. They may be in use from before."""
+def counter_set_name(name: str) -> str:
+    """Return the name of the counter set of a GPU, or of a partition whose instance exists, by the name of its device."""
+    return f"{name}-counter-set"
+
+
+def locks_of(name: str) -> tuple[str, ...]:
+    """Return every lock that a device may have, by its name: its counter set, or without one its own name in both forms."""
+    return name, shared_name(name), counter_set_name(name)
+
+
+def outside_layout(view: GpuView) -> Mapping[str, str]:
+    """Return the names of all forms that a GPU could have and does not offer by its fixed layout, with why. They may be in use from before."""
     if view.layout is None:
-        return frozenset()
+        return {}
     named = {partition_name(view.gpu, partition) for partition in view.layout}
     possible = {partition_name(view.gpu, partition) for partition in view.partitions} - named
     if not view.can_be_whole:
         possible.add(whole_name(view.gpu))
-    return frozenset(possible | {shared_name(name) for name in possible | named})
+    return dict.fromkeys(possible | {shared_name(name) for name in possible | named}, view.why_outside)
 
 
 def build_inventory(versions: port.Versions, views: Sequence[GpuView]) -> drakit.Inventory:
@@ -230,11 +242,7 @@ def _static_device(view: GpuView, partition: drakit.Device, uuid: str) -> drakit
 
 def _own_draw(view: GpuView, partition: drakit.Device) -> tuple[drakit.CounterConsumption, ...]:
     """Return what a device of an existing instance draws: the GPU's counters exclude it already, so only the counter of its two forms."""
-    return (drakit.CounterConsumption(counter_set=_static_set(partition.name), counters=_ONE),) if view.terms.mig else ()
-
-
-def _static_set(device: str) -> str:
-    return f"{device}-counter-set"
+    return (drakit.CounterConsumption(counter_set=counter_set_name(partition.name), counters=_ONE),) if view.terms.mig else ()
 
 
 def _shared_partition(exclusive: drakit.Device, profile: str) -> drakit.Device:
@@ -295,7 +303,7 @@ def _counter_sets(view: GpuView, product: _Product) -> Iterator[drakit.CounterSe
     if view.terms.mig:
         for partition in view.partitions:
             if view.static_uuid(partition) is not None or view.is_unfinished(partition):
-                yield drakit.CounterSet(name=_static_set(partition_name(view.gpu, partition)), counters=_ONE)
+                yield drakit.CounterSet(name=counter_set_name(partition_name(view.gpu, partition)), counters=_ONE)
 
 
 def _device_mixins(versions: port.Versions, views: Sequence[GpuView], products: Sequence[_Product]) -> Iterator[drakit.DeviceMixin]:

@@ -160,10 +160,16 @@ def remove(
 def set_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool, pause: Pause) -> None:
     """Turn MIG on or off where that needs no reset. Elsewhere, and where the mode is right already, do nothing.
 
+    The mode is read before each attempt: another process may have changed it meanwhile and created the first instance, which keeps the GPU in use.
     Raises DeviceBusyError with the pids while processes keep the GPU from changing.
     """
-    if gpu.switches_mig_at_once and not has_mode(hardware, gpu, enabled=enabled):
-        _retry_while_in_use(hardware, gpu.uuid, functools.partial(hardware.set_mig_mode, gpu.uuid, enabled=enabled), pause)
+
+    def change() -> None:
+        if not has_mode(hardware, gpu, enabled=enabled):
+            hardware.set_mig_mode(gpu.uuid, enabled=enabled)
+
+    if gpu.switches_mig_at_once:
+        _retry_while_in_use(hardware, gpu.uuid, change, pause)
 
 
 def has_mode(hardware: port.GpuPort, gpu: port.Gpu, *, enabled: bool) -> bool:

@@ -4,11 +4,12 @@ Attributes have names in three domains. Those in the driver's own domain, writte
 the dranet driver's, for facts with the same meaning, so that its selectors and constraints go on working. Those in ``resource.kubernetes.io`` are the
 standard names for matching devices of different drivers.
 
-Every device has the same own and ``dra.net`` attributes, because a CEL selector that reads a missing one fails at run time and blocks the pod. An
-unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value is unknown, because
-drivers compare them for equality, and two unknown values are not equal.
+Every device has the same own and ``dra.net`` attributes, but for ``virtual``, because a CEL selector that reads a missing one fails at run time and
+blocks the pod. An unknown value is written as "", and an unknown NUMA node as -1, as in the kernel. A standard attribute is left out where its value
+is unknown, because drivers compare them for equality, and two unknown values are not equal.
 
-The API allows 32 attributes and capacities together. An interface of which everything is known has 30 attributes and two capacities.
+The API allows 32 attributes and capacities together. A device of which everything is known has 30 attributes, and two capacities where its number of
+shares is limited. Only such a device has no room for the own attribute ``virtual``, which ``dra.net/virtual`` repeats.
 """
 
 from collections.abc import Mapping
@@ -28,14 +29,24 @@ SHARED, WHOLE, VFIO = "shared", "whole", "vfio"
 SLOTS = "shares"
 NO_NUMA_NODE = -1
 _NO_FUNCTION = port.PciFunction(bus_id="")
+_ENTRIES_MAX = 32
+"""The API's limit of attributes and capacities of one device."""
 
 
 def of(
-    interface: port.Interface, *, speed: int, classifier: port.Classifier, form: str = SHARED, min_rate: bool = False, child: str = ""
+    interface: port.Interface,
+    *,
+    speed: int,
+    classifier: port.Classifier,
+    capacities: int = 1,
+    form: str = SHARED,
+    min_rate: bool = False,
+    child: str = "",
 ) -> Mapping[str, drakit.AttributeValue]:
     """Return all attributes of an interface. ``speed`` is its usable speed in bits per second, before the host's reserve.
 
-    ``child`` is the kind of the interfaces of its shares, empty in another form.
+    ``child`` is the kind of the interfaces of its shares, empty in another form. ``capacities`` is the number of the device's capacities, with which
+    the attributes share the API's limit.
     """
     pci = interface.pci or _NO_FUNCTION
     rdma_device = pci.rdma_device if form == WHOLE else ""  # A share never gets it.
@@ -71,12 +82,14 @@ def of(
         "rdmaDevice": drakit.truncate_text(rdma_device),
     }
     standard = {"pciBusID": pci.bus_id, "pcieRoot": pci.root}
-    return {
+    published = {
         **own,
         **{f"{DRANET}/{name}": value for name, value in dranet.items()},
         **{f"{STANDARD}/{name}": value for name, value in standard.items() if value},
         **numa.attribute(pci.numa_nodes),
     }
+    has_room = len(published) + capacities < _ENTRIES_MAX
+    return {**published, "virtual": interface.is_virtual} if has_room else published
 
 
 def text(name: str) -> str:

@@ -56,10 +56,13 @@ class Nic:
 
     def to_device(self) -> drakit.Device:
         """Return the published device that many claims may share."""
+        capacity = {attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})}
         return drakit.Device(
             name=self.name,
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=self.classifier, child=self.child.value),
-            capacity={attributes.BANDWIDTH: self.bandwidth, **({attributes.SLOTS: _slots(self.shares)} if self.shares else {})},
+            attributes=attributes.of(
+                self.interface, speed=self.speed, classifier=self.classifier, capacities=len(capacity), child=self.child.value
+            ),
+            capacity=capacity,
             consumes=self._consumes(self.bandwidth.value),
             allow_multiple_allocations=True,
         )
@@ -99,10 +102,18 @@ class Nic:
         """
         is_function = bool(self.interface.pci and self.interface.pci.physical_function)
         bandwidth = self.bandwidth if is_function else drakit.Capacity(value=drakit.Quantity.of(self.speed))
+        capacity = {attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})}
         return drakit.Device(
             name=f"{self.name}{suffix}",
-            attributes=attributes.of(self.interface, speed=self.speed, classifier=port.Classifier.NONE, form=form, min_rate=self.min_rate),
-            capacity={attributes.BANDWIDTH: bandwidth, **({attributes.SLOTS: _slots(1)} if is_function else {})},
+            attributes=attributes.of(
+                self.interface,
+                speed=self.speed,
+                classifier=port.Classifier.NONE,
+                capacities=len(capacity),
+                form=form,
+                min_rate=self.min_rate,
+            ),
+            capacity=capacity,
             consumes=self._consumes(bandwidth.value if is_function else None),
             allow_multiple_allocations=is_function,
         )

@@ -4,12 +4,16 @@ The kernel goes from one count above 0 to another only through 0, so a change re
 only while nobody uses any of them. A physical function without any gets them also later: when it is plugged, and after its kernel driver was reset. A
 driver that dies between the two writes leaves 0, which the next one continues from.
 
+A write that fails may reset the physical function and so interrupt its link. So it is tried again after pauses only, which become longer. A number
+for which functions were removed in vain is tried again after a reboot only, unless the functions are gone.
+
 The locks of the NIC's devices are held from the check to the last write. So no claim can be prepared on a function that is about to be removed.
 """
 
 import dataclasses
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import drakit
@@ -21,6 +25,9 @@ from drakit_nic.passthrough import sriov, whole_interface
 
 TOPIC = "SR-IOV"
 LOCK_SECONDS = 5.0
+FIRST_PAUSE, LONGEST_PAUSE = 60.0, 3600.0
+REFUSED_FILE = "refused-virtual-functions.json"
+"""The file in the driver's folder with the numbers that the machine refused in one boot, by the NIC's PCI address."""
 _VFIO = "vfio-pci"
 
 _log = drakit.get_logger(__name__)
@@ -136,29 +143,47 @@ def _use(
     used = eligibility.use_of(interface, context) or ("belongs to another interface" if interface.master is not None else "")
     if used:
         return Refusal(reason=f"({interface.name}) {used}", fix="end that use")
-    if interface.state == "up":
+    if interface.up:
         return Refusal(reason=f"({interface.name}) is up", fix=f"run: ip link set {interface.name} down")
     return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """The writes that failed for one NIC since the last success: their pauses, and the time before which no other is tried."""
+
+    pauses: drakit.Backoff
+    until: float
 
 
 class FunctionCounts:
     """The numbers of virtual functions of one node."""
 
-    def __init__(self, machine: Machine, options: nic_options.NicOptions, intents: Callable[[], Iterable[drakit.Record]]) -> None:
-        self._machine, self._options, self._intents = machine, options, intents
+    def __init__(
+        self,
+        machine: Machine,
+        options: nic_options.NicOptions,
+        intents: Callable[[], Iterable[drakit.Record]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._machine, self._options, self._intents, self._monotonic = machine, options, intents, monotonic
         self._warned: dict[str, Refusal] = {}
+        self._failures: dict[str, _Failure] = {}
 
     def ensure(self, context: drakit.DriverContext, *, at_start: bool) -> None:
         """Give each NIC of a rule its number of virtual functions. Where that is impossible, log the reason once.
 
-        Only at the start, a number other than 0 is changed. Raises HardwareError where the interfaces cannot be read.
+        Only at the start, a number other than 0 is changed. A NIC whose write failed is left alone until its pause is over.
+        Raises HardwareError where the interfaces cannot be read.
         """
         interfaces = self._machine.interfaces()
         for count in counts(interfaces, self._options, self._machine):
             name = count.parent.name
             if count.is_right:
                 self._warned.pop(name, None)
-            elif at_start or not count.functions:
+                self._failures.pop(count.bus_id, None)
+            elif (at_start or not count.functions) and not self._is_paused(count.bus_id):
                 refused = self._try(context, count, interfaces)
                 if refused is not None and self._warned.get(name) != refused:
                     reason = f"{count.field}: {refused.reason}"
@@ -181,21 +206,31 @@ class FunctionCounts:
                 fix = "restart the driver; if that does not help, look for 'virtual functions not created' in its log"
                 yield drakit.Finding.warning(TOPIC, count.parent.name, message, fix)
 
+    def _is_paused(self, bus_id: str) -> bool:
+        failure = self._failures.get(bus_id)
+        return failure is not None and self._monotonic() < failure.until
+
+    def _pause(self, bus_id: str) -> None:
+        failure = self._failures.get(bus_id)
+        pauses = drakit.Backoff(FIRST_PAUSE, LONGEST_PAUSE) if failure is None else failure.pauses
+        self._failures[bus_id] = _Failure(pauses=pauses, until=self._monotonic() + pauses.next())
+
     def _try(self, context: drakit.DriverContext, count: Count, interfaces: Sequence[port.Interface]) -> Refusal | None:
         addresses = {count.bus_id, *(function.bus_id for function in count.functions)}
         names = {name for name, each in device_names.by_name(interfaces).items() if each.pci and each.pci.bus_id in addresses}
         deadline = time.monotonic() + LOCK_SECONDS
         try:
             with context.hold(sorted(names | set(map(device_names.of_function, addresses))), lambda: time.monotonic() < deadline):
-                return self._change(count.bus_id)
+                return self._change(context, count.bus_id)
         except drakit.CallerGoneError:
             return Refusal(
                 reason="is in use by a claim that is being prepared or ends", fix="restart the driver if the functions stay missing"
             )
         except drakit.HardwareError as error:
+            self._pause(count.bus_id)
             return Refusal(reason=f"did not get {_functions(count.wanted)}: {error}", fix="see the reason")
 
-    def _change(self, bus_id: str) -> Refusal | None:
+    def _change(self, context: drakit.DriverContext, bus_id: str) -> Refusal | None:
         """Read everything again under the locks, and change the number unless something forbids it."""
         interfaces = self._machine.interfaces()
         count = next((each for each in counts(interfaces, self._options, self._machine) if each.bus_id == bus_id), None)
@@ -205,16 +240,46 @@ class FunctionCounts:
         if refused is not None:
             return refused
         former = len(count.functions)
+        if former and _refused_numbers(context).get(bus_id) == count.wanted:
+            return Refusal(
+                reason=f"has {_functions(former)}, and the machine refused {count.wanted} in this boot",
+                fix=f"set vfs to {former}; or reboot; or remove the functions (write 0 to sriov_numvfs) to try {count.wanted} again",
+            )
         if former:
             self._machine.set_function_count(bus_id, 0)
         try:
             self._machine.set_function_count(bus_id, count.wanted)
         except drakit.HardwareError:
             if former:
+                _remember(context, bus_id, count.wanted)
                 self._machine.set_function_count(bus_id, former)
             raise
+        _remember(context, bus_id, None)
         _log.info("virtual functions created", interface=count.parent.name, count=count.wanted)
         return None
+
+
+def _refused_numbers(context: drakit.DriverContext) -> Mapping[str, int]:
+    """Return the numbers that the machine refused in this boot, by PCI address. A file that cannot be read has none."""
+    try:
+        content = json.loads((context.data_dir / REFUSED_FILE).read_text("utf-8"))
+        return dict(content["numbers"]) if content["boot"] == context.boot_id else {}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}
+
+
+def _remember(context: drakit.DriverContext, bus_id: str, refused: int | None) -> None:
+    """Record that the machine refused a number of functions of a NIC in this boot, None that it refused none. An error stops nothing."""
+    former = _refused_numbers(context)
+    if former.get(bus_id) == refused:
+        return
+    numbers = {address: number for address, number in former.items() if address != bus_id}
+    if refused is not None:
+        numbers[bus_id] = refused
+    try:
+        (context.data_dir / REFUSED_FILE).write_text(json.dumps({"boot": context.boot_id, "numbers": numbers}), "utf-8")
+    except OSError as error:
+        _log.warning("refused number of virtual functions not recorded", error=str(error))
 
 
 def _functions(count: int) -> str:

@@ -32,6 +32,8 @@ def free(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Use only this node; with --mock, its name. Default: all known nodes.")
     ] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
     gates: sources.Gates = None,
     kubernetes: sources.Kubernetes = None,
     form: options.Output = options.Format.TABLE,
@@ -71,7 +73,9 @@ def free(
         else:
             world = worlds.from_files(wanted, chosen)
         if mock is not None:
-            world = _with_machine(world, options.read(mock=mock, folder=folder, node=node, local=True))
+            world = _with_machine(
+                world, options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+            )
         _check_node(world, node)
         _report(world, chosen, node, form)
     except errors.DrakitError as error:

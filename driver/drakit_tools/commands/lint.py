@@ -1,6 +1,7 @@
 """``drakit lint``: find mistakes in slices, classes, claims and templates before they reach a cluster."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -95,7 +96,8 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
-    refused = [finding for document in documents for finding in _refused(document)]
+    is_of = _requests_of(documents)
+    refused = [finding for document in documents for finding in _refused(document, is_of)]
     kinds = frozenset(document.body.get("kind") for document in documents)
     attaching, rules = composition.network_drivers(values.defaults()), composition.opaque_rules(values.defaults())
 
@@ -128,7 +130,20 @@ def _devices_notice(checked: _Checked) -> str:
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
-def _refused(document: "Document") -> "Iterator[Finding]":
+def _requests_of(documents: "Sequence[Document]") -> opaque.IsOf:
+    """Return whether only a driver's devices satisfy a request, by the classes of the documents and those with a driver's name."""
+    from drakit_cluster.lint import host_network
+
+    classes = [document.body for document in documents if document.body.get("kind") == "DeviceClass"]
+
+    @functools.cache
+    def devices_of(driver: str) -> host_network.NetworkDevices:
+        return host_network.NetworkDevices.of(frozenset({driver}), classes)
+
+    return lambda driver, choice: devices_of(driver).is_choice(dict(choice))
+
+
+def _refused(document: "Document", is_of: opaque.IsOf) -> "Iterator[Finding]":
     """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does, or else for likely mistakes."""
     from drakit_cluster import lint as linting
 
@@ -136,7 +151,7 @@ def _refused(document: "Document") -> "Iterator[Finding]":
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
         rules = composition.opaque_rules(values.defaults())
         mistakes = opaque.mistakes(kind, document.body, rules)
-        refused = mistakes or (() if kind == "DeviceClass" else opaque.repetitions(kind, document.body, rules))
+        refused = mistakes or (() if kind == "DeviceClass" else opaque.repetitions(kind, document.body, rules, is_of))
         severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
         for mistake in refused or opaque.warnings(kind, document.body, rules):
             reason, _, fix = mistake.reason.partition("; ")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from drakit.cli import drawing, fits
 from drakit.core import advanced, inventory, packing, quantity
 from drakit.core import device as devices
+from drakit_tools.dashboard import boards
 
 _BANDWIDTH = "bandwidth"
 EVENTS_MAX = 50
 _MODELS = ("productName", "model")
-_UUIDS = ("uuid", "parentUUID")
 _READINGS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization",
     "gpu_memory_used_bytes": "memory_used",
@@ -19,6 +19,8 @@ _READINGS: Mapping[str, str] = {
     "gpu_power_limit_watts": "power_limit",
 }
 """The fields of ``Readings`` by metric of the GPU driver."""
+_EMPTY = packing.Fill(counts={})
+_NOTHING = fits.Fits(alone={}, orders=(_EMPTY, _EMPTY), after_moves={})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -267,8 +269,8 @@ def pool(
     for holding in holdings:
         if not holding.admin:
             held.setdefault(holding.device, []).append(holding)
-    maps = drawing.gpu_maps(flat, {name: name for name in held})
-    mapped = {gpu.counter_set for gpu in maps}
+    gpus = boards.of(flat, held, metrics)
+    mapped = {device.name for gpu in gpus for device in gpu.devices}
     sensors = readings(metrics)
     traffic = {
         (metric.labels.get("share", ""), metric.labels.get("direction", "")): int(metric.value)
@@ -277,7 +279,7 @@ def pool(
     }
     return dataclasses.replace(
         base,
-        gpus=_gpus(flat, maps, held, health, sensors, is_complete=is_complete),
+        gpus=tuple(_gpu(gpu, flat, held, health, sensors, is_complete=is_complete) for gpu in gpus),
         nics=tuple(_nic(device, held.get(device.name, ()), health, traffic) for device in flat.devices if _BANDWIDTH in device.capacity),
         others=tuple(
             OtherDevice(
@@ -289,7 +291,7 @@ def pool(
                 readings=sensors.get(device.name, Readings()),
             )
             for device in flat.devices
-            if _BANDWIDTH not in device.capacity and not any(part.counter_set in mapped for part in device.consumes)
+            if _BANDWIDTH not in device.capacity and device.name not in mapped
         ),
     )
 
@@ -378,43 +380,32 @@ def _uses(held: Iterable[Holding]) -> tuple[Use, ...]:
     return tuple({holding.uid: holding.use for holding in held}.values())
 
 
-def _gpus(
+def _gpu(
+    board: boards.Board,
     flat: inventory.Inventory,
-    maps: Sequence[drawing.GpuMap],
     held: Mapping[str, Sequence[Holding]],
     health: Mapping[str, Health],
     sensors: Mapping[str, Readings],
     *,
     is_complete: bool,
-) -> tuple[Gpu, ...]:
-    fitting = fits.by_counter_set(flat, held) if is_complete else {}
-    empty = packing.Fill(counts={})
-    nothing = fits.Fits(alone={}, orders=(empty, empty), after_moves={})
-    by_set: dict[str, list[devices.Device]] = {}
-    for device in flat.devices:
-        for name in dict.fromkeys(part.counter_set for part in device.consumes):
-            by_set.setdefault(name, []).append(device)
-    kinds = {device.name: str(fits.kind_of(device, flat.partition_type)) for device in flat.devices}
-    made = []
-    for gpu in maps:
-        fit, name = fitting.get(gpu.counter_set, nothing), gpu.counter_set.removesuffix("-counter-set")
-        largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
-        made.append(
-            Gpu(
-                name=name,
-                width=gpu.width,
-                spans=tuple(_span(span, held, kinds) for span in gpu.spans),
-                together=tuple(fits.named(filled.counts) for filled in fit.together),
-                largest=largest,
-                smallest=smallest,
-                alone=fits.named(fit.alone),
-                fragmented=fit.verdict,
-                health=_worst(_health_of(device, health) for device in by_set.get(gpu.counter_set, ())),
-                facts=_facts(by_set.get(gpu.counter_set, ())),
-                readings=sensors.get(name, Readings()),
-            )
-        )
-    return tuple(made)
+) -> Gpu:
+    fit = fits.of_board(board.devices, [device for device in flat.devices if device.name in held], flat) if is_complete else _NOTHING
+    largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
+    kinds = {device.name: str(fits.kind_of(device, flat.partition_type)) for device in board.devices}
+    facts = _facts(board.devices)
+    return Gpu(
+        name=board.name,
+        width=board.map.width,
+        spans=tuple(_span(span, held, kinds) for span in board.map.spans),
+        together=tuple(fits.named(filled.counts) for filled in fit.together),
+        largest=largest,
+        smallest=smallest,
+        alone=fits.named(fit.alone),
+        fragmented=fit.verdict,
+        health=_worst(_health_of(device, health) for device in board.devices),
+        facts=facts if board.parent is None else dataclasses.replace(facts, memory="", uuid=board.parent),
+        readings=sensors.get(board.name, Readings()),
+    )
 
 
 def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], kinds: Mapping[str, str]) -> Span:
@@ -425,14 +416,14 @@ def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], kinds: Mapp
 
 def _facts(board: Sequence[devices.Device]) -> Facts:
     """Return the facts of a GPU from its devices: product and UUID from any of them, and the memory of the largest."""
-    attributes = [{name.rpartition("/")[2]: value for name, value in device.attributes.items()} for device in board]
+    attributes = [boards.attributes_of(device) for device in board]
 
     def first(names: Sequence[str]) -> str:
         return next((str(values[name]) for name in names for values in attributes if name in values), "")
 
     amounts = [device.capacity["memory"].value for device in board if "memory" in device.capacity]
     memory = max(amounts, key=lambda amount: amount.nanos, default=None)
-    return Facts(model=first(_MODELS), memory="" if memory is None else _gibibytes(memory), uuid=first(_UUIDS))
+    return Facts(model=first(_MODELS), memory="" if memory is None else _gibibytes(memory), uuid=first(boards.UUIDS))
 
 
 def _gibibytes(amount: quantity.Quantity) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable
@@ -61,6 +62,8 @@ class SsdDriver(drakit.Driver[drakit.NoConfig], drakit.Diagnosable):
         yield drakit.Finding(
             topic="wear", subject=self.settings.device, verdict=drakit.Verdict.FAILED, message="97% worn", fix="replace the disk"
         )
+        if self.settings.device == "silent":
+            raise drakit.HardwareError("readTemperature", "the disk does not answer")
 
 
 def wear(settings: SsdSettings, top: Annotated[int, typer.Option(help="How many.")] = 1) -> None:
@@ -175,6 +178,14 @@ def test_doctor_runs_the_drivers_own_checks_and_none_of_other_drivers(program: P
     assert "97% worn" in answer.out
     assert "fix: replace the disk" in answer.out
     assert "nvml" not in answer.out.lower()
+
+
+def test_a_failing_check_of_a_driver_hides_neither_devices_nor_other_findings(program: Program) -> None:
+    answer = program("doctor", "--no-api", "--set", "ssd.device=silent", "-o", "json")
+    found = {one["message"]: one["verdict"] for one in json.loads(answer.out)}
+    assert found["97% worn"] == "failed"
+    assert found["the driver's own checks stopped: HardwareError: readTemperature: the disk does not answer"] == "unknown"
+    assert found["taints on 1 of 1 device: silent"] == "warning"
 
 
 def test_show_has_the_capacity_and_the_taints_of_any_driver(program: Program) -> None:

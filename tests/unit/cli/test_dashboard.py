@@ -15,7 +15,8 @@ import pytest
 from drakit import settings as values
 from drakit.cli import composition, options
 from drakit.cli.commands import slices
-from drakit.core import advanced, errors
+from drakit.core import advanced, errors, inventory
+from drakit.core import device as devices
 from drakit.core.slices import resource_slice
 from drakit.kube import client
 from drakit_cluster.api import registry
@@ -131,8 +132,8 @@ def test_a_port_in_use_is_one_clear_line(address: str) -> None:
         pass
 
 
-def mock_settings(folder: pathlib.Path) -> values.Settings:
-    given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(folder / "node")}
+def mock_settings(folder: pathlib.Path, more: Mapping[str, object] | None = None) -> values.Settings:
+    given = {"mock.machine": command_line.MACHINE, "node.name": "node-1", **options.places(folder / "node"), **(more or {})}
     return values.load(given, environ={})
 
 
@@ -165,6 +166,42 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
         "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
     }
     assert state.problem == ""
+
+
+def test_a_gpu_with_a_fixed_layout_has_a_map_and_counts_as_one_gpu(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    given = {"gpu.mig_layouts": [{"match": "gpu-*", "partitions": {"3g.20gb": 1, "1g.5gb": 3}}]}
+    settings = mock_settings(tmp_path, given)
+    layout = f"gpu.mig_layouts={json.dumps(given['gpu.mig_layouts'])}"
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig("gpu-0-mig-1g5gb-19-2"), name="train"), "--set", layout).status == 0
+    state = node_source.NodeSource(settings, only=("gpu",)).state()
+    ((pool,),) = (node.pools for node in state.nodes)
+    assert pool.others == ()
+    busy, free = pool.gpus
+    assert (busy.name, busy.width, free.name, free.width) == ("gpu-0", 8, "gpu-1", 8)
+    assert [(span.start, span.size, span.kind, [use.claim for use in span.uses]) for span in busy.spans] == [
+        (2, 1, "1g.5gb", ["default/train"])
+    ]
+    assert (busy.together, free.together) == (({"3g.20gb": 1, "1g.5gb": 2},), ({"3g.20gb": 1, "1g.5gb": 3},))
+    assert (busy.fragmented, busy.facts.model, busy.facts.memory) == ("", "NVIDIA A100-SXM4-40GB", "")
+    assert busy.facts.uuid.startswith("GPU-")
+    (fits,) = state.free
+    assert (fits.unused, fits.total, fits.sets) == (1, 2, ({"3g.20gb": 2, "1g.5gb": 5},))
+
+
+def test_a_fixed_layout_has_the_sensors_and_slices_of_the_drivers_metrics() -> None:
+    def partition(start: int, size: int) -> devices.Device:
+        return devices.Device(
+            name=f"gpu-3-mig-{size}g-{start}",
+            attributes={"parentUUID": "GPU-1", "placementStart": start, "placementSize": size, "profile": f"{size}g"},
+        )
+
+    offered = inventory.Inventory(devices=(partition(0, 4), partition(4, 2)))
+    heat = advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels={"gpu": "gpu-3"})
+    slices = advanced.Metric(name="gpu_memory_slices", documentation="", value=8.0, labels={"gpu": "gpu-3"})
+    base = model.Pool(driver="gpu.drakit.dev", name="node-1")
+    (gpu,) = model.pool(base, offered, (), {}, (heat, slices)).gpus
+    assert (gpu.name, gpu.width, gpu.readings.temperature) == ("gpu-3", 8, 61.0)
+    assert model.pool(base, offered, (), {}).gpus[0].width == 6
 
 
 def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:

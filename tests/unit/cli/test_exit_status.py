@@ -64,12 +64,34 @@ def test_input_that_a_command_cannot_use_is_one_line_and_status_2(
 
 @pytest.mark.parametrize(
     "command",
-    [("free", "--kubeconfig"), ("allocate", "--live", "--kubeconfig"), ("plan", "--move", "--ask", "gpu=1", "--kubeconfig")],
+    [
+        ("doctor", "--cluster", "--kubeconfig"),
+        ("free", "--kubeconfig"),
+        ("allocate", "--live", "--kubeconfig"),
+        ("plan", "--move", "--ask", "gpu=1", "--kubeconfig"),
+    ],
 )
 def test_a_cluster_that_cannot_be_read_is_no_negative_answer(shell: command_line.CommandLine, command: tuple[str, ...]) -> None:
     config = shell.folder / "kubeconfig"
     config.write_text("{}")
     assert shell.run(*command, str(config)).status == exits.Exit.BAD_INPUT
+
+
+def test_a_folder_that_cannot_be_written_is_bad_input_as_the_page_says(shell: command_line.CommandLine) -> None:
+    names = ("drakit", "drakit_cluster", "drakit_tools")
+    wheels = [shell.folder / f"{name}-0.1.0-py3-none-any.whl" for name in names]
+    for wheel in wheels:
+        wheel.write_bytes(b"")
+    ended = shell.run("new", "/proc/lamp", "--name", "lamp.example.com", "--drakit", str(wheels[0]))
+    assert ended.status == exits.Exit.BAD_INPUT
+    assert "cannot write /proc/lamp" in ended.err
+    assert re.search(r"^\| `new` \| Not used: ", PAGE.read_text("utf-8"), re.MULTILINE)
+
+
+def test_doctor_does_not_examine_a_machine_that_there_is_not(shell: command_line.CommandLine) -> None:
+    ended = shell.run("doctor", "--no-api", "--mock", "dgx-a100-40gb-3gpu")
+    assert (ended.status, ended.out) == (exits.Exit.BAD_INPUT, "")
+    assert "dgx-a100-40gb-2gpu" in ended.err
 
 
 def test_an_answer_of_no_is_status_1(shell: command_line.CommandLine) -> None:

@@ -75,6 +75,15 @@ def test_a_mock_machine_has_what_its_prepared_claims_leave(shell: command_line.C
     assert "node-1 1 x gpu, 1 x 3g.20gb, 1 x 2g.10gb, 1 x 1g.5gb; or 13 x 1g.5gb" in rows
 
 
+def test_a_mock_machine_has_the_settings_of_options_and_of_a_file(shell: command_line.CommandLine) -> None:
+    layouts = [{"match": "gpu-*", "partitions": {"3g.20gb": 1, "1g.5gb": 3}}]
+    file = shell.folder / "settings.yaml"
+    file.write_text(yaml.safe_dump({"gpu": {"mig_layouts": layouts}}))
+    for given in (("--set", f"gpu.mig_layouts={json.dumps(layouts)}"), ("--config", str(file))):
+        ran = shell.run("free", "--mock", "dgx-a100-40gb-2gpu", *given, "-o", "json")
+        assert {kind: of for kind, (_, of) in fits(json.loads(ran.out)).items() if "g." in kind} == {"3g.20gb": 2, "1g.5gb": 6}
+
+
 def test_the_allocators_view_of_a_node_is_what_show_says_of_it(shell: command_line.CommandLine) -> None:
     given = [command_line.mig("gpu-0-mig-3g20gb-9-0"), command_line.mig("gpu-1-mig-2g10gb-14-4", request="other")]
     assert shell.on_node("prepare", shell.claim_file(*given)).status == 0

@@ -178,6 +178,12 @@ def configured(*configs: Mapping[str, object], count: int = 2, more: tuple[Mappi
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
 
 
+def alternatives(*configs: Mapping[str, object], classes: tuple[str, ...] = (NIC, NIC)) -> dict[str, Any]:
+    claim = configured(*configs, more=(first("r", *classes),))
+    del claim["spec"]["devices"]["requests"][0]
+    return claim
+
+
 OTHER = {"name": "q", "exactly": {"deviceClassName": NIC}}
 GPU = {"name": "g", "exactly": {"deviceClassName": "gpu", "count": 2}}
 TWICE = {
@@ -198,11 +204,44 @@ TWICE = {
         "config[1].opaque.parameters.interfaceName",
         "(p, q)",
     ),
+    "a name in two configurations for two requests, of which others are overridden": (
+        configured(
+            {"interfaceName": "net2", "requests": ["p"]},
+            {"interfaceName": "net1", "requests": ["q"]},
+            {"interfaceName": "net1", "requests": ["p"]},
+            count=1,
+            more=(OTHER,),
+        ),
+        "config[2].opaque.parameters.interfaceName",
+        "(q, p)",
+    ),
+    "a name for alternatives and another request": (
+        configured({"interfaceName": "net1", "requests": ["p", "r/n0", "r/n1"]}, count=1, more=(first("r", NIC, NIC),)),
+        "config[0].opaque.parameters.interfaceName",
+        "(p, r)",
+    ),
 }
 ONCE = {
     "a name for one device": configured({"interfaceName": "net1"}, count=1),
     "no name for two devices": configured({"mtu": 1500}),
     "a name beside a request for GPUs": configured({"interfaceName": "net1"}, count=1, more=(GPU,)),
+    "a name for two alternatives": alternatives({"interfaceName": "net1", "requests": ["r/n0", "r/n1"]}),
+    "a name for each of two alternatives": alternatives(
+        {"interfaceName": "net1", "requests": ["r/n0"]}, {"interfaceName": "net1", "requests": ["r/n1"]}
+    ),
+    "a name for a request and one that may be for something else": configured(
+        {"interfaceName": "net1", "requests": ["p", "r"]}, count=1, more=(first("r", NIC, "gpu"),)
+    ),
+    "a name for a request and one for a GPU": configured({"interfaceName": "net1", "requests": ["p", "g"]}, count=1, more=(GPU,)),
+    "a name for a request and one of an unknown class": configured(
+        {"interfaceName": "net1", "requests": ["p", "u"]}, count=1, more=(exactly("u", "unknown"),)
+    ),
+    "a name that is overridden for one request": configured(
+        {"interfaceName": "net1", "requests": ["p", "q"]}, {"interfaceName": "net2", "requests": ["q"]}, count=1, more=(OTHER,)
+    ),
+    "a name that is removed for one request": configured(
+        {"interfaceName": "net1", "requests": ["p", "q"]}, {"mtu": 1500, "requests": ["q"]}, count=1, more=(OTHER,)
+    ),
     "two names": configured({"interfaceName": "a", "requests": ["p"]}, {"interfaceName": "b", "requests": ["q"]}, count=1, more=(OTHER,)),
 }
 

@@ -45,6 +45,19 @@ def test_the_nodes_slices_are_deleted_at_the_start(cluster: QuickCluster, plugin
     assert cluster.slices() == []
 
 
+def test_a_kubelet_that_cannot_start_leaves_no_thread(cluster: QuickCluster) -> None:
+    node = cluster.cluster.node(objects.NODE)
+    node.stop_kubelet()
+    node.folder.pod_resources.parent.rename(node.folder.root / "elsewhere")
+    node.folder.pod_resources.parent.write_text("not a folder")
+    with pytest.raises(OSError):
+        node.start_kubelet()
+    own = (f"lease-{objects.NODE}", f"kubelet-{objects.NODE}", f"reconcile-{objects.NODE}")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(own)] == []
+    node.folder.pod_resources.parent.unlink()
+    node.start_kubelet()
+
+
 def test_a_pod_removed_while_no_kubelet_ran_is_unprepared(cluster: QuickCluster, plugin: Plugin) -> None:
     node = cluster.cluster.node(objects.NODE)
     node.stop_kubelet()

@@ -12,12 +12,12 @@ from fakes import waits
 def test_a_lease_is_renewed_until_it_is_stopped() -> None:
     api = Registry()
     node = api.create(NODE, {"metadata": {"name": "n1"}})
-    lease = NodeLease(api, node, renew_seconds=0.01)
+    lease = NodeLease(api, "n1", renew_seconds=0.01)
 
     def renewed() -> str:
         return json_types.text(api.get(LEASE, "n1", LEASE_NAMESPACE), "spec", "renewTime")
 
-    lease.start()
+    lease.start(node)
     assert json_types.text(api.get(LEASE, "n1", LEASE_NAMESPACE), "metadata", "ownerReferences", 0, "kind") == "Node"
     first = renewed()
     assert waits.eventually(lambda: renewed() != first)

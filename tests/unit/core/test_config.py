@@ -32,6 +32,27 @@ class MigConfig:
     level: int = 0
 
 
+class TooManyError(errors.ConfigError):
+    """An author's own error, whose constructor takes the author's own arguments."""
+
+    def __init__(self, field: str, wanted: int, most: int) -> None:
+        super().__init__(f"{wanted} is more than {most}", field=field)
+        self.most = most
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrow:
+    """Refuses its value with an author's own error."""
+
+    api_version: ClassVar[str] = "gpu.drakit.dev/v1"
+    kind: ClassVar[str] = "Narrow"
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        if self.level > 1:
+            raise TooManyError("level", self.level, 1)
+
+
 class Author(driver.Driver[object]):
     """Two kinds of devices, a kind of configuration for each."""
 
@@ -176,3 +197,22 @@ def test_a_mistake_is_reported_even_where_a_stronger_configuration_hides_it() ->
 
 def test_an_error_in_another_requests_configuration_does_not_fail_a_grant() -> None:
     assert choose(entry(CLAIM, "high", "other")).config == GpuConfig()
+
+
+def test_an_authors_own_error_gets_the_place_of_its_field_and_stays_the_authors() -> None:
+    with pytest.raises(TooManyError) as refused, config.author_errors():
+        raise TooManyError("count", 3, 2)
+    found = refused.value
+    assert (str(found), found.field, found.reason) == ("parameters.count: 3 is more than 2", "parameters.count", "3 is more than 2")
+    assert found.most == 2
+    assert (str(found.__cause__), getattr(found.__cause__, "field", "")) == ("count: 3 is more than 2", "count")
+
+
+def test_an_authors_own_error_of_a_value_names_its_owner() -> None:
+    class Narrowing(Author):
+        config_types = (Narrow,)  # type: ignore[assignment]
+
+    parameters = records.freeze_record({"apiVersion": Narrow.api_version, "kind": "Narrow", "level": 4})
+    wrong = claims.OpaqueConfig(source=CLAIM, driver=DRIVER, parameters=parameters)
+    with pytest.raises(errors.ConfigError, match=r"^parameters.level: 4 is more than 1 \(from the config of the claim\)$"):
+        choose(wrong, author=Narrowing())

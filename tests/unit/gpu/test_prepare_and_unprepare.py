@@ -8,6 +8,7 @@ import pytest
 from drakit import machines
 from drakit.core import device, errors, records
 from drakit_gpu import cdi, config, identity, nvml_errors, port
+from drakit_gpu.inventory import attributes
 from drakit_gpu.mig import instances
 from drakit_gpu.mock import fault_injection
 from fakes import gpu_node
@@ -234,6 +235,7 @@ def test_identities_survive_the_journal(node: gpu_node.GpuNode) -> None:
 
 def test_configurations_are_for_the_type_of_device_they_name(node: gpu_node.GpuNode) -> None:
     whole, partition = node.device("gpu-0"), node.device("gpu-0-mig-1g5gb-19-6")
+    assert set(config.KIND_OF_TYPE) == {value for name, value in vars(attributes).items() if name.startswith("TYPE_")}
     assert node.driver.accepts_config(whole, config.GpuConfig())
     assert node.driver.accepts_config(partition, config.MigConfig())
     assert not node.driver.accepts_config(whole, config.MigConfig())

@@ -92,6 +92,23 @@ def running(tmp_path: pathlib.Path, driver: Unready) -> Iterator[Running]:
     started.node.stop()
 
 
+def test_a_node_that_cannot_read_an_intent_to_discover_still_lets_its_other_pods_end(tmp_path: pathlib.Path, driver: Unready) -> None:
+    store = slice_store.FakeSliceStore()
+    before = Running(tmp_path, driver, store)
+    assert waits.eventually(lambda: "chip-0" in before.offered())
+    assert before.prepare("chip-0") == ""
+    before.node.stop()
+    driver.broken = errors.JournalError("claim default/new: the journal's intent has version 2")
+    after = Running(tmp_path, driver, store)
+    try:
+        assert "claim default/new: the journal's intent has version 2" in after.prepare("chip-1")
+        assert after.unprepare() == ""
+        assert driver.hardware.made == {}
+        assert not after.node.failed.is_set()
+    finally:
+        after.node.stop()
+
+
 def test_hardware_that_is_not_ready_at_the_start_withdraws_and_serves(tmp_path: pathlib.Path, driver: Unready) -> None:
     store = slice_store.FakeSliceStore()
     before = Running(tmp_path, driver, store)

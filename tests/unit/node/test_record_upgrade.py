@@ -1,5 +1,6 @@
 """A release of a driver reads the intents and records that an earlier one journaled in another form (``drakit.RecordUpgrade``)."""
 
+import dataclasses
 import pathlib
 import types
 from collections.abc import Callable
@@ -11,7 +12,8 @@ import drakit
 from drakit import testing
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, record_versions
-from drakit.node import engine, local_node
+from drakit.node import engine, local_node, recovery
+from drakit.testing import node as nodes
 from fakes import claim_source, node_with_intents, versioned_driver
 
 Upgraded = tuple[testing.Node, drakit.ClaimRef]
@@ -164,6 +166,35 @@ def test_the_intents_of_the_whole_node_have_the_present_form(site: Site, board: 
         assert [dict(intent) for intent in intents(reader.entries[1].claim.uid)] == [{"slots": (1,)}]
 
 
+def test_a_roll_back_releases_its_own_claims_and_offers_nothing_beside_a_newer_one(
+    site: Site, board: versioned_driver.Board, tmp_path: pathlib.Path
+) -> None:
+    class Discovering(versioned_driver.Release1):
+        def __init__(self, given: versioned_driver.Board, intents: drakit.Intents) -> None:
+            super().__init__(given)
+            self._intents = intents
+
+        def discover(self) -> drakit.Inventory:
+            tuple(self._intents())
+            return super().discover()
+
+    with site.run(versioned_driver.Release1) as node:
+        old, _ = site.prepare(node)
+    with site.run(versioned_driver.Release2) as node:
+        new, _ = site.prepare(node)
+    identity = engine.NodeIdentity(pool=nodes.POOL, boot_id="boot-1")
+    spec = local_node.DriverSpec(driver_name="board.example.com", build=lambda intents: Discovering(board, intents), identity=identity)
+    folders = local_node.Folders(home=tmp_path / "node" / "home", cdi=tmp_path / "node" / "cdi")
+    with local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource()) as back:
+        with pytest.raises(drakit.JournalError, match=f"^claim {new}: .* version 2, .* install the release that wrote it, or a newer one$"):
+            back.offered.refresh()
+        assert back.offered.flat.devices == ()
+        answers = back.unprepare([old, new], recovery.Deadline())
+        assert answers[old.uid] == ""
+        assert "version 2" in answers[new.uid]
+        assert board.used() == {1: new.uid}
+
+
 def test_a_driver_that_reads_intents_before_it_is_made_is_told_when_it_can(board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
     def build(intents: drakit.Intents) -> versioned_driver.Release2:
         intents()
@@ -213,6 +244,22 @@ def test_a_driver_whose_version_is_wrong_does_not_start(site: Site, version: Any
 
     with pytest.raises(TypeError, match=f"Wrong.records_version is .*{fix}"):
         site.run(Wrong)
+
+
+def test_the_reserved_key_is_refused_where_a_driver_returns_it(site: Site, board: versioned_driver.Board) -> None:
+    class Planning(versioned_driver.Release1):
+        def plan(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Record:
+            return {**super().plan(grant), STAMP: 7}
+
+    class Recording(versioned_driver.Release2):
+        def prepare(self, grant: drakit.Grant[drakit.NoConfig]) -> drakit.Prepared:
+            return dataclasses.replace(super().prepare(grant), record={STAMP: 2})
+
+    wrong: tuple[type[Planning | Recording], ...] = (Planning, Recording)
+    for kind in wrong:
+        with site.run(kind) as node:
+            assert f"has the key '{STAMP}', which drakit reserves" in node.try_prepare(node.claim("board")).error
+            assert (board.used(), node.is_clean) == ({}, True), kind
 
 
 def test_a_result_that_is_no_record_names_the_method(site: Site) -> None:

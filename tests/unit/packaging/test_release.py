@@ -7,11 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 import yaml
 
-from release import environments, notes, provenance, versions
+from release import chart, environments, notes, provenance, versions
 
 ROOT = pathlib.Path(__file__).parents[3]
 CHANGELOG = """# Changelog
@@ -113,9 +114,45 @@ def test_a_command_that_fails_in_an_environment_is_shown_with_its_output(tmp_pat
 def test_the_workflow_builds_with_the_same_command_and_publishes_what_was_checked() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
-    assert "make release" in [step.get("run") for step in build["steps"]]
+    made = next(step["run"] for step in build["steps"] if "make release" in step.get("run", ""))
     assert "permissions" not in build, "only the job that a reviewer lets begin may write"
     assert (publish["needs"], publish["environment"]) == ("build", "release")
     runs = [step.get("run", "") for step in publish["steps"]]
     checked = next(number for number, run in enumerate(runs) if "sha256sum --check" in run)
     assert all(checked < number for number, run in enumerate(runs) if re.search(r"uv publish|docker push|helm push|gh release", run))
+    published = next(run for run in runs if "docker push" in run)
+    assert "--image-repository ghcr.io/${GITHUB_REPOSITORY_OWNER,,}/drakit" in made
+    assert "REGISTRY: ghcr.io" in (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert 'docker push "$owner/drakit:$version"' in published
+
+
+def test_a_release_that_failed_halfway_is_published_by_running_the_job_again() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    runs = [step.get("run", "") for step in workflow["jobs"]["publish"]["steps"]]
+    (pypi,) = [number for number, run in enumerate(runs) if "uv publish" in run]
+    assert "--check-url https://pypi.org/simple/" in runs[pypi], "files that PyPI has are left out"
+    assert next(number for number, run in enumerate(runs) if "helm push" in run) < pypi, "what may be pushed again is first"
+    assert "gh release create" in runs[-1]
+
+
+def run(command: Sequence[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm packages the chart and is not installed")
+def test_the_chart_of_a_release_has_the_image_that_is_published(tmp_path: pathlib.Path) -> None:
+    version = versions.agreed(ROOT)
+    chart.package(ROOT / "daemonset" / "chart", tmp_path, helm="helm", version=version, repository="ghcr.io/example/drakit", run=run)
+    rendered = run(["helm", "template", "drakit", str(tmp_path / f"drakit-{version}.tgz")])
+    assert f"ghcr.io/example/drakit:{version}" in rendered
+    assert yaml.safe_load((ROOT / "daemonset" / "chart" / "values.yaml").read_text())["image"]["repository"] == chart.DEFAULT
+
+
+@pytest.mark.skipif(shutil.which("helm") is None, reason="helm packages the chart and is not installed")
+def test_a_chart_with_another_image_is_no_release(tmp_path: pathlib.Path) -> None:
+    copy = tmp_path / "chart"
+    shutil.copytree(ROOT / "daemonset" / "chart", copy)
+    template = copy / "templates" / "_helpers.tpl"
+    template.write_text(template.read_text().replace("{{ .repository }}:", "example.com/other:"))
+    with pytest.raises(versions.ReleaseError, match=r"the image is example\.com/other:"):
+        chart.package(copy, tmp_path, helm="helm", version=versions.agreed(ROOT), repository="ghcr.io/example/drakit", run=run)

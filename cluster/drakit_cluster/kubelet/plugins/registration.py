@@ -62,7 +62,8 @@ class Registrar:
     def stop(self) -> None:
         """Stop; plugins stay registered."""
         self._stopping.set()
-        self._thread.join(_JOIN_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_SECONDS)
 
     def _run(self) -> None:
         while True:

@@ -61,7 +61,8 @@ def doctor(
 ) -> None:
     """Check everything that the driver needs on this node and in this cluster, and print a fix for each problem.
 
-    Changes nothing. The exit status is 1 if a check failed, else 0, also with warnings.
+    Changes nothing. The exit status is 1 if a check failed, else 0, also with warnings. It is 2 for an unknown machine, and with --cluster for a
+    kubeconfig that cannot be used.
 
     [bold]Examples[/bold]
 
@@ -79,6 +80,7 @@ def doctor(
         config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
     )
     settings = composition.narrowed(settings, families or ())
+    composition.machine(settings)  # An unknown machine is no finding: no check could use it.
     left_out = {"api"} if without_api else set[str]()
     findings = tuple(examine(settings, tuple(OF_CLUSTER if cluster else (name for name in EXAMINATIONS if name not in left_out))))
     if style is options.Format.TABLE:
@@ -90,11 +92,16 @@ def doctor(
 
 
 def examine(settings: values.Settings, names: Sequence[str]) -> Iterator[Finding]:
-    """Run the named checks and yield their findings; an exception in one check is a finding, and the others still run."""
+    """Run the named checks and yield their findings; an exception in one check is a finding, and the others still run.
+
+    Raises SettingsError if there is no cluster to check.
+    """
     for name in names:
         try:
             yield from {**EXAMINATIONS, **OF_CLUSTER}[name](settings)
-        except Exception as error:  # noqa: BLE001 - the other checks must still run
+        except Exception as error:
+            if name in OF_CLUSTER and isinstance(error, errors.SettingsError):
+                raise
             yield Finding.unknown(name, "doctor", _broken(error), _REPORT)
 
 

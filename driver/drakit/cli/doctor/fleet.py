@@ -30,12 +30,11 @@ class Published:
 
 
 def examine(settings: values.Settings) -> Iterator[Finding]:
-    """Check the slices of all drivers of the cluster. Reads them page by page, because a big cluster has hundreds of MiB."""
-    try:
-        server = client.connect(settings.api.kubeconfig, seconds=SECONDS)
-    except errors.SettingsError as error:
-        yield Finding.failed(TOPIC, "configuration", str(error), "add --kubeconfig FILE")
-        return
+    """Check the slices of all drivers of the cluster. Reads them page by page, because a big cluster has hundreds of MiB.
+
+    Raises SettingsError for a kubeconfig that cannot be used.
+    """
+    server = client.connect(settings.api.kubeconfig, seconds=SECONDS)
     try:
         version = server.request("GET", "/version")
         name, number = api.version_of(version)

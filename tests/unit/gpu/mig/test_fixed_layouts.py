@@ -1,12 +1,15 @@
 """A fixed MIG layout: its partitions are plain devices without counters, always the same, and nothing else of the GPU is offered."""
 
+import contextlib
 import dataclasses
 import pathlib
+import threading
+from concurrent import futures
 
 import pytest
 
 from drakit import families, machines, settings
-from drakit.core import device, errors
+from drakit.core import device, driver, errors
 from drakit_gpu import assembly, options, port
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu.inventory import discovery
@@ -203,6 +206,39 @@ def test_engines_of_a_partition_that_a_claim_holds_are_not_offered_twice(tmp_pat
     assert node.driver.withheld_devices()["gpu-0-mig-1g5gb-me-20-0"] == "gpu.mig_layouts does not name it"
     node.unprepare()
     assert set(offered(node)) == {"gpu-0-mig-3g20gb-9-4", "gpu-0-mig-1g5gb-me-20-3", "gpu-1"}
+
+
+def test_devices_of_a_gpu_that_cannot_have_its_layout_are_withheld_with_the_reason(tmp_path: pathlib.Path) -> None:
+    node = fixed_node(tmp_path, layout(**{"1g.5gb": 8}))
+    node.driver.discover()
+    assert node.driver.withheld_devices()["gpu-0-mig-1g5gb-19-0"] == (
+        "gpu.mig_layouts[0].partitions: 8 x 1g.5gb do not fit together on one GPU; "
+        "correct gpu.mig_layouts[0].partitions; nvidia-smi mig -lgip and -lgipp list profiles and placements"
+    )
+
+
+def test_two_partitions_of_a_layout_change_their_gpu_one_after_the_other(tmp_path: pathlib.Path) -> None:
+    """Their locks differ, so the engine prepares them at once."""
+    node = fixed_node(tmp_path, layout(**{"3g.40gb": 2}), machine="server-h100-pcie")
+    names = ("gpu-1-mig-3g40gb-9-0", "gpu-1-mig-3g40gb-9-4")
+    meeting, together = threading.Barrier(2), []
+
+    def meet(step: str) -> None:
+        if step in {"before set_mig_mode", "before create_gpu_instance"}:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                meeting.wait(0.5)
+                together.append(step)
+
+    grants = [node.grant(name, uid=name) for name in names]
+    assert set(grants[0].device.lock_names).isdisjoint(grants[1].device.lock_names)
+    node.driver = gpu_driver.GpuDriver(
+        gpu_node.stepping(node.hardware, meet), intents=node.intents, options=discovery.DiscoveryOptions(layouts=node.layouts)
+    )
+    driver.open_driver(node.driver, node.planned)
+    with futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(node.prepare_again, grants))
+    assert not together
+    assert sorted(node.instances()) == [(1, 9, 0), (1, 9, 4)]
 
 
 @pytest.mark.parametrize(

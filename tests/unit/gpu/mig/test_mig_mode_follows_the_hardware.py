@@ -9,6 +9,7 @@ from drakit import machines
 from drakit.core import errors
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import nvml_errors, port
+from drakit_gpu.mig import instances
 from drakit_gpu.mock import fault_injection, mock_gpus
 from fakes import gpu_node
 
@@ -96,6 +97,28 @@ def test_a_mode_that_clients_hold_is_busy_with_their_pids(hopper: gpu_node.GpuNo
     hopper.recover()
     hopper.prepare(PARTITION, uid="a")
     assert len(hopper.mig_devices()) == 1
+
+
+def test_a_mode_that_another_process_changed_meanwhile_is_not_set_again(hopper: gpu_node.GpuNode) -> None:
+    """Its first instance keeps the GPU in use, so that the second change would fail for ever."""
+    gpu, pauses = hopper.hardware.gpus()[1], list[float]()
+
+    def other_process(step: str) -> None:
+        if step == "before set_mig_mode" and not is_on(hopper, 1):
+            hopper.hardware.set_mig_mode(gpu.uuid, enabled=True)
+            hopper.hardware.create_gpu_instance(gpu.uuid, 19, port.Placement(start=0, size=1))
+            in_use = fault_injection.Fault(
+                call="set_mig_mode",
+                moment=fault_injection.Moment.BEFORE,
+                action=fault_injection.Action.FAIL,
+                code=nvml_errors.Code.IN_USE,
+                times=99,
+            )
+            fault_injection.Faults(hopper.choice.directory).arm(in_use)
+
+    instances.set_mode(gpu_node.stepping(hopper.hardware, other_process), gpu, enabled=True, pause=pauses.append)
+    assert pauses == [instances.PAUSES[0]]
+    assert len(hopper.hardware.gpu_instances(gpu.uuid)) == 1
 
 
 def test_a_mode_that_would_take_a_reset_is_an_error_and_makes_nothing(hopper: gpu_node.GpuNode) -> None:

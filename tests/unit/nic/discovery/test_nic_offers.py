@@ -277,6 +277,14 @@ def test_every_form_of_a_fully_known_interface_fits_the_limits_of_the_api(*, is_
     assert max(sizes.values()) == device.ATTRIBUTES_AND_CAPACITY_MAX
 
 
+@pytest.mark.parametrize("shares,is_left_out", [(0, False), (64, True)])
+def test_only_a_device_without_room_leaves_the_attribute_virtual_out(shares: int, *, is_left_out: bool) -> None:
+    known = pci("0000:8a:00.1", root="pci0000:80", numa_nodes=(1,), vendor="15b3")
+    shared, whole = survey(nic(pci=known), shares=shares, whole=("*",)).to_inventory().flat().by_name().values()
+    assert ("virtual" in shared.attributes) is not is_left_out
+    assert (whole.attributes["virtual"], shared.attributes["dra.net/virtual"]) == (False, False)
+
+
 @pytest.mark.parametrize("speed,least", [(GIGA, 125), (10 * GIGA, 1250), (25 * GIGA, 3125), (100 * GIGA, 12500)])
 def test_a_nic_with_several_queues_says_how_large_frames_must_be_for_its_speed(speed: int, least: int) -> None:
     (offered,) = survey(nic(speed=speed, transmit_queues=16)).nics

@@ -26,9 +26,10 @@ class DiedError(BaseException):
 
 
 class Locks:
-    """A context of which the driver needs the device locks only; ``held`` are the names that somebody else holds."""
+    """A context of which the driver needs the device locks, its folder and the boot; ``held`` are the names that somebody else holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, data_dir: pathlib.Path) -> None:
+        self.data_dir, self.boot_id = data_dir, "boot-1"
         self.asked: list[list[str]] = []
         self.held: set[str] = set()
         self.inside: Callable[[], None] = lambda: None
@@ -48,8 +49,8 @@ class Locks:
 
 
 @pytest.fixture
-def locks() -> Locks:
-    return Locks()
+def locks(tmp_path: pathlib.Path) -> Locks:
+    return Locks(tmp_path)
 
 
 def wanting(vfs: int, match: str = "driver:igb") -> nic_options.NicOptions:
@@ -167,7 +168,8 @@ def below_a_vlan(bus: sriov_parent.Bus) -> Iterable[records.Record]:
         (of_the_host(default_route=True), "(enp1s0v0) carries the host's default route"),
         (of_the_host(used="has a route of the host (10.0.0.0/8)"), "(enp1s0v0) has a route of the host"),
         (of_the_host(master=7), "(enp1s0v0) belongs to another interface"),
-        (of_the_host(state="up"), "(enp1s0v0) is up; run: ip link set enp1s0v0 down"),
+        (of_the_host(up=True, state="up"), "(enp1s0v0) is up; run: ip link set enp1s0v0 down"),
+        (of_the_host(up=True, state="down", carrier=False), "(enp1s0v0) is up; run: ip link set enp1s0v0 down"),
         (below_a_vlan, "(enp1s0v0) carries the host's vlan7 (vlan)"),
     ],
 )
@@ -261,17 +263,28 @@ def test_a_nic_without_sriov_is_named(locks: Locks) -> None:
     assert [finding.message for finding in node.findings()] == ["nic.sriov[0].vfs: enp1s0 has no SR-IOV (sriov_totalvfs)"]
 
 
-def test_what_the_kernel_refuses_is_logged_once_and_tried_again(locks: Locks, logged: log_lines.LogLines) -> None:
+def test_what_the_kernel_refuses_is_logged_once_and_tried_again_after_longer_pauses(locks: Locks, logged: log_lines.LogLines) -> None:
     bus = sriov_parent.Bus()
     bus.refusal = "the kernel refuses 4 in sriov_numvfs (Read-only file system); give the driver's container a writable /sys/devices"
-    node = counts(bus)
-    for _ in range(3):
+    now, tried = 0.0, []
+    node = function_counts.FunctionCounts(bus, wanting(4), tuple, monotonic=lambda: now)
+    while now < 6 * 3600:
+        before = len(bus.written)
         node.ensure(locks.context, at_start=False)
-    assert bus.written == [4, 4, 4]
+        tried += [now] * (len(bus.written) - before)
+        now += 30
+    assert tried == [0, 60, 180, 420, 900, 1860, 3780, 7380, 10980, 14580, 18180]
+    assert set(bus.written) == {4}
     (line,) = [line for line in logged.lines if line["event"] == "virtual functions not created"]
     assert bus.refusal in line["reason"]
     bus.refusal = ""
+    now += 3600
     node.ensure(locks.context, at_start=False)
+    node.ensure(locks.context, at_start=False)
+    bus.functions.clear()
+    bus.written.clear()
+    node.ensure(locks.context, at_start=False)
+    assert bus.written == [4], "a reset after a success is repaired without a pause"
     (finding,) = node.findings()
     assert (finding.verdict, finding.message) == (drakit.Verdict.OK, "has 4 virtual functions (nic.sriov[0].vfs)")
 
@@ -283,6 +296,40 @@ def test_where_the_machine_has_no_room_for_a_number_the_former_one_is_restored(l
     assert (bus.written, len(bus.functions)) == ([0, 6, 3], 3)
     (line,) = logged.lines
     assert line["reason"] == "nic.sriov[0].vfs: did not get 6 virtual functions: set_function_count: Cannot allocate memory"
+
+
+def test_functions_are_removed_in_vain_once_in_a_boot(locks: Locks, logged: log_lines.LogLines) -> None:
+    bus = sriov_parent.Bus(count=3)
+    bus.room = 4
+    for _ in range(3):
+        counts(bus, 6).ensure(locks.context, at_start=True)
+    assert bus.written == [0, 6, 3]
+    assert logged.lines[-1]["reason"] == "nic.sriov[0].vfs: has 3 virtual functions, and the machine refused 6 in this boot"
+    assert logged.lines[-1]["fix"].startswith("set vfs to 3; or reboot; or remove the functions")
+    counts(bus, 4).ensure(locks.context, at_start=True)
+    assert bus.written == [0, 6, 3, 0, 4], "another number is tried"
+    locks.boot_id, bus.room = "boot-2", 7
+    counts(bus, 6).ensure(locks.context, at_start=True)
+    assert bus.written[5:] == [0, 6], "after a reboot the number is tried again"
+
+
+def test_a_number_that_was_refused_is_tried_again_once_the_functions_are_gone(locks: Locks) -> None:
+    bus = sriov_parent.Bus(count=3)
+    bus.room = 4
+    counts(bus, 6).ensure(locks.context, at_start=True)
+    bus.functions.clear()
+    bus.room = 7
+    counts(bus, 6).ensure(locks.context, at_start=True)
+    counts(bus, 3).ensure(locks.context, at_start=True)
+    counts(bus, 6).ensure(locks.context, at_start=True)
+    assert bus.written == [0, 6, 3, 6, 0, 3, 0, 6], "a success ends the refusal"
+
+
+def test_a_record_of_refused_numbers_that_cannot_be_read_stops_nothing(locks: Locks) -> None:
+    (locks.data_dir / function_counts.REFUSED_FILE).write_text('{"boot": "boot-1", "numbers"')
+    bus = sriov_parent.Bus(count=3)
+    counts(bus).ensure(locks.context, at_start=True)
+    assert bus.written == [0, 4]
 
 
 def test_doctor_says_what_a_driver_that_was_not_restarted_has_not_done_yet() -> None:

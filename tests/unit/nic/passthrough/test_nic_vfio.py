@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -58,6 +58,12 @@ class Machine(mock_port.MockPort):
         super().__init__(machines.Choice(name=str(file), directory=folder / "machine"), after_effect=lambda _: step())
         functions = list(self.bus._initial.values())
         self.bus = mock.MockBus(folder / "machine", functions, after_effect=step, **bus)
+        self.on_count: Callable[[], None] = lambda: None
+        """Called when the virtual functions of a physical function are counted."""
+
+    def functions_of(self, bus_id: str) -> Sequence[sriov.BusFunction]:
+        self.on_count()
+        return super().functions_of(bus_id)
 
 
 class Lab:
@@ -178,6 +184,26 @@ def test_a_function_of_a_virtual_machine_keeps_its_parent_s_number(labs: Labs) -
     assert finding.message.endswith(f"has 1 virtual function, not 2, and {FUNCTION_ADDRESS} (eth1v0) is up")
     with pytest.raises(errors.HardwareError, match=r"the mock machine .* has the virtual functions of its file; remove nic\.sriov"):
         lab.machine.set_function_count("0000:0c:00.0", 2)
+
+
+def test_an_event_of_the_kernel_brings_no_change_of_the_number_of_functions_forward(labs: Labs, tmp_path: pathlib.Path) -> None:
+    lab = labs(sriov=(options.SriovRule(match="eth1", vfs=2),))
+    author, context, counted = lab.make(lab.node._intents), testing.FakeContext(tmp_path), []
+    author.start(context)
+
+    def flap() -> None:
+        counted.append(author._checks)
+        if author._checks is not None:
+            author._checks.wake()
+
+    lab.machine.on_count = flap
+    try:
+        author.watch(context)
+        context.stopping.set()
+        author.watch(context)
+    finally:
+        author.stop()
+    assert len(counted) == 1, "each try causes an event, also where it fails"
 
 
 @pytest.mark.parametrize(
