@@ -21,12 +21,14 @@ REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """Check the folders and sockets on this node that the driver needs."""
     plugins, registry = settings.node.plugins_dir, settings.node.registry_dir
-    if settings.mock.machine and not plugins.exists() and not registry.exists():
-        yield Finding.ok(TOPIC, str(plugins.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
-    else:
+    no_kubelet = _needs_no_kubelet(settings)
+    if no_kubelet:
+        yield Finding.ok(TOPIC, str(registry.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
+    if plugins.exists() or not no_kubelet:
         yield from _folder(
             plugins, "node.plugins_dir", "run this on a node; if its kubelet has another root directory, set node.plugins_dir"
         )
+    if not no_kubelet:
         yield from _folder(
             registry, "node.registry_dir", "start the kubelet, which creates it; in a pod, mount it from the host at the same path"
         )
@@ -39,6 +41,11 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     for family in families:
         yield from _home(family, settings.node.pod_uid)
         yield from _registration(settings.node.registry_dir, family.spec.driver_name, settings.node.pod_uid)
+
+
+def _needs_no_kubelet(settings: values.Settings) -> bool:
+    """Return whether the commands work here without a kubelet: with mock hardware outside a pod, where only a kubelet makes the registry."""
+    return bool(settings.mock.machine) and not settings.node.pod_uid and not settings.node.registry_dir.exists()
 
 
 def _folder(path: pathlib.Path, key: str, missing_fix: str) -> Iterator[Finding]:
