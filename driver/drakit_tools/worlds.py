@@ -48,6 +48,42 @@ def _note_gangs(groups: "Sequence[Object]") -> None:
             output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
 
 
+def drakits_classes(world: "whatif.World") -> "list[Object]":
+    """Return those of drakit's DeviceClasses whose names the world's classes do not use."""
+    from drakit_tools.demo import demo_cluster
+
+    named = set(map(_name, world.classes))
+    return [device_class for device_class in demo_cluster.classes() if _name(device_class) not in named]
+
+
+def _name(obj: "Object") -> str:
+    from drakit_cluster.objects import json_types
+
+    return json_types.text(obj, "metadata", "name")
+
+
+def with_drakits_classes(world: "whatif.World") -> "whatif.World":
+    """Return the world with those of drakit's DeviceClasses that its requests name and that it lacks, and note them."""
+    from drakit_cluster.objects import json_types
+
+    specs = [
+        *(json_types.mapping(claim, "spec") for claim in world.claims),
+        *(json_types.mapping(template, "spec", "spec") for template in world.templates),
+    ]
+    wanted = {
+        json_types.text(option, "deviceClassName")
+        for spec in specs
+        for request in json_types.objects(spec, "devices", "requests")
+        for option in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable"))
+    }
+    if wanted <= set(map(_name, world.classes)):
+        return world
+    added = [device_class for device_class in drakits_classes(world) if _name(device_class) in wanted]
+    for device_class in added:
+        output.note(f"DeviceClass {_name(device_class)} is not in the files; drakit's own is used")
+    return dataclasses.replace(world, classes=[*world.classes, *added])
+
+
 def with_live(
     files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str]
 ) -> "tuple[whatif.World, FeatureGates]":

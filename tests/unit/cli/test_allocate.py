@@ -110,6 +110,27 @@ def test_ignored_kinds_are_named(shell: command_line.CommandLine, slices: str) -
     assert "skipped: Service web (" in ran.err
 
 
+def test_drakits_own_class_need_not_be_in_the_files_and_is_noted(shell: command_line.CommandLine, slices: str) -> None:
+    own = claim("one", request("3g.20gb") | {"deviceClassName": "mig.drakit.dev"})
+    ran = shell.run("allocate", slices, write(shell, own))
+    assert (ran.status, ran.err) == (0, "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n")
+    assert "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4" in ran.out
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": {"spec": own["spec"]},
+    }
+    assert shell.run("allocate", slices, write(shell, template)).status == 0
+
+
+def test_a_class_in_the_files_goes_before_drakits_own(shell: command_line.CommandLine, slices: str) -> None:
+    nothing = {"selectors": [{"cel": {"expression": "false"}}]}
+    other = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "mig.drakit.dev"}, "spec": nothing}
+    ran = shell.run("allocate", slices, write(shell, other, claim("one", request("3g.20gb") | {"deviceClassName": "mig.drakit.dev"})))
+    assert (ran.status, ran.err) == (1, "")
+
+
 def test_json_lists_the_allocations_and_every_obstacle(shell: command_line.CommandLine, slices: str) -> None:
     file = write(shell, claim("one", request("3g.20gb")), claim("two", request("7g.40gb", count=2)))
     ran = shell.run("allocate", "-f", slices, "-f", file, "-o", "json")
