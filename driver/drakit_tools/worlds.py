@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
+    from drakit_cluster.lint import pod_templates
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
@@ -34,7 +35,10 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     for dropped in intake.dropped:
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
-    output.note(sources.skip_notice([document for document in documents if document.resource is None]))
+    skipped = [document for document in documents if document.resource is None]
+    output.note(sources.skip_notice(skipped))
+    if any(map(pod_templates.has_any, skipped)):
+        output.note("pods, claims and claim templates are read here, but no workloads; drakit lint checks them")
     world = whatif.World.of(intake.objects)
     _note_gangs(world.groups)
     return world

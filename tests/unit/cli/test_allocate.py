@@ -108,6 +108,15 @@ def test_ignored_kinds_are_named(shell: command_line.CommandLine, slices: str) -
     ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
     assert ran.status == 0
     assert "skipped: Service web (" in ran.err
+    assert "workloads" not in ran.err
+
+
+def test_a_skipped_workload_is_named_with_the_command_that_checks_it(shell: command_line.CommandLine, slices: str) -> None:
+    trainer = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "trainer"}, "spec": {}}
+    ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), trainer))
+    assert ran.status == 0
+    assert "skipped: Deployment trainer (" in ran.err
+    assert "pods, claims and claim templates are read here, but no workloads; drakit lint checks them" in ran.err
 
 
 def test_drakits_own_class_need_not_be_in_the_files_and_is_noted(shell: command_line.CommandLine, slices: str) -> None:
