@@ -122,6 +122,22 @@ def test_a_registration_folder_whose_real_path_is_too_long_is_a_warning(shell: c
         assert "of which the kernel takes 107" in warning["message"]
 
 
+def test_mock_hardware_in_a_long_folder_has_a_warning_of_its_sockets_and_no_failure(shell: command_line.CommandLine) -> None:
+    with tempfile.TemporaryDirectory(prefix="dk") as short:
+        long = pathlib.Path(short, "k" * 90)
+        where = ("doctor", "--mock", MACHINE, "--folder", str(long), "-o", "json", "--no-api", "--family", "gpu")
+        ran = shell.run(*where)
+        found = [one for one in json.loads(ran.out) if one["topic"] == "sockets"]
+        assert (ran.status, {one["verdict"] for one in found}) == (0, {"warning"})
+        path = long / "plugins" / "gpu.drakit.dev" / "dra.sock"
+        assert (
+            of(found, "dra.sock")["message"]
+            == f"socket path: {path} has {len(str(path))} bytes and the kernel takes 107; use a shorter folder"
+        )
+        (long / "plugins_registry").mkdir(parents=True)
+        assert shell.run(*where).status == 1, "with a kubelet, a driver is served there"
+
+
 def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("gpu.drakit.dev", "nic.drakit.dev"):
         (node / "plugins" / name).mkdir()
