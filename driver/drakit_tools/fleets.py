@@ -89,8 +89,6 @@ def known_world(
     files: Sequence[str], gates: Sequence[str], kubernetes: str | None, *, live: bool, kubeconfig: pathlib.Path | None
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates."""
-    from drakit_tools.demo import demo_cluster  # Needs drakit_cluster, which a node's image lacks.
-
     is_live = live or kubeconfig is not None
     version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
     chosen = sources.feature_gates(gates, version)
@@ -98,13 +96,7 @@ def known_world(
         world, chosen = worlds.with_live(files, kubeconfig, chosen, sources.gates(gates))
     else:
         world = worlds.from_files(files, chosen)
-    named = {device_class["metadata"]["name"] for device_class in world.classes if isinstance(device_class["metadata"], dict)}
-    own = [
-        device_class
-        for device_class in demo_cluster.classes()
-        if isinstance(device_class["metadata"], dict) and device_class["metadata"]["name"] not in named
-    ]
-    return dataclasses.replace(world, classes=[*world.classes, *own]), chosen
+    return dataclasses.replace(world, classes=[*world.classes, *worlds.drakits_classes(world)]), chosen
 
 
 def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
     from drakit_cluster import manifests
+    from drakit_cluster.lint import pod_templates
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
@@ -34,7 +35,10 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     for dropped in intake.dropped:
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
-    output.note(sources.skip_notice([document for document in documents if document.resource is None]))
+    skipped = [document for document in documents if document.resource is None]
+    output.note(sources.skip_notice(skipped))
+    if any(map(pod_templates.has_any, skipped)):
+        output.note("pods, claims and claim templates are read here, but no workloads; drakit lint checks them")
     world = whatif.World.of(intake.objects)
     _note_gangs(world.groups)
     return world
@@ -46,6 +50,42 @@ def _note_gangs(groups: "Sequence[Object]") -> None:
     for group in groups:
         if json_types.at(group, "spec", "schedulingPolicy", "gang") is not None:
             output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
+
+
+def drakits_classes(world: "whatif.World") -> "list[Object]":
+    """Return those of drakit's DeviceClasses whose names the world's classes do not use."""
+    from drakit_tools.demo import demo_cluster
+
+    named = set(map(_name, world.classes))
+    return [device_class for device_class in demo_cluster.classes() if _name(device_class) not in named]
+
+
+def _name(obj: "Object") -> str:
+    from drakit_cluster.objects import json_types
+
+    return json_types.text(obj, "metadata", "name")
+
+
+def with_drakits_classes(world: "whatif.World") -> "whatif.World":
+    """Return the world with those of drakit's DeviceClasses that its requests name and that it lacks, and note them."""
+    from drakit_cluster.objects import json_types
+
+    specs = [
+        *(json_types.mapping(claim, "spec") for claim in world.claims),
+        *(json_types.mapping(template, "spec", "spec") for template in world.templates),
+    ]
+    wanted = {
+        json_types.text(option, "deviceClassName")
+        for spec in specs
+        for request in json_types.objects(spec, "devices", "requests")
+        for option in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable"))
+    }
+    if wanted <= set(map(_name, world.classes)):
+        return world
+    added = [device_class for device_class in drakits_classes(world) if _name(device_class) in wanted]
+    for device_class in added:
+        output.note(f"DeviceClass {_name(device_class)} is not in the files; drakit's own is used")
+    return dataclasses.replace(world, classes=[*world.classes, *added])
 
 
 def with_live(

@@ -46,12 +46,21 @@ def connect(kubeconfig: pathlib.Path | None = None, *, context: str = "", second
 
     No request is sent yet. ``seconds`` is the time limit of one request. Raise SettingsError for a missing or unusable configuration.
     """
-    named = str(kubeconfig or os.environ.get("KUBECONFIG", ""))
+    named = _named(kubeconfig)
 
     def log_in() -> access.Access:
         return access.of_kubeconfig(named, context) if named else access.in_cluster() or access.of_service_account()
 
     return Client(log_in(), seconds, log_in=log_in)
+
+
+def is_kubeconfig_given(kubeconfig: pathlib.Path | None) -> bool:
+    """Return whether ``connect`` would read a file, the given one or that of ``KUBECONFIG``."""
+    return bool(_named(kubeconfig))
+
+
+def _named(kubeconfig: pathlib.Path | None) -> str:
+    return str(kubeconfig or os.environ.get("KUBECONFIG", ""))
 
 
 def connect_to(server: str, *, token: str, ca_file: pathlib.Path) -> "Client":

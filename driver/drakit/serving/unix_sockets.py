@@ -53,9 +53,7 @@ def check_path(path: pathlib.Path, key: str = "socket path") -> None:
     """Raise SettingsError, which names the setting ``key``, for a socket path that is too long for the kernel."""
     length = len(os.fsencode(path))
     if length > PATH_MAX_BYTES:
-        raise errors.SettingsError(
-            f"socket path {path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key=key
-        )
+        raise errors.SettingsError(f"{path} has {length} bytes and the kernel takes {PATH_MAX_BYTES}; use a shorter folder", key=key)
 
 
 def fits(path: pathlib.Path) -> bool:

@@ -41,8 +41,8 @@ def allocate(
     """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
 
     Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They get the checks and
-    defaults of an API server. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices for the next
-    one.
+    defaults of an API server. Without --live, drakit's own DeviceClasses need not be in the files. Pods are decided first, then claims and templates
+    that no pod uses. Each decision occupies its devices for the next one.
 
     Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
     errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
@@ -68,7 +68,7 @@ def allocate(
         if is_live:
             world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
         else:
-            world = worlds.from_files(wanted, chosen)
+            world = worlds.with_drakits_classes(worlds.from_files(wanted, chosen))
         decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))

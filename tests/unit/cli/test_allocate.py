@@ -108,6 +108,36 @@ def test_ignored_kinds_are_named(shell: command_line.CommandLine, slices: str) -
     ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), service))
     assert ran.status == 0
     assert "skipped: Service web (" in ran.err
+    assert "workloads" not in ran.err
+
+
+def test_a_skipped_workload_is_named_with_the_command_that_checks_it(shell: command_line.CommandLine, slices: str) -> None:
+    trainer = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "trainer"}, "spec": {}}
+    ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), trainer))
+    assert ran.status == 0
+    assert "skipped: Deployment trainer (" in ran.err
+    assert "pods, claims and claim templates are read here, but no workloads; drakit lint checks them" in ran.err
+
+
+def test_drakits_own_class_need_not_be_in_the_files_and_is_noted(shell: command_line.CommandLine, slices: str) -> None:
+    own = claim("one", request("3g.20gb") | {"deviceClassName": "mig.drakit.dev"})
+    ran = shell.run("allocate", slices, write(shell, own))
+    assert (ran.status, ran.err) == (0, "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n")
+    assert "gpu.drakit.dev/node-1/gpu-0-mig-3g20gb-9-4" in ran.out
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "t"},
+        "spec": {"spec": own["spec"]},
+    }
+    assert shell.run("allocate", slices, write(shell, template)).status == 0
+
+
+def test_a_class_in_the_files_goes_before_drakits_own(shell: command_line.CommandLine, slices: str) -> None:
+    nothing = {"selectors": [{"cel": {"expression": "false"}}]}
+    other = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "mig.drakit.dev"}, "spec": nothing}
+    ran = shell.run("allocate", slices, write(shell, other, claim("one", request("3g.20gb") | {"deviceClassName": "mig.drakit.dev"})))
+    assert (ran.status, ran.err) == (1, "")
 
 
 def test_json_lists_the_allocations_and_every_obstacle(shell: command_line.CommandLine, slices: str) -> None:

@@ -30,6 +30,9 @@ from fakes import command_line, nvml_library
 
 MACHINE = "dgx-a100-40gb-2gpu"
 NOT_SUPPORTED = 3
+POD_UID = "5f0b3c9e-0000-4000-8000-000000000001"
+IN_A_POD = ("--set", f"node.pod_uid={POD_UID}")
+"""A driver in a pod is served by a kubelet, also with mock hardware."""
 
 
 Found = list[dict[str, Any]]
@@ -76,12 +79,33 @@ def test_every_missing_part_is_named_with_its_fix(ask: Ask, node: pathlib.Path) 
     (node / "plugins_registry").rmdir()
     (node / "plugins").chmod(0o777)
     (node / "plugins" / "gpu.drakit.dev").mkdir()
-    (node / "plugins" / "gpu.drakit.dev" / "dra.sock").write_text("no socket")
-    status, found = ask("--no-api")
+    (node / "plugins" / "gpu.drakit.dev" / f"dra-{POD_UID}.sock").write_text("no socket")
+    status, found = ask("--no-api", *IN_A_POD)
     assert status == 1
     assert of(found, "plugins_registry")["message"] == "node.registry_dir: No such file or directory"
     assert of(found, "/plugins")["fix"] == f"chmod o-w {node / 'plugins'}"
-    assert of(found, "gpu.drakit.dev/dra.sock")["message"] == "the file at this path is not a socket"
+    assert of(found, f"gpu.drakit.dev/dra-{POD_UID}.sock")["message"] == "the file at this path is not a socket"
+
+
+def test_mock_hardware_needs_no_kubelet_also_after_a_claim_was_prepared(ask: Ask, node: pathlib.Path) -> None:
+    (node / "plugins_registry").rmdir()
+    status, found = ask("--no-api")
+    assert status == 0
+    assert of(found, str(node))["message"].startswith("no kubelet has run here; mock hardware needs none")
+    assert of(found, "/plugins")["verdict"] == "ok", "prepare makes this folder; its mode is still checked"
+    (node / "plugins").chmod(0o777)
+    assert ask("--no-api")[0] == 1
+
+
+def test_mock_hardware_without_a_kubeconfig_is_a_warning_that_names_no_api(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(variable, raising=False)
+    status, found = ask()
+    configuration = of(found, "configuration")
+    assert (status, configuration["verdict"]) == (0, "warning")
+    assert configuration["fix"] == "add --no-api to leave the API server out, or --kubeconfig FILE to check one"
+    status, found = ask("--kubeconfig", "/no/such/file")
+    assert (status, of(found, "configuration")["verdict"]) == (1, "failed")
 
 
 def test_a_registration_folder_whose_real_path_is_too_long_is_a_warning(shell: command_line.CommandLine) -> None:
@@ -96,6 +120,22 @@ def test_a_registration_folder_whose_real_path_is_too_long_is_a_warning(shell: c
         assert warning["subject"] == str(link / "plugins_registry")
         assert f"{real}/plugins_registry/dra-" in warning["message"]
         assert "of which the kernel takes 107" in warning["message"]
+
+
+def test_mock_hardware_in_a_long_folder_has_a_warning_of_its_sockets_and_no_failure(shell: command_line.CommandLine) -> None:
+    with tempfile.TemporaryDirectory(prefix="dk") as short:
+        long = pathlib.Path(short, "k" * 90)
+        where = ("doctor", "--mock", MACHINE, "--folder", str(long), "-o", "json", "--no-api", "--family", "gpu")
+        ran = shell.run(*where)
+        found = [one for one in json.loads(ran.out) if one["topic"] == "sockets"]
+        assert (ran.status, {one["verdict"] for one in found}) == (0, {"warning"})
+        path = long / "plugins" / "gpu.drakit.dev" / "dra.sock"
+        assert (
+            of(found, "dra.sock")["message"]
+            == f"socket path: {path} has {len(str(path))} bytes and the kernel takes 107; use a shorter folder"
+        )
+        (long / "plugins_registry").mkdir(parents=True)
+        assert shell.run(*where).status == 1, "with a kubelet, a driver is served there"
 
 
 def test_a_served_and_a_stale_socket_are_distinguished(ask: Ask, node: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +384,7 @@ def test_an_nvml_call_that_fails_is_reported(tmp_path: pathlib.Path) -> None:
 
 def test_findings_are_printed_with_their_fix_and_a_count(shell: command_line.CommandLine, node: pathlib.Path) -> None:
     (node / "plugins_registry").rmdir()
-    ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api")
+    ran = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api", *IN_A_POD)
     assert (
         f"failed   {node / 'plugins_registry'}: node.registry_dir: No such file or directory\n         fix: start the kubelet, which creates it"
         in ran.out

@@ -55,6 +55,24 @@ def test_the_doctor_warns_of_whole_mode_on_the_hosts_own_nic(shell: command_line
     assert interfaces(shell, "--set", 'nic.take_over=["eth0"]', "--set", "nic.reserve=100M") == {}
 
 
+def of_devices(shell: command_line.CommandLine, *more: str) -> list[tuple[str, str]]:
+    found = json.loads(shell.on_node("doctor", "--no-api", "-o", "json", *more).out)
+    return [(one["verdict"], one["fix"]) for one in found if one["topic"] == "devices"]
+
+
+def test_one_cause_that_no_device_is_offered_is_one_finding_of_the_doctor(shell: command_line.CommandLine) -> None:
+    layout = 'gpu.mig_layouts=[{match: "gpu-*", partitions: {1g.5gb: 8}}]'
+    ((verdict, fix),) = of_devices(shell, "--family", "gpu", "--set", layout)
+    assert verdict == "failed"
+    assert fix.startswith("correct gpu.mig_layouts[0].partitions")
+
+
+def test_the_doctor_refers_to_interfaces_only_where_it_lists_some(shell: command_line.CommandLine) -> None:
+    general = "check the hardware and the family's settings"
+    without = ("--set", 'nic.exclude=["*"]')
+    assert of_devices(shell, "--family", "nic", *without) == [("warning", f"{general}; interfaces that are not offered are listed below")]
+
+
 def test_interfaces_with_one_reason_are_listed_in_one_line_with_cautions_beside_them() -> None:
     reason = "is virtual (veth), so its reported speed is ignored"
     result = [

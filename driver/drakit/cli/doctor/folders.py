@@ -3,7 +3,7 @@
 import os
 import pathlib
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from drakit import mountinfo
 from drakit import settings as values
@@ -13,6 +13,9 @@ from drakit.core.advanced import Finding
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
 
+_Make = Callable[[str, str, str, str], Finding]
+"""``Finding.failed`` or ``Finding.warning``."""
+
 TOPIC = "folders"
 CDI_PLACES = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "glusterfs"})
@@ -21,12 +24,14 @@ REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "fuse.sshfs", "
 def examine(settings: values.Settings) -> Iterator[Finding]:
     """Check the folders and sockets on this node that the driver needs."""
     plugins, registry = settings.node.plugins_dir, settings.node.registry_dir
-    if settings.mock.machine and not plugins.exists() and not registry.exists():
-        yield Finding.ok(TOPIC, str(plugins.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
-    else:
+    no_kubelet = _needs_no_kubelet(settings)
+    if no_kubelet:
+        yield Finding.ok(TOPIC, str(registry.parent), "no kubelet has run here; mock hardware needs none, and drakit cluster starts one")
+    if plugins.exists() or not no_kubelet:
         yield from _folder(
             plugins, "node.plugins_dir", "run this on a node; if its kubelet has another root directory, set node.plugins_dir"
         )
+    if not no_kubelet:
         yield from _folder(
             registry, "node.registry_dir", "start the kubelet, which creates it; in a pod, mount it from the host at the same path"
         )
@@ -36,9 +41,15 @@ def examine(settings: values.Settings) -> Iterator[Finding]:
     except errors.SettingsError as error:
         yield Finding.warning("devices", "families", str(error), "enable a family, or load the hardware's kernel driver")
         return
+    too_long = Finding.warning if no_kubelet else Finding.failed  # Only a driver that runs needs its sockets.
     for family in families:
-        yield from _home(family, settings.node.pod_uid)
-        yield from _registration(settings.node.registry_dir, family.spec.driver_name, settings.node.pod_uid)
+        yield from _home(family, settings.node.pod_uid, too_long)
+        yield from _registration(registry, family.spec.driver_name, settings.node.pod_uid, too_long)
+
+
+def _needs_no_kubelet(settings: values.Settings) -> bool:
+    """Return whether the commands work here without a kubelet: with mock hardware outside a pod, where only a kubelet makes the registry."""
+    return bool(settings.mock.machine) and not settings.node.pod_uid and not settings.node.registry_dir.exists()
 
 
 def _folder(path: pathlib.Path, key: str, missing_fix: str) -> Iterator[Finding]:
@@ -67,7 +78,7 @@ def _cdi(path: pathlib.Path) -> Iterator[Finding]:
         yield Finding.warning(TOPIC, str(path), "by default, container runtimes read CDI files only in /etc/cdi and /var/run/cdi", fix)
 
 
-def _home(family: composition.NodeFamily, instance: str) -> Iterator[Finding]:
+def _home(family: composition.NodeFamily, instance: str, too_long: _Make) -> Iterator[Finding]:
     home = family.folders.home
     kind = filesystem_of(home)
     if kind in REMOTE:
@@ -77,16 +88,16 @@ def _home(family: composition.NodeFamily, instance: str) -> Iterator[Finding]:
         )
     else:
         yield Finding.ok("journal", str(home), f"on {kind}, a local file system")
-    yield _socket(sockets.service_path(home, instance), family.spec.driver_name)
+    yield _socket(sockets.service_path(home, instance), family.spec.driver_name, too_long)
 
 
-def _registration(folder: pathlib.Path, driver: str, instance: str) -> Iterator[Finding]:
+def _registration(folder: pathlib.Path, driver: str, instance: str, too_long: _Make) -> Iterator[Finding]:
     """Check that the kubelet can connect to the registration socket, also by its path without symbolic links."""
     path = sockets.registration_path(folder, driver, "0" * 8, instance)
     try:
         unix_sockets.check_path(path)
     except errors.SettingsError as error:
-        yield Finding.failed("sockets", str(folder), str(error), "use a shorter node.registry_dir")
+        yield too_long("sockets", str(folder), str(error), "use a shorter node.registry_dir")
         return
     if problem := unix_sockets.real_path_problem(path):
         yield Finding.warning(
@@ -94,12 +105,12 @@ def _registration(folder: pathlib.Path, driver: str, instance: str) -> Iterator[
         )
 
 
-def _socket(path: pathlib.Path, driver: str) -> Finding:
+def _socket(path: pathlib.Path, driver: str, too_long: _Make) -> Finding:
     try:
         unix_sockets.check_path(path)
         state = unix_sockets.occupant(path)
     except errors.SettingsError as error:
-        return Finding.failed("sockets", str(path), str(error), "use a shorter node.plugins_dir")
+        return too_long("sockets", str(path), str(error), "use a shorter node.plugins_dir")
     except OSError as error:
         return Finding.unknown("sockets", str(path), f"cannot be checked: {error.strerror}", "run as root")
     if state is unix_sockets.Occupant.LISTENER:

@@ -7,7 +7,7 @@ from drakit import settings as values
 from drakit.cli import composition, not_offered, views
 from drakit.cli.doctor import claims
 from drakit.core import advanced, errors, lifecycle
-from drakit.core.advanced import Finding
+from drakit.core.advanced import Finding, Verdict
 from drakit.journal import quarantine
 from drakit.telemetry import plurals
 
@@ -60,20 +60,20 @@ def _devices(name: str, program: str, seen: views.View) -> Iterator[Finding]:
     yield from seen.findings
     devices = seen.offered.flat().devices
     tainted = [device.name for device in devices if device.taints]
+    kept = not_offered.faults(seen.withheld)
     if not devices:
-        yield Finding.warning(
-            "devices",
-            name,
-            "no device was found",
-            "check the hardware and the family's settings; interfaces that are not offered are listed below",
-        )
+        # A failure has the cause, and its fix.
+        if not kept and all(finding.verdict is not Verdict.FAILED for finding in seen.findings):
+            kinds = dict.fromkeys(f"{item.kind}s" for item in seen.withheld)
+            listed = f"; {' and '.join(kinds)} that are not offered are listed below" if kinds else ""
+            yield Finding.warning("devices", name, "no device was found", f"check the hardware and the family's settings{listed}")
     elif tainted:
         fix = f"to see the taints, run: {program} slices -o yaml"
         summary = f"taints on {len(tainted)} of {plurals.counted(len(devices), 'device')}: {', '.join(tainted[:5])}"
         yield Finding.warning("devices", name, summary, fix)
     else:
         yield Finding.ok("devices", name, plurals.counted(len(devices), "device"))
-    if kept := not_offered.faults(seen.withheld):
+    if kept:
         fixes = dict.fromkeys(item.change for item in seen.withheld if item.is_faulty)
         yield Finding.failed("devices", name, kept, "; ".join(filter(None, fixes)))
     yield from of_not_offered(seen.withheld)
