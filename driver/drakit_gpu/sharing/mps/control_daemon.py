@@ -79,15 +79,18 @@ class ControlDaemon:
 
     def stop(self) -> None:
         """Stop every process of the daemon: by its own command, then by SIGTERM, then by SIGKILL. Raises HardwareError where one does not end."""
-        if not self._living():
-            return
-        with contextlib.suppress(programs.ProgramError):
-            self._send_command("quit")
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._wait_for_end():
-                process.send(number)
-        if living := self._wait_for_end():
-            raise drakit.HardwareError(CONTROL, f"processes {', '.join(str(process.pid) for process in living)} do not end")
+        if self._living():
+            with contextlib.suppress(programs.ProgramError):
+                self._send_command("quit")
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                for process in self._wait_for_end():
+                    process.send(number)
+            if living := self._wait_for_end():
+                raise drakit.HardwareError(CONTROL, f"processes {', '.join(str(process.pid) for process in living)} do not end")
+        if self._running is not None:
+            # It has ended or ends now; only its parent can remove it from the process table.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._running.wait(self._stop_seconds)
 
     @property
     def _start_log(self) -> pathlib.Path:
