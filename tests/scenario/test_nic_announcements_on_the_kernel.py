@@ -1,6 +1,7 @@
 """An attached interface is announced to the neighbours, so that those that knew its address by another MAC reach the new pod at once."""
 
 import contextlib
+import functools
 import socket
 import time
 from collections.abc import Iterator
@@ -62,6 +63,11 @@ def is_reached(wired: nic_wire.Wired, pod: nic_attach.Pod, address: str) -> bool
         return True
 
 
+def is_known(wired: nic_wire.Wired, address: str, mac: str) -> bool:
+    """Return whether the neighbour has learned the MAC of an address that it knew by another; only an announcement teaches it."""
+    return f"{address} dev {nic_wire.WIRE} lladdr {mac} " in wired.net.ip("neighbour")
+
+
 def test_neighbours_that_knew_the_address_by_another_mac_reach_the_new_pod(wired: nic_wire.Wired, form: str) -> None:
     with wired.world.driver() as driver:
         for number, mac in enumerate(MACS, 1):
@@ -70,6 +76,8 @@ def test_neighbours_that_knew_the_address_by_another_mac_reach_the_new_pod(wired
                 assert wired.world.call(ref, pod) == nic_attach.Said(0, "")
                 assert mac_of(pod) == mac
                 for address in (V4, V6):
+                    if number > 1:
+                        nic_attach.until(functools.partial(is_known, wired, address, mac), f"{address} by {mac}: no announcement arrived")
                     assert is_reached(wired, pod, address), f"{address} by {mac}: {wired.net.ip('neighbour')}"
                 driver.unprepare(ref)
             nic_attach.until(lambda: wired.world.node.links()["nic0"]["operstate"] == "UP", "the link did not come up again")
