@@ -4,11 +4,15 @@ Written from Kubernetes' rules: claims, requests and devices in order, depth fir
 State is copied, never undone. Every driver has one pool, and all pools have the same name.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drakit_cluster.objects import devices, json_types, quantity, taints
 from drakit_cluster.objects.json_types import Object
+
+_VALUE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+)')
+"""The only expressions of derived attributes."""
 
 
 class Found(NamedTuple):
@@ -287,7 +291,7 @@ class Model:
 
 
 def _read(claim: Object, name: str, attribute: str) -> str:
-    """Return the attribute that a request reads for a constraint's: its own name where the request derives it."""
+    """Return the attribute that a request reads for a constraint's: that of its expression where the request derives it."""
     for request in json_types.objects(claim, "spec", "devices", "requests"):
         base = json_types.text(request, "name")
         for option_name, option in [
@@ -296,7 +300,9 @@ def _read(claim: Object, name: str, attribute: str) -> str:
         ]:
             for derived in json_types.objects(option, "derivedAttributes") if option_name == name else ():
                 if derived["name"] == attribute:
-                    return json_types.text(derived, "expression")
+                    found = _VALUE.fullmatch(json_types.text(derived, "expression"))
+                    assert found is not None, derived
+                    return f"{found[1]}/{found[2]}"
     return attribute
 
 
