@@ -145,7 +145,7 @@ def _repeat(
                     if stop.is_set():
                         return
             except errors.DrakitError as error:
-                if not (isinstance(error, errors.ApiError) and error.status == http.HTTPStatus.GONE):
+                if not stop.is_set() and not (isinstance(error, errors.ApiError) and error.status == http.HTTPStatus.GONE):
                     _log.warning("watch failed", path=path, error=str(error))
             if meter is not None and not stop.is_set():
                 meter.watch_restarted()
