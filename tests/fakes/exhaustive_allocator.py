@@ -4,15 +4,12 @@ Written from Kubernetes' rules: claims, requests and devices in order, depth fir
 State is copied, never undone. Every driver has one pool, and all pools have the same name.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drakit_cluster.objects import devices, json_types, quantity, taints
 from drakit_cluster.objects.json_types import Object
-
-_VALUE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+)')
-"""The only expressions of derived attributes."""
+from fakes import simple_selectors
 
 
 class Found(NamedTuple):
@@ -300,7 +297,7 @@ def _read(claim: Object, name: str, attribute: str) -> str:
         ]:
             for derived in json_types.objects(option, "derivedAttributes") if option_name == name else ():
                 if derived["name"] == attribute:
-                    found = _VALUE.fullmatch(json_types.text(derived, "expression"))
+                    found = simple_selectors.VALUE.fullmatch(json_types.text(derived, "expression"))
                     assert found is not None, derived
                     return f"{found[1]}/{found[2]}"
     return attribute

@@ -12,7 +12,7 @@ from drakit_cluster.objects.devices import DeviceView
 _DRIVER = re.compile(r'device\.driver == "([^"]*)"')
 _SHARED = re.compile(r"device\.allowMultipleAllocations == (true|false)")
 _ATTRIBUTE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+) == "([^"]*)"')
-_VALUE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+)')
+VALUE = re.compile(r'device\.attributes\["([^"]*)"\]\.(\w+)')
 _CAPACITY = re.compile(r'device\.capacity\["([^"]*)"\](?:\.(\w+)|\["([^"]*)"\])\.compareTo\(quantity\("([^"]*)"\)\) >= 0')
 _SCALARS = ("string", "int", "bool", "version")
 
@@ -33,7 +33,7 @@ class SimpleSelectors:
 
     def derive(self, expression: str, device: DeviceView) -> devices.AttributeValue:
         """Return the attribute that the expression names; nothing if the device has no such attribute."""
-        found = _VALUE.fullmatch(expression)
+        found = VALUE.fullmatch(expression)
         if found is None:
             raise devices.SelectorError(f"{expression}: unknown value")
         attribute = device.attributes.get(found[2], {}) if found[1] == device.driver else {}
