@@ -29,21 +29,28 @@ _FIXES = {
 }
 
 
-def connect(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection to an existing file, in autocommit mode, usable from any thread. Raises sqlite3.Error."""
-    return sqlite3.connect(
+def connect(path: pathlib.Path, pragma: str = "") -> sqlite3.Connection:
+    """Return a connection to an existing file, in autocommit mode, usable from any thread, after a PRAGMA. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
+    try:
+        connection.execute(pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
     """Return a connection whose commits survive a power cut (WAL, one fsync a commit). Raises sqlite3.Error or JournalError."""
-    with _closing_on_error(connect(path)) as connection:
+    with contextlib.ExitStack() as on_error:
+        connection = on_error.enter_context(contextlib.closing(connect(path, "PRAGMA foreign_keys = ON")))
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
         wait_for_disk(connection, wait=True)
-        connection.execute("PRAGMA foreign_keys = ON")
+        on_error.pop_all()
         return connection
 
 
@@ -54,9 +61,7 @@ def wait_for_disk(connection: sqlite3.Connection, *, wait: bool) -> None:
 
 def connect_reader(path: pathlib.Path) -> sqlite3.Connection:
     """Return a connection that cannot write. Raises sqlite3.Error."""
-    with _closing_on_error(connect(path)) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        return connection
+    return connect(path, "PRAGMA query_only = ON")
 
 
 def connect_examiner(path: pathlib.Path) -> sqlite3.Connection:
@@ -129,15 +134,6 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-
-
-@contextlib.contextmanager
-def _closing_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    try:
-        yield connection
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
