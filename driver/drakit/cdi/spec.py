@@ -168,8 +168,7 @@ def check_uid(uid: str, field: str) -> str:
 
 
 def check_name(name: edits.CdiName) -> None:
-    """Raise ClaimError, or CdiError for the driver and the device, for an identity with a part that may not become part of a path."""
-    check_driver(name.driver)
+    """Raise ClaimError, or CdiError for the device, for an identity with a part that may not become part of a path. The driver is checked already."""
     check_uid(name.claim_uid, "claim.uid")
     if name.share_id is not None:
         check_uid(name.share_id, "shareID")
