@@ -1,4 +1,4 @@
-"""Group commit: callers share a commit, not each other's errors; and what stops SQLite stops with a reason and a fix."""
+"""Callers get the errors of their own changes only, and what stops SQLite stops with a reason and a fix."""
 
 import contextlib
 import pathlib
@@ -30,37 +30,6 @@ def commits(memory: journal.Journal) -> Iterator[sqlite.Writer]:
     own.close()
 
 
-def together(own: sqlite.Writer, changes: list[sqlite.Change]) -> tuple[list[str], list[Exception | None]]:
-    """Hand over changes while the writer is busy, so that they wait for one batch; the SQL of that batch, and each one's error."""
-    busy, release = threading.Event(), threading.Event()
-    statements: list[str] = []
-    outcomes: list[Exception | None] = [None] * len(changes)
-
-    def hold(connection: sqlite3.Connection) -> None:
-        busy.set()
-        release.wait()
-        connection.set_trace_callback(statements.append)
-
-    def hand_over(number: int) -> None:
-        try:
-            own.commit(changes[number])
-        except Exception as error:  # noqa: BLE001 - the outcome is what is tested
-            outcomes[number] = error
-
-    first = threading.Thread(target=own.commit, args=(hold,))
-    first.start()
-    busy.wait()
-    threads = [threading.Thread(target=hand_over, args=(number,)) for number in range(len(changes))]
-    for thread in threads:
-        thread.start()
-    while len(own._queue) < len(changes):
-        pass
-    release.set()
-    for thread in (first, *threads):
-        thread.join()
-    return statements, outcomes
-
-
 def note(key: str) -> sqlite.Change:
     def change(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO meta (key, value) VALUES (?, '')", (key,))
@@ -73,33 +42,25 @@ def notes(memory: journal.Journal) -> set[str]:
         return {row[0] for row in database.execute("SELECT key FROM meta WHERE key LIKE 'n%'")}
 
 
-def test_waiting_changes_share_one_commit(memory: journal.Journal, commits: sqlite.Writer) -> None:
-    statements, outcomes = together(commits, [note(f"n{number}") for number in range(12)])
-    assert outcomes == [None] * 12
-    assert notes(memory) == {f"n{number}" for number in range(12)}
-    assert statements.count("BEGIN IMMEDIATE") == 1
-    assert statements.count("COMMIT") == 2
-    assert sum(statement.startswith("INSERT") for statement in statements) == 12
-
-
-def test_a_failing_change_rolls_back_no_other(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_a_failing_change_is_rolled_back_alone(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         note("n-half")(connection)
         raise lifecycle.IllegalMoveError("no")
 
-    _, outcomes = together(commits, [note("n1"), fail, note("n2")])
-    assert [type(outcome) for outcome in outcomes] == [type(None), lifecycle.IllegalMoveError, type(None)]
+    commits.commit(note("n1"))
+    with pytest.raises(lifecycle.IllegalMoveError):
+        commits.commit(fail)
+    commits.commit(note("n2"))
     assert notes(memory) == {"n1", "n2"}
 
 
-def test_an_sqlite_error_fails_every_caller_and_rolls_back(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_an_sqlite_error_is_a_journal_error_and_the_next_change_is_written(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def break_down(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
 
-    _, outcomes = together(commits, [note("n1"), break_down])
-    assert all(isinstance(outcome, errors.JournalError) for outcome in outcomes)
-    assert all(f"{memory.path}: database or disk is full; free space" in str(outcome) for outcome in outcomes)
+    with pytest.raises(errors.JournalError, match=f"{memory.path}: database or disk is full; free space"):
+        commits.commit(break_down)
     assert notes(memory) == set()
     commits.commit(note("n3"))
     assert notes(memory) == {"n3"}
@@ -115,27 +76,26 @@ def test_an_exception_in_one_change_reaches_only_its_caller(memory: journal.Jour
     assert notes(memory) == {"n1"}
 
 
-def test_closing_commits_waiting_changes(memory: journal.Journal) -> None:
+def test_closing_waits_for_the_change_that_is_written(memory: journal.Journal) -> None:
     own = sqlite.Writer(memory.path)
     busy, release = threading.Event(), threading.Event()
 
-    def hold(_: sqlite3.Connection) -> None:
+    def hold(connection: sqlite3.Connection) -> None:
+        note("n1")(connection)
         busy.set()
         release.wait()
 
-    threads = [threading.Thread(target=own.commit, args=(hold,))]
-    threads[0].start()
+    writing = threading.Thread(target=own.commit, args=(hold,))
+    writing.start()
     busy.wait()
-    threads.append(threading.Thread(target=own.commit, args=(note("n1"),)))
-    threads[1].start()
-    while not own._queue:
-        pass
     closing = threading.Thread(target=own.close)
     closing.start()
     release.set()
-    for thread in (*threads, closing):
+    for thread in (writing, closing):
         thread.join()
     assert notes(memory) == {"n1"}
+    with pytest.raises(errors.JournalError, match="is closed"):
+        own.commit(note("n2"))
 
 
 def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: sqlite.Writer) -> None:
