@@ -81,7 +81,9 @@ def _frozen_object(value: Mapping[str, object], depth: int) -> Record:
     key: object = None
     try:
         for key, member in value.items():
-            frozen[_key(key)] = freeze(member, depth=depth)
+            if not isinstance(key, str):
+                raise _NotJsonError(f"is a key of type {type(key).__name__}; {_TYPE_ERROR}")  # noqa: TRY301 - the key's place is added below
+            frozen[key] = freeze(member, depth=depth)
     except _NotJsonError as error:
         raise error.with_prefix(key) from None
     return types.MappingProxyType(frozen)
@@ -104,12 +106,6 @@ def thaw(value: Json) -> object:
     if isinstance(value, MAPPINGS):
         return {key: thaw(member) for key, member in value.items()}
     return [thaw(element) for element in value]
-
-
-def _key(key: object) -> str:
-    if isinstance(key, str):
-        return key
-    raise _NotJsonError(f"is a key of type {type(key).__name__}; {_TYPE_ERROR}")
 
 
 TEXT_DEPTH_MAX = 128

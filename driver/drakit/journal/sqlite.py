@@ -1,8 +1,7 @@
 """The journal's SQLite database: connections, errors for operators, and the writer.
 
-Changes are written one after the other, each in a transaction of its own. A change that raises is rolled back, and its caller gets the error. When
-SQLite itself fails, the next change starts on a new connection. A change that does not wait for the disk is on it once a later one is, because the
-log is written in order: a power cut always leaves everything up to some commit.
+The writer waits for the disk if the change requires it. A change that does not require it is on the disk once a later one is, because the log is
+written in order: a power cut always leaves everything up to some commit.
 """
 
 import contextlib
@@ -30,21 +29,28 @@ _FIXES = {
 }
 
 
-def connect(path: pathlib.Path) -> sqlite3.Connection:
-    """Return a connection to an existing file, in autocommit mode, usable from any thread. Raises sqlite3.Error."""
-    return sqlite3.connect(
+def connect(path: pathlib.Path, pragma: str = "") -> sqlite3.Connection:
+    """Return a connection to an existing file, in autocommit mode, usable from any thread, after a PRAGMA. Raises sqlite3.Error."""
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
+    try:
+        connection.execute(pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
     """Return a connection whose commits survive a power cut (WAL, one fsync a commit). Raises sqlite3.Error or JournalError."""
-    with _closing_on_error(connect(path)) as connection:
+    with contextlib.ExitStack() as on_error:
+        connection = on_error.enter_context(contextlib.closing(connect(path, "PRAGMA foreign_keys = ON")))
         mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
         if mode != "wal":
             raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
         wait_for_disk(connection, wait=True)
-        connection.execute("PRAGMA foreign_keys = ON")
+        on_error.pop_all()
         return connection
 
 
@@ -55,9 +61,7 @@ def wait_for_disk(connection: sqlite3.Connection, *, wait: bool) -> None:
 
 def connect_reader(path: pathlib.Path) -> sqlite3.Connection:
     """Return a connection that cannot write. Raises sqlite3.Error."""
-    with _closing_on_error(connect(path)) as connection:
-        connection.execute("PRAGMA query_only = ON")
-        return connection
+    return connect(path, "PRAGMA query_only = ON")
 
 
 def connect_examiner(path: pathlib.Path) -> sqlite3.Connection:
@@ -132,15 +136,6 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
-@contextlib.contextmanager
-def _closing_on_error(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    try:
-        yield connection
-    except BaseException:
-        connection.close()
-        raise
-
-
 def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None and isinstance(error, sqlite3.OperationalError | UnicodeDecodeError):
@@ -155,7 +150,7 @@ Committed = Callable[[int], None]
 
 
 class Writer:
-    """The single writer of a journal in this process. ``committed`` is called with the number of each commit, and never raises."""
+    """The single writer of a journal in this process. ``committed`` is called with the number of each change, in order, and never raises."""
 
     def __init__(self, path: pathlib.Path, committed: Committed = lambda _number: None) -> None:
         self._path = path
@@ -172,35 +167,36 @@ class Writer:
             self._relaxed = True
 
     def commit(self, change: Change, *, synced: bool = True) -> None:
-        """Run a change, and return when it survives the death of this process and, if ``synced``, a power cut.
+        """Run a change in a transaction, and return when it survives the death of this process and, if ``synced``, a power cut.
 
-        Raises the error of the change, or JournalError when it cannot be written.
+        Raises the error of the change and sqlite3.Error, and JournalError when the writer is closed; then nothing is changed.
         """
         with self._lock:
             if self._closed:
                 raise errors.JournalError(f"{self._path} is closed; open the journal again")
             try:
-                self._write(change, synced=synced and not self._relaxed)
-            except FAILURES as error:
+                database = self._connected(synced=synced and not self._relaxed)
+                with transaction(database):
+                    number = schema.count_change(database, digest=change(database) or 0)
+            except FAILURES:
                 self._disconnect()
-                raise journal_error(self._path, error) from error
+                raise
+            self._committed(number)
 
     def close(self) -> None:
-        """Wait for the change that is being written, then close. Safe to call twice."""
+        """Wait for the change under way, then close. Safe to call twice."""
         with self._lock:
             self._closed = True
             self._disconnect()
 
-    def _write(self, change: Change, *, synced: bool) -> None:
+    def _connected(self, *, synced: bool) -> sqlite3.Connection:
+        """Return the connection, whose next commit waits for the disk if ``synced``; a new one after a failure of SQLite."""
         if self._connection is None:
             self._connection, self._is_synced = connect_writer(self._path), True
-        database = self._connection
         if self._is_synced is not synced:
-            wait_for_disk(database, wait=synced)
+            wait_for_disk(self._connection, wait=synced)
             self._is_synced = synced
-        with transaction(database):
-            number = schema.count_change(database, digest=change(database) or 0)
-        self._committed(number)
+        return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
