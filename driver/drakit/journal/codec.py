@@ -23,9 +23,6 @@ from drakit.core.encoding import device_json, json_errors, wire
 from drakit.core.slices import node_selection
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
-_DEVICE_CACHE_SIZE = 512
-_INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
-_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class UnreadableError(Exception):
@@ -51,6 +48,9 @@ def _decode_time(value: object) -> datetime.datetime:
         raise errors.ConfigError(str(error)) from error
 
 
+_DEVICE_CACHE_SIZE = 512
+_INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
+_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FORMAT = wire.Format(
     ignore_unknown=True,
     converters={

@@ -109,8 +109,7 @@ class Journal:
             return tuple(codec.intent(*row) for row in store.intents_of(database, pool, devices))
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        """Insert an absent claim as preparing. Raises IllegalMoveError, ClaimError for a duplicate grant, JournalError."""
-        _check_grants(entry.grants)
+        """Insert an absent claim as preparing. Raises IllegalMoveError, JournalError."""
         claim = codec.claim_row(entry)
         grants = [codec.grant_row(position, grant) for position, grant in enumerate(entry.grants)]
         self._commit(lambda database: store.begin(database, claim, grants))
@@ -248,15 +247,3 @@ class Journal:
         if not isinstance(error, codec.UnreadableError):
             return sqlite.journal_error(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
-
-
-def _check_grants(grants: Sequence[lifecycle.GrantEntry]) -> None:
-    keys = [grant.key for grant in grants]
-    for key in keys:
-        if keys.count(key) > 1:
-            request, pool, device, _ = key
-            raise errors.ClaimError(
-                errors.ClaimFault.MALFORMED,
-                f"request {request} is given device {pool}/{device} twice",
-                field="status.allocation.devices.results",
-            )

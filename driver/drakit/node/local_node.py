@@ -138,7 +138,7 @@ class LocalNode:
                 "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
             )
         try:
-            return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
+            return [record_versions.present(self.author, stored, "intent") for stored in self.journal.intents(claim)]
         except errors.JournalError as error:
             raise self._unreadable() or error from error
 
@@ -147,7 +147,7 @@ class LocalNode:
         for entry in self.journal.entries(edits=False):
             for grant in entry.grants:
                 try:
-                    record_versions.intent(self.author, grant.intent)
+                    record_versions.present(self.author, grant.intent, "intent")
                 except errors.JournalError as error:
                     return errors.JournalError(f"claim {entry.claim}: {error}")
         return None
