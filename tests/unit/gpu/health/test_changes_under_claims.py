@@ -239,7 +239,7 @@ def test_a_compute_mode_that_a_claim_set_is_reported_and_queued_for_its_restorat
     queued: list[object] = []
     monkeypatch.setattr(hopper.watch, "_lost_settings", queued.append)
     grant = hopper.node.grant("gpu-1")
-    settings = {"computeMode": port.ComputeMode.DEFAULT.value}
+    settings = identity.Settings(compute_mode=port.ComputeMode.DEFAULT)
     gpu = hopper.hardware.plugged()[1].uuid
     hopper.hardware.set_mig_mode(gpu, enabled=False)
     intent = identity.Identity(boot=hopper.hardware.boot_id(), gpu=gpu, settings=settings).to_record()
