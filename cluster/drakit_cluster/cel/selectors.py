@@ -24,7 +24,7 @@ from drakit_cluster.objects.json_types import Json
 LENGTH_LIMIT: Final = 10 * 1024
 """The longest expression that the API accepts, in bytes (`CELSelectorExpressionMaxLength`)."""
 COST_LIMIT: Final = 1_000_000
-"""The cost limit of an expression, estimated and at run time (`CELSelectorExpressionMaxCost`)."""
+"""The most steps of an expression, estimated and at run time. Kubernetes limits costs to this number (`CELSelectorExpressionMaxCost`)."""
 _FRAMES: Final = 6000
 """Twice the Python frames that 250 levels of the deepest construct need."""
 _CACHED: Final = 4096
@@ -111,7 +111,7 @@ def _compile(expression: str, gates: Gates, env_type: EnvType, purpose: Purpose)
     except errors.CompileError as error:
         message = str(error)
         raise errors.CompileError(f"compilation failed: {message}" if message.startswith("ERROR:") else message) from error
-    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked), _run=run, _slots=slots)
+    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked.root), _run=run, _slots=slots)
 
 
 def _output(checked: checker.Checked, environment: declarations.Environment) -> str:

@@ -61,7 +61,7 @@ FORMATS: Final = (
     *("dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "dns1123SubdomainPrefix"),
     *("dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime"),
 )
-ORDERED: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+ORDERED: Final = ("int", "uint", "double", "bool", "duration", "string", "bytes")
 _TABLE: Final = """
 !_ bool -> bool
 -_ double -> double; int -> int
@@ -72,10 +72,9 @@ _!=_ A,A -> bool
 @in A,list(A) -> bool; A,map(A,B) -> bool
 _[_] list(A),int -> A; map(A,B),A -> B; optional(list(V)),int -> optional(V); optional(map(K,V)),K -> optional(V)
 _[?_] list(V),int -> optional(V); optional(list(V)),int -> optional(V); map(K,V),K -> optional(V); optional(map(K,V)),K -> optional(V)
-_+_ bytes,bytes -> bytes; double,double -> double; duration,duration -> duration; duration,timestamp -> timestamp
-_+_ timestamp,duration -> timestamp; int,int -> int; list(A),list(A) -> list(A); string,string -> string; uint,uint -> uint
-_-_ double,double -> double; duration,duration -> duration; int,int -> int; timestamp,duration -> timestamp
-_-_ timestamp,timestamp -> duration; uint,uint -> uint
+_+_ bytes,bytes -> bytes; double,double -> double; duration,duration -> duration
+_+_ int,int -> int; list(A),list(A) -> list(A); string,string -> string; uint,uint -> uint
+_-_ double,double -> double; duration,duration -> duration; int,int -> int; uint,uint -> uint
 _*_ double,double -> double; int,int -> int; uint,uint -> uint
 _/_ double,double -> double; int,int -> int; uint,uint -> uint
 _%_ int,int -> int; uint,uint -> uint
@@ -84,9 +83,8 @@ bytes bytes/string -> bytes
 double double/int/string/uint -> double
 duration duration/int/string -> duration
 dyn A -> dyn
-int int/double/duration/string/timestamp/uint -> int
-string string/bool/bytes/double/duration/int/timestamp/uint/ip/cidr -> string
-timestamp timestamp/int/string -> timestamp
+int int/double/duration/string/uint -> int
+string string/bool/bytes/double/duration/int/uint/ip/cidr -> string
 type A -> type(A)
 uint uint/double/int/string -> uint
 size bytes/list(A)/map(A,B)/string -> int
@@ -107,7 +105,6 @@ matches string,string -> bool
 .substring string,int -> string; string,int,int -> string
 .trim string -> string
 .join list(string) -> string; list(string),string -> string
-.format string,list(dyn) -> string
 strings.quote string -> string
 .find string,string -> string
 .findAll string,string -> list(string); string,string,int -> list(string)
@@ -187,7 +184,6 @@ format.named string -> optional(named_format)
 
 One capital letter is a type parameter; `int/string` stands for one overload with each type.
 """
-_TIMES: Final = ["FullYear", "Month", "DayOfYear", "DayOfMonth", "Date", "DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds"]
 _INCLUDES: Final = ".includes dyn,dyn -> bool"
 _WORD: Final = re.compile(r"[A-Za-z_]+|[(),]")
 _NAMED: Final = {
@@ -216,7 +212,6 @@ def _lines() -> Iterable[str]:
         yield f".sort list({kind}) -> list({kind})"
         yield f".@sortByAssociatedKeys list(T),list({kind}) -> list(T)"
     yield from (f".sum list({kind}) -> {kind}" for kind in (*numbers, "duration"))
-    yield from (f".get{part} timestamp -> int; timestamp,string -> int" for part in _TIMES)
     yield from (f"format.{name} -> named_format" for name in FORMATS)
     yield from filter(None, _TABLE.splitlines())
 
@@ -281,7 +276,6 @@ _TYPE_NAMES: Final = {
     "type": celtypes.type_of(celtypes.param("A")),
     "optional_type": celtypes.optional_of(celtypes.param("V")),
     "google.protobuf.Duration": celtypes.DURATION,
-    "google.protobuf.Timestamp": celtypes.TIMESTAMP,
 }
 
 
