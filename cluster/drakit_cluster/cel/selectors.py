@@ -17,7 +17,7 @@ from drakit_cluster.cel.evaluation.values import Value
 from drakit_cluster.cel.functions import quantities, semver
 from drakit_cluster.cel.syntax import parser
 from drakit_cluster.cel.types import celtypes, checker, declarations, validators
-from drakit_cluster.cel.types.declarations import EnvType
+from drakit_cluster.cel.types.declarations import EnvType, Gates
 from drakit_cluster.objects import devices, features
 from drakit_cluster.objects.json_types import Json
 
@@ -43,21 +43,6 @@ def with_deep_stack(work: Callable[[], _Value]) -> _Value:
     except RecursionError:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
         return work()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
-    """The feature gates that selectors depend on."""
-
-    consumable_capacity: bool = True
-    list_type_attributes: bool = False
-
-    @classmethod
-    def of(cls, gates: features.FeatureGates) -> "Gates":
-        return cls(
-            consumable_capacity=gates.on(features.Gate.CONSUMABLE_CAPACITY),
-            list_type_attributes=gates.on(features.Gate.LIST_TYPE_ATTRIBUTES),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

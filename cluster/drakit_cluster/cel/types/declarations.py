@@ -10,10 +10,11 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from drakit_cluster.cel.types import celtypes
 from drakit_cluster.cel.types.celtypes import Kind, Type
+from drakit_cluster.objects import features
 
 
 class EnvType(enum.Enum):
@@ -23,13 +24,19 @@ class EnvType(enum.Enum):
     STORED = "StoredExpressions"
 
 
-class Features(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
     """The feature gates that selectors depend on."""
 
-    @property
-    def consumable_capacity(self) -> bool: ...
-    @property
-    def list_type_attributes(self) -> bool: ...
+    consumable_capacity: bool = True
+    list_type_attributes: bool = False
+
+    @classmethod
+    def of(cls, gates: features.FeatureGates) -> "Gates":
+        return cls(
+            consumable_capacity=gates.on(features.Gate.CONSUMABLE_CAPACITY),
+            list_type_attributes=gates.on(features.Gate.LIST_TYPE_ATTRIBUTES),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,19 +286,19 @@ _TYPE_NAMES: Final = {
 }
 
 
-def environment(features: Features, kind: EnvType) -> Environment:
+def environment(gates: Gates, kind: EnvType) -> Environment:
     """Return what an expression of this kind may use under these gates."""
     stored = kind is EnvType.STORED
-    attribute = celtypes.DYN if features.list_type_attributes else celtypes.ANY
+    attribute = celtypes.DYN if gates.list_type_attributes else celtypes.ANY
     fields = {
         "driver": celtypes.STRING,
         "attributes": celtypes.map_of(celtypes.STRING, celtypes.map_of(celtypes.STRING, attribute)),
         "capacity": celtypes.map_of(celtypes.STRING, celtypes.map_of(celtypes.STRING, celtypes.QUANTITY)),
     }
-    if stored or features.consumable_capacity:
+    if stored or gates.consumable_capacity:
         fields["allowMultipleAllocations"] = celtypes.BOOL
     return Environment(
-        functions=functions(includes=stored or features.list_type_attributes),
+        functions=functions(includes=stored or gates.list_type_attributes),
         idents={**{name: celtypes.type_of(value) for name, value in _TYPE_NAMES.items()}, "device": celtypes.DEVICE},
         fields=fields,
         attribute=attribute,
