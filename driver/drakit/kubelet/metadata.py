@@ -87,6 +87,11 @@ class MetadataFiles:
         with self._lock, _as_cdi_errors(folder), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(folder)
 
+    def make_folder(self) -> None:
+        """Create the folder, so that other programs of the node can watch it before the first claim. If that fails, ``add`` says why."""
+        with contextlib.suppress(OSError):
+            self._folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
+
     def sweep(self, known: Collection[names.ClaimUid]) -> None:
         """Remove the files of all other claims, which a power cut may have brought back. A folder that cannot be removed stays."""
         for folder in self._folder.iterdir() if self._folder.is_dir() else ():

@@ -197,8 +197,10 @@ class LocalNode:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
         is_new_boot = self.journal.last_boot_id != self.identity.boot_id
         self.report = recovery.recover(self.engine, self.journal, self.cdi, is_new_boot=is_new_boot)
-        if is_new_boot and self.metadata is not None:
-            self.metadata.sweep({entry.claim.uid for entry in self.journal.entries(edits=False)})
+        if self.metadata is not None:
+            self.metadata.make_folder()
+            if is_new_boot:
+                self.metadata.sweep({entry.claim.uid for entry in self.journal.entries(edits=False)})
 
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
         """Restore the claims of a lost journal by hand, without devices that are gone. Return those that failed, with the reason.
