@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from drakit.core import advanced, claim, device, driver, errors, lifecycle
+from drakit.core import advanced, device, driver, errors, lifecycle
 from drakit.core import inventory as inventories
 from drakit.core.slices import feature_gates
 from drakit.node import held_devices
@@ -113,23 +113,16 @@ class InventoryCache:
             number=self.current.number + 1,
         )
 
-    def granted(self, result: claim.AllocationResult) -> device.Device | None:
-        """Return the device of an allocation in the form in which it was offered. Discover once more before returning None.
+    def device(self, name: str, *, by_share: bool = True) -> device.Device | None:
+        """Return the flat device of this name in the form in which it is offered. Discover once more before returning None.
 
-        While ``stores_sharing`` is unknown, the allocation decides: a server that stores no shares has no share ids.
+        While ``stores_sharing`` is unknown, the allocation decides, ``by_share`` or not: a server that stores no shares has no share ids.
         """
         stored = self.stores_sharing()
-        return self._in_form(result.device, is_shared=result.share_id is not None or result.admin_access if stored is None else stored)
-
-    def _in_form(self, name: str, *, is_shared: bool) -> device.Device | None:
         if name not in self.current.devices:
             self.refresh()
         flat = self.current.devices.get(name)
-        return flat if flat is None or is_shared else feature_gates.as_exclusive(flat)
-
-    def device(self, name: str) -> device.Device | None:
-        """Return the flat device of this name in the form in which it is offered. Discover once more before returning None."""
-        return self._in_form(name, is_shared=self.stores_sharing() is not False)
+        return flat if flat is None or (by_share if stored is None else stored) else feature_gates.as_exclusive(flat)
 
 
 def counter_set_consumers(offered: Iterable[device.Device]) -> Mapping[str, frozenset[str]]:
