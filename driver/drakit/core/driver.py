@@ -82,7 +82,7 @@ VERBS = (
         "cluster_device",
     ),
     *("metrics", "diagnose", "not_offered", "withheld_devices", "leftovers", "remove_leftovers", "unclaimed", "reclaim"),
-    *("overlaps", "edits_revision"),
+    *("overlaps", "edits_revision", "check_claim", "check_pod"),
 )
 """The methods of a driver that the framework calls, of both pages."""
 
