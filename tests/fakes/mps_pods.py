@@ -42,7 +42,7 @@ class Pod:
 class FakePods:
     """``log`` holds what containers write; ``grace`` are the seconds between SIGTERM and SIGKILL, ``backoff`` those before a start after an end."""
 
-    def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.1) -> None:
+    def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.5) -> None:
         self.pods: dict[str, Pod] = {}
         self.node = "n1"
         self.calls = 0
