@@ -72,6 +72,7 @@ class Started:
     def __init__(self, asking: socket.socket, words: Sequence[str]) -> None:
         self._asking, self._words = asking, words
         self._status: int | None = None
+        self._waiting = threading.Lock()
         pid = asking.recv(64)
         if not pid:
             raise CommandError(f"no answer about drakit {' '.join(words)}")
@@ -79,23 +80,32 @@ class Started:
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait for its end; return its exit status, as ``subprocess`` gives it. Raises ``subprocess.TimeoutExpired`` as it does."""
-        if self._status is None:
-            self._asking.settimeout(seconds)
-            try:
-                status = self._asking.recv(64)
-            except TimeoutError as error:
-                raise subprocess.TimeoutExpired(["drakit", *self._words], seconds or 0) from error
-            if not status:
-                raise CommandError(f"no answer about drakit {' '.join(self._words)}")
-            self._status = int(status)
-            self._asking.close()
-        return self._status
+        with self._waiting:
+            if self._status is None:
+                self._status = self._ended(seconds)
+            return self._status
+
+    def _ended(self, seconds: float | None) -> int:
+        self._asking.settimeout(seconds)
+        try:
+            status = self._asking.recv(64)
+        except TimeoutError as error:
+            raise subprocess.TimeoutExpired(["drakit", *self._words], seconds or 0) from error
+        if not status:
+            raise CommandError(f"no answer about drakit {' '.join(self._words)}")
+        self._asking.close()
+        return int(status)
 
     def poll(self) -> int | None:
-        """Return its exit status; None while it runs."""
-        if self._status is None and not select.select([self._asking], [], [], 0)[0]:
+        """Return its exit status; None while it runs, as far as this thread can know while another waits for its end."""
+        if not self._waiting.acquire(blocking=False):
             return None
-        return self.wait()
+        try:
+            if self._status is None and select.select([self._asking], [], [], 0)[0]:
+                self._status = self._ended(None)
+            return self._status
+        finally:
+            self._waiting.release()
 
     def send_signal(self, number: int) -> None:
         """Send a signal; nothing happens where it has ended."""
@@ -182,11 +192,18 @@ class Commands:
             return subprocess.CompletedProcess(["drakit", *words], status, out.read().decode(), err.read().decode())
 
     def start(
-        self, *words: str, out: int, folder: pathlib.Path, environment: Mapping[str, str], namespace: str = "", session: bool = False
+        self,
+        *words: str,
+        out: int,
+        folder: pathlib.Path,
+        environment: Mapping[str, str],
+        namespace: str = "",
+        session: bool = False,
+        program: str = "drakit",
     ) -> Started:
         """Start a command that writes its output and errors to a descriptor."""
         with pathlib.Path(os.devnull).open("rb") as nothing:
-            order = self._order(words, folder, environment, namespace) | {"session": session}
+            order = self._order(words, folder, environment, namespace) | {"session": session, "program": program}
             return request(self.server, order, [nothing.fileno(), out, out])
 
     @staticmethod
