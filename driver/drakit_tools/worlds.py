@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from drakit_cluster.scheduling.explain import whatif
 
 
-def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
+def from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool = False) -> "whatif.World":
+    """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject.
+
+    With ``workloads``, the pods of Deployments and their like are among the pods.
+    """
     from drakit_cluster import manifests
     from drakit_cluster.lint import pod_templates
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
+    if workloads:
+        documents = [entry for document in documents for entry in pod_templates.pods(document) or [document]]
     intake = manifests.take(documents, gates)
     if intake.problems:
         lines = [
@@ -38,7 +43,7 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     skipped = [document for document in documents if document.resource is None]
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
-        output.note("pods, claims and claim templates are read here, but no workloads; drakit lint checks them")
+        output.note("the pods of these workloads are not read here; drakit lint checks them")
     world = whatif.World.of(intake.objects)
     _note_gangs(world.groups)
     return world
@@ -89,7 +94,7 @@ def with_drakits_classes(world: "whatif.World") -> "whatif.World":
 
 
 def with_live(
-    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str]
+    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str], *, workloads: bool = False
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with the gates on whose fields the cluster has stored, except ``explicit`` ones.
 
@@ -102,7 +107,7 @@ def with_live(
 
     reading = live.read(kubeconfig)
     objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
-    world = from_files(files, chosen)
+    world = from_files(files, chosen, workloads=workloads)
     notes = list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
     own = {

@@ -16,15 +16,14 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors
-from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import driver_root, identity
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes, supervisor
 from fakes import mps_daemon, mps_pods, waits
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 OTHER = f"{GRANT}share"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = gpu_settings.Mps(percentage=50, memory=3 << 30)
+WANTED = identity.Mps(percentage=50, memory=3 << 30)
 LIMITS = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
 
 
@@ -44,7 +43,7 @@ class Node:
     def home(self) -> pathlib.Path:
         return self.folder / "mps"
 
-    def serve(self, grant: str = GRANT, wanted: gpu_settings.Mps = WANTED) -> None:
+    def serve(self, grant: str = GRANT, wanted: identity.Mps = WANTED) -> None:
         self.daemons.ensure(grant, GPU, wanted, claim="default/a")
         self.daemons.check(grant)
 
@@ -296,7 +295,7 @@ def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubele
 
 
 def test_a_server_for_several_users_needs_an_option(node: Node) -> None:
-    node.serve(wanted=gpu_settings.Mps(multi_user=True))
+    node.serve(wanted=identity.Mps(multi_user=True))
     assert mps_daemon.commands_received(node.home)[0] == "-f -multiuser-server"
 
 

@@ -22,7 +22,7 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.informer import Change, amend, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import errors, json_types, naming, taints
@@ -303,7 +303,6 @@ class TaintEvictor:
                 _log.debug("pod deleted before its eviction", pod=key_of(pod).name)
 
     def _evict(self, pod: Object, deadline: Deadline) -> None:
-        name, namespace = key_of(pod).name, key_of(pod).namespace
         condition: Object = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -311,9 +310,9 @@ class TaintEvictor:
             "message": "Device Taint manager: deleting due to NoExecute taint",
             "lastTransitionTime": naming.now(),
         }
-        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
-        self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.STRATEGIC, subresource="status")
-        self._api.delete(POD, name, namespace=namespace, uid=uid_of(pod))
+        amend(self._api, POD, pod, {"status": {"conditions": [condition]}}, subresource="status", kind=PatchKind.STRATEGIC)
+        key = key_of(pod)
+        self._api.delete(POD, key.name, namespace=key.namespace, uid=uid_of(pod))
         self._evicted.add(uid_of(pod))
         for rule in deadline.rules & self._rules.keys():
             uid = uid_of(self._rules[rule])
@@ -328,9 +327,9 @@ class TaintEvictor:
                 continue
             condition = condition_of(rule, self._effects(name, rule))
             if differs(rule, condition):
-                patch: Object = {"metadata": {"uid": uid_of(rule)}, "status": {"conditions": [condition]}}
+                patch: Object = {"status": {"conditions": [condition]}}
                 try:
-                    self._rules[name] = self._api.patch(TAINT_RULE, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+                    self._rules[name] = amend(self._api, TAINT_RULE, rule, patch, subresource="status", kind=PatchKind.STRATEGIC)
                 except (errors.NotFoundError, errors.ConflictError):
                     _log.debug("rule deleted before its status was written", rule=name)
 

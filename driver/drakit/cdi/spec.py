@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drakit.core import edits, errors, names, records
@@ -71,9 +71,6 @@ _FORMAT = wire.Format(
     }
 )
 
-# The versions above the lowest one and the edits that need them, highest first. deviceNode.hostPath (0.5.0), mount.type (0.4.0) and all other fields
-# need none, and Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
-_NEEDS: tuple[tuple[str, Callable[[edits.Edits], bool]], ...] = (("1.1.0", lambda content: bool(content.net_devices)),)
 # No indentation, because with it the standard library's encoder runs in Python and is ten times as slow.
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
@@ -113,7 +110,8 @@ def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
 
 def version_for(content: edits.Edits) -> str:
     """Return the lowest CDI version that can express the edits, at least 0.5.0."""
-    return next((version for version, is_needed in _NEEDS if is_needed(content)), LOWEST_VERSION)
+    # No other field needs more than 0.5.0. Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
+    return "1.1.0" if content.net_devices else LOWEST_VERSION
 
 
 def identity(content: bytes, driver: str) -> edits.CdiName | None:

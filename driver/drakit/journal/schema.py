@@ -16,11 +16,6 @@ import functools
 import sqlite3
 from collections.abc import Sequence
 
-APPLICATION_ID = 0x44524B4A  # "DRKJ"
-# RETURNING takes twice as long as a query.
-_COUNT_CHANGE = "UPDATE progress SET changes = max(changes, ?) + 1, digest = digest + ? WHERE id = 1"
-_CHANGES = "SELECT changes FROM progress WHERE id = 1"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Migration:
@@ -31,6 +26,10 @@ class Migration:
     readable_since: int
 
 
+APPLICATION_ID = 0x44524B4A  # "DRKJ"
+# RETURNING takes twice as long as a query.
+_COUNT_CHANGE = "UPDATE progress SET changes = max(changes, ?) + 1, digest = digest + ? WHERE id = 1"
+_CHANGES = "SELECT changes FROM progress WHERE id = 1"
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         version=1,

@@ -220,7 +220,7 @@ def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifec
     if row is None:
         return _Moving(0, lifecycle.after(lifecycle.State.ABSENT, move), "", digests.UNKNOWN)
     seq, state, boot_id, digest = row
-    return _Moving(seq, lifecycle.after(codec.state(state, f"claim {uid}"), move), boot_id, digest)
+    return _Moving(seq, lifecycle.after(codec.choice(lifecycle.State, state, f"claim {uid}: state"), move), boot_id, digest)
 
 
 def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:

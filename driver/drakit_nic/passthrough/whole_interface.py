@@ -70,16 +70,7 @@ class Intent:
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
-        return {
-            _KEY: {
-                "mark": self.mark,
-                "interface": dataclasses.asdict(self.interface),
-                "former": pod_interfaces.to_record(self.host_state),
-                "function": dataclasses.asdict(self.function) if self.function else None,
-                "was": sriov.to_record(self.function_was) if self.function_was else None,
-                "is": sriov.to_record(self.function_is) if self.function_is else None,
-            }
-        }
+        return {_KEY: _FORMAT.encode(self)}
 
 
 def intent_of(record: drakit.Record) -> Intent | None:

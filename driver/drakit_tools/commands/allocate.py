@@ -1,5 +1,6 @@
 """``drakit allocate``: the devices that claims would get, and why a claim does not fit."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -40,9 +41,10 @@ def allocate(
 ) -> None:
     """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
 
-    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They get the checks and
-    defaults of an API server. Without --live, drakit's own DeviceClasses need not be in the files. Pods are decided first, then claims and templates
-    that no pod uses. Each decision occupies its devices for the next one.
+    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes, Pods, and Deployments,
+    ReplicaSets, StatefulSets, Jobs and CronJobs, whose pods are decided. They get the checks and defaults of an API server. Without --live, drakit's
+    own DeviceClasses need not be in the files. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices
+    for the next one.
 
     Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
     errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
@@ -66,9 +68,9 @@ def allocate(
         version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
         chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
         if is_live:
-            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
+            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []), workloads=True)
         else:
-            world = worlds.with_drakits_classes(worlds.from_files(wanted, chosen))
+            world = worlds.with_drakits_classes(worlds.from_files(wanted, chosen, workloads=True))
         decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
     except errors.DrakitError as error:
         output.warn(str(error))
@@ -115,9 +117,11 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    refused = [decision for decision in decisions if not decision.fits]
-    for number, decision in enumerate(refused):
-        head = f"{decision.subject} does not fit" + ("" if why else f": {decision.message}")
+    refused = itertools.groupby((decision for decision in decisions if not decision.fits), key=_reason)
+    for number, alike in enumerate(list(group) for _, group in refused):
+        decision, more = alike[0], len(alike) - 1
+        subject = f"{decision.subject} and {more} more do" if more else f"{decision.subject} does"
+        head = f"{subject} not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
         output.say(out, head, hang=_INDENT)
@@ -127,6 +131,11 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         if not number:
             out.print()
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
+
+
+def _reason(decision: "whatif.Decision") -> str:
+    """Return why a pod does not fit, without its name, so that equal pods of a workload have one text."""
+    return f"{decision.message} {decision.why}".replace(decision.subject.rpartition("/")[2], "")
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:

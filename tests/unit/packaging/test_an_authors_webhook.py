@@ -32,9 +32,10 @@ def configuration() -> Any:
     return copy.deepcopy(next(item for item in manifests.example_with_webhook("everything") if item["kind"] == CONFIGURATION))
 
 
-@pytest.fixture
-def hook(tmp_path: pathlib.Path) -> Iterator[tuple[webhook_process.WebhookProcess, tls_files.TlsFiles]]:
-    files = tls_files.TlsFiles(tmp_path)
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[webhook_process.WebhookProcess, tls_files.TlsFiles]]:
+    """The webhook, which remembers nothing of a review."""
+    files = tls_files.TlsFiles(tmp_path_factory.mktemp("tls"))
     with webhook_process.WebhookProcess(files, "everything_driver", manifests.ROOT / FOLDER) as running:
         yield running, files
 

@@ -141,8 +141,6 @@ def _constraint(context: Context) -> Rule:
 
 
 MAX_SELECTORS = 32
-MAX_BYTES = 10 * 1024
-MAX_COST = 1_000_000
 
 
 def check_selectors(holder: Json, path: str, context: Context, *, stored: bool = False) -> Iterator[Failure]:
@@ -161,18 +159,18 @@ def check_selectors(holder: Json, path: str, context: Context, *, stored: bool =
 def _expression(
     expression: str, path: str, context: Context, *, stored: bool, purpose: cel.Purpose = cel.Purpose.SELECTOR
 ) -> Iterator[Failure]:
-    if len(expression.encode()) > MAX_BYTES:
-        yield failure.too_long(path, MAX_BYTES)
+    if len(expression.encode()) > cel.LENGTH_LIMIT:
+        yield failure.too_long(path, cel.LENGTH_LIMIT)
         return
-    if context.expressions is None:
+    if context.selectors is None:
         return
     try:
-        cost = context.expressions.worst_case(expression, stored=stored, purpose=purpose)
+        cost = context.selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW, purpose).max_cost
     except SelectorError as error:
         yield failure.invalid(path, expression, str(error))
         return
-    if cost > MAX_COST:
-        yield failure.forbidden(path, f"may cost {cost}, more than the limit of {MAX_COST}: use fewer or smaller loops")
+    if cost > cel.COST_LIMIT:
+        yield failure.forbidden(path, f"may cost {cost}, more than the limit of {cel.COST_LIMIT}: use fewer or smaller loops")
 
 
 MAX_OPAQUE_BYTES = 10 * 1024
