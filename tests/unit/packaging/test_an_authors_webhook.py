@@ -3,7 +3,6 @@
 import base64
 import copy
 import json
-import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
