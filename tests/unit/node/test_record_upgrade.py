@@ -238,7 +238,7 @@ def test_a_roll_back_serves_other_claims_where_start_reads_a_newer_one(
         assert note.startswith(f"driver not started: claim {new}: the journal's intent has version 2")
         answers = served.local.engine.unprepare([old, new], recovery.Deadline())
         assert (answers[old.uid], "version 2" in answers[new.uid]) == ("", True)
-        assert waits.eventually(lambda: "other" in served.local.offered.flat.by_name())
+        assert waits.eventually(lambda: "other" in served.local.offered.current.flat.by_name())
         share = drakit.ShareId("1b4e28ba-2fa1-41d2-883f-0016d3cca427")
         result = claims.AllocationResult(request="r", driver=author.name, pool=nodes.POOL, device="other", share_id=share)
         fresh = drakit.ClaimRef(uid=drakit.ClaimUid("7d0f3a52-5d0e-4f0e-9a5f-0a3a9b1c2d3e"), namespace="default", name="fresh")
