@@ -44,7 +44,7 @@ class Jobs(Controller):
 
     def _reconcile(self, owner: Object) -> float | None:
         job = owner
-        if (ended := _end(job)) is not None:
+        if (ended := ended_at(job)) is not None:
             return self._expire(job, ended)
         pods = owned_pods.of(self._api, job)
         job = self._count(job, pods)
@@ -189,10 +189,15 @@ def _restarts(pod: Object) -> int:
     return sum(json_types.number(one, "restartCount") for one in json_types.objects(pod, "status", "containerStatuses"))
 
 
-def _end(job: Object) -> str | None:
+def ended_at(job: Object) -> str | None:
     """Return when the Job ended, None while it goes on."""
     ended = [one for name in ("Complete", "Failed") if (one := statuses.found(job, name)).get("status") == "True"]
     return json_types.text(ended[0], "lastTransitionTime") if ended else None
+
+
+def is_complete(job: Object) -> bool:
+    """Return whether a Job ended well."""
+    return statuses.found(job, "Complete").get("status") == "True"
 
 
 def _conditions(job: Object, wanted: Sequence[Condition]) -> Json:
