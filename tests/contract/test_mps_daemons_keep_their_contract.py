@@ -8,6 +8,8 @@ import dataclasses
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -15,7 +17,7 @@ import pytest
 
 from drakit.core import errors
 from drakit_gpu import driver_root, identity
-from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes
+from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes, supervisor
 from fakes import mps_daemon, mps_pods, waits
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
@@ -82,6 +84,15 @@ def test_a_daemon_gets_its_device_and_its_limits_and_serves(node: Node) -> None:
     node.serve()
     assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
     assert node.daemons.is_alive(GRANT)
+
+
+def test_the_program_of_a_pod_starts_alone_and_ends_by_sigterm(folder: pathlib.Path) -> None:
+    command = [sys.executable, "-I", "-m", supervisor.__name__, str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stderr is not None
+        assert program.stderr.readline().startswith("nothing to run: ")
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(waits.SECONDS) == 0
 
 
 def test_only_containers_of_the_claim_reach_its_daemon(node: Node) -> None:
@@ -246,7 +257,7 @@ def test_a_drained_pod_serves_until_its_claim_is_unprepared(kubelet: mps_pods.Fa
     pods.check(GRANT)
     ((name, pod),) = kubelet.pods.items()
     assert pod.running is not None
-    pod.running.terminate()
+    pod.running.send_signal(signal.SIGTERM)
     pods.check(GRANT)
     pods.stop(GRANT)
     assert pod.wanted.labels["drakit.dev/claim-uid"] == GRANT.split("/", maxsplit=1)[0]
