@@ -12,9 +12,9 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import amend, discard, find, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.controller import Controller
-from drakit_cluster.controllers.statuses import Condition
+from drakit_cluster.controllers.workloads import owned_pods, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
+from drakit_cluster.controllers.workloads.statuses import Condition
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import JOB, POD

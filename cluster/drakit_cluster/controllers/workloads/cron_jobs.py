@@ -9,8 +9,8 @@ import datetime
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import amend, discard, key_of, uid_of
-from drakit_cluster.controllers import jobs, owned_pods
-from drakit_cluster.controllers.controller import Controller
+from drakit_cluster.controllers.workloads import jobs, owned_pods
+from drakit_cluster.controllers.workloads.controller import Controller
 from drakit_cluster.objects import cron, errors, json_types, naming
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CRON_JOB, JOB
