@@ -409,11 +409,9 @@ def binds(driver: drivers.Driver[Any]) -> bool:
 
 
 def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> None:
-    """Call ``bind`` for each grant whose device has binding conditions, if the driver is a ``Binder``."""
-    # The check for the protocol takes longer than all else here, so it comes last.
-    to_bind = [grant for grant in grants if grant.device.binding_conditions]
-    if to_bind and isinstance(driver, Binder):
-        for grant in to_bind:
+    """Call ``bind`` for each grant, whose device has binding conditions, if the driver is a ``Binder``."""
+    if isinstance(driver, Binder):
+        for grant in grants:
             driver.bind(grant)
 
 

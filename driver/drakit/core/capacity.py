@@ -172,13 +172,19 @@ def _check_capacity(capacity: Capacity) -> None:
         return
     policy = capacity.policy
     _check_policy(policy)
-    largest = [*policy.valid_values[-1:], policy.default]
-    if policy.valid_range is not None:
-        span = policy.valid_range
-        largest += [span.min, span.max, None if span.step is None else span.min + span.step]
-    for amount in largest:
+    span = policy.valid_range
+    amounts = {
+        "default": policy.default,
+        "validValues": policy.valid_values[-1] if policy.valid_values else None,
+        "validRange.min": span.min if span else None,
+        "validRange.max": span.max if span else None,
+    }
+    for name, amount in amounts.items():
         if amount is not None and amount > capacity.value:
-            raise errors.InventoryError(f"{amount} is above the capacity {capacity.value}", field="requestPolicy")
+            raise errors.InventoryError(f"{amount} is above the capacity {capacity.value}", field=f"requestPolicy.{name}")
+    if span is not None and span.step is not None and span.min + span.step > capacity.value:
+        message = f"min {span.min} plus one step {span.step} is above the capacity {capacity.value}; leave step out, or lower it"
+        raise errors.InventoryError(message, field="requestPolicy.validRange.step")
 
 
 def _check_policy(policy: RequestPolicy) -> None:

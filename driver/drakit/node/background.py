@@ -145,7 +145,7 @@ class BackgroundServices:
         self.wake()
         end = self._clock.monotonic() + seconds
         join(self._worker_threads, seconds)
-        if idle and not self._local.verbs.claims() and (self._binding is None or self._binding.is_idle):
+        if idle and self._local.verbs.is_idle and (self._binding is None or self._binding.is_idle):
             self._stop_author()
         self._stop_reporting.set()
         if self._reporter is not None:
@@ -157,7 +157,7 @@ class BackgroundServices:
         local, api, reporter = self._local, self._api, self._reporter
         if self._binding is not None or api is None or api.bindings is None or reporter is None or not advanced.binds(local.author):
             return
-        conditional = any(device.binding_conditions for device in local.offered.flat.devices)
+        conditional = any(device.binding_conditions for device in local.offered.current.flat.devices)
         if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
             return
         self._binding = binding.Binding(

@@ -138,7 +138,7 @@ class LocalNode:
                 "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
             )
         try:
-            return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
+            return [record_versions.present(self.author, stored, "intent") for stored in self.journal.intents(claim)]
         except errors.JournalError as error:
             raise self.unreadable() or error from error
 
@@ -147,8 +147,8 @@ class LocalNode:
         for entry in self.journal.entries(edits=False):
             for grant in entry.grants:
                 try:
-                    record_versions.intent(self.author, grant.intent)
-                    record_versions.record(self.author, grant.record)
+                    record_versions.present(self.author, grant.intent, "intent")
+                    record_versions.present(self.author, grant.record, "record")
                 except errors.JournalError as error:
                     return errors.JournalError(f"claim {entry.claim}: {error}")
         return None
@@ -198,8 +198,10 @@ class LocalNode:
         """Undo half states, rewrite lost CDI files, remove orphans; see ``recovery``."""
         is_new_boot = self.journal.last_boot_id != self.identity.boot_id
         self.report = recovery.recover(self.engine, self.journal, self.cdi, is_new_boot=is_new_boot)
-        if is_new_boot and self.metadata is not None:
-            self.metadata.sweep({entry.claim.uid for entry in self.journal.entries(edits=False)})
+        if self.metadata is not None:
+            self.metadata.make_folder()
+            if is_new_boot:
+                self.metadata.sweep({entry.claim.uid for entry in self.journal.entries(edits=False)})
 
     def restore(self, listing: ports.ClaimList) -> Mapping[names.ClaimUid, str]:
         """Restore the claims of a lost journal by hand, without devices that are gone. Return those that failed, with the reason.

@@ -188,7 +188,7 @@ class Node:
 
     def devices(self) -> inventory.Inventory:
         """Return the offered inventory, flat, with all taints."""
-        return self.background.tainted(self.local.offered.flat)
+        return self.background.tainted(self.local.offered.current.flat)
 
     def claims(self) -> dict[lifecycle.State, int]:
         """Return the number of claims in each state. Raises JournalError."""
@@ -296,9 +296,10 @@ class Node:
             if reason:
                 _log.info("hardware ready")
             pool, offered = self.local.identity.pool, self.local.offered
-            changed = {name: entry.reason for name, entry in offered.displaced.items() if not entry.is_withheld}
-            self.health.discovered({device.name: device.pool_on(pool) for device in offered.flat.devices}, changed)
-            self.background.displaced(offered.displaced)
+            current = offered.current
+            changed = {name: entry.reason for name, entry in current.displaced.items() if not entry.is_withheld}
+            self.health.discovered({device.name: device.pool_on(pool) for device in current.flat.devices}, changed)
+            self.background.displaced(current.displaced)
             if self._is_serving:
                 self.background.discovered()
         except errors.RetryError as error:
@@ -320,14 +321,14 @@ class Node:
             if self.local.is_lost and self._as_published is None:
                 return  # What is published now tells which hardware the driver made.
             is_ready = not self.local.offered.not_ready
-            state = (self.local.offered.changes, is_registered, self.local.context.revision, is_ready)
+            state = (self.local.offered.current.number, is_registered, self.local.context.revision, is_ready)
             if not (state[0] or not is_ready) or state == self._published:
                 return
             if is_registered is not self._published[1]:
                 _log.warning("driver registered again" if is_registered else "driver not registered: no devices offered")
             self._published = state
             self.publisher.offer(
-                self.background.tainted(self.local.offered.inventory) if is_registered and is_ready else inventory.Inventory()
+                self.background.tainted(self.local.offered.current.authored) if is_registered and is_ready else inventory.Inventory()
             )
 
     def _guard(self) -> None:

@@ -38,6 +38,7 @@ class _Checked:
 
 
 @options.quietly
+@sources.answering()
 def lint(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -71,11 +72,7 @@ def lint(
 
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
-    try:
-        checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
     if form is options.Format.TABLE:
         _print(checked)
         output.note(_devices_notice(checked))

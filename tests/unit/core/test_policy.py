@@ -134,18 +134,19 @@ def test_a_policy_that_contradicts_itself_is_refused(kwargs: dict[str, Any], fie
 
 
 @pytest.mark.parametrize(
-    "too_large",
+    "too_large, field",
     [
-        a_list("1", "1", "11"),
-        a_range("1", "1", "11"),
-        a_range("11", "11"),
-        a_range("1", "1", step="10"),
-        capacities.RequestPolicy(default=Q("11")),
+        (a_list("1", "1", "11"), "validValues"),
+        (a_range("1", "1", "11"), "validRange.max"),
+        (a_range("11", "11"), "default"),
+        (a_range("1", "1", step="10"), "validRange.step"),
+        (capacities.RequestPolicy(default=Q("11")), "default"),
     ],
 )
-def test_a_policy_beyond_the_capacity_is_refused(too_large: capacities.RequestPolicy) -> None:
-    with pytest.raises(errors.InventoryError, match="above the capacity 10"):
+def test_a_policy_beyond_the_capacity_is_refused_with_the_field(too_large: capacities.RequestPolicy, field: str) -> None:
+    with pytest.raises(errors.InventoryError, match="above the capacity 10") as caught:
         checked(value=Q("10"), policy=too_large)
+    assert caught.value.field == f"{FIELD}.requestPolicy.{field}"
 
 
 HALF: Any = 0.5

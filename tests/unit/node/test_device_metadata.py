@@ -112,6 +112,14 @@ def test_files_that_a_power_cut_brought_back_are_removed_in_the_next_boot(contex
         assert (other.exists(), context.file.exists()) == (stays, True)
 
 
+def test_the_folder_exists_before_the_first_claim_and_after_the_last(context: Site) -> None:
+    folder = context.folder / "d" / local_node.METADATA_FOLDER
+    assert (folder.is_dir(), list(folder.iterdir())) == (True, [])
+    context.prepare()
+    assert context.unprepare() == ""
+    assert list(folder.iterdir()) == []
+
+
 def test_a_claim_that_cannot_be_prepared_leaves_no_file(context: Site) -> None:
     context.hardware.step = _fail
     assert "no power" in context.prepare().error
@@ -125,9 +133,11 @@ def _fail(step: str) -> None:
 
 
 def test_a_file_that_cannot_be_written_fails_the_claim_and_leaves_nothing(context: Site) -> None:
-    (context.folder / "d" / local_node.METADATA_FOLDER).write_text("in the way")
+    folder = context.folder / "d" / local_node.METADATA_FOLDER
+    folder.rmdir()
+    folder.write_text("in the way")
     assert local_node.METADATA_FOLDER in context.prepare().error
-    (context.folder / "d" / local_node.METADATA_FOLDER).unlink()
+    folder.unlink()
     assert context.prepare().error == ""
 
 

@@ -189,7 +189,7 @@ def test_a_roll_back_releases_its_own_claims_and_offers_nothing_beside_a_newer_o
     with local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource()) as back:
         with pytest.raises(drakit.JournalError, match=f"^claim {new}: .* version 2, .* install the release that wrote it, or a newer one$"):
             back.offered.refresh()
-        assert back.offered.flat.devices == ()
+        assert back.offered.current.flat.devices == ()
         answers = back.unprepare([old, new], recovery.Deadline())
         assert answers[old.uid] == ""
         assert "version 2" in answers[new.uid]
@@ -238,7 +238,7 @@ def test_a_roll_back_serves_other_claims_where_start_reads_a_newer_one(
         assert note.startswith(f"driver not started: claim {new}: the journal's intent has version 2")
         answers = served.local.engine.unprepare([old, new], recovery.Deadline())
         assert (answers[old.uid], "version 2" in answers[new.uid]) == ("", True)
-        assert waits.eventually(lambda: "other" in served.local.offered.flat.by_name())
+        assert waits.eventually(lambda: "other" in served.local.offered.current.flat.by_name())
         share = drakit.ShareId("1b4e28ba-2fa1-41d2-883f-0016d3cca427")
         result = claims.AllocationResult(request="r", driver=author.name, pool=nodes.POOL, device="other", share_id=share)
         fresh = drakit.ClaimRef(uid=drakit.ClaimUid("7d0f3a52-5d0e-4f0e-9a5f-0a3a9b1c2d3e"), namespace="default", name="fresh")
@@ -297,17 +297,17 @@ def test_both_releases_of_a_rolling_update_read_one_journal(site: Site, board: v
 
 def test_every_reader_of_intents_gets_their_present_form(site: Site, tmp_path: pathlib.Path) -> None:
     author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
-    assert record_versions.intent(author, {"slot": 3}) == {"slots": (3,)}
-    assert record_versions.intent(author, {"slots": (3,), STAMP: 2}) == {"slots": (3,)}
-    assert record_versions.intent(author, {}) == {}
-    assert isinstance(record_versions.intent(author, {"slot": 3}), types.MappingProxyType)
+    assert record_versions.present(author, {"slot": 3}, "intent") == {"slots": (3,)}
+    assert record_versions.present(author, {"slots": (3,), STAMP: 2}, "intent") == {"slots": (3,)}
+    assert record_versions.present(author, {}, "intent") == {}
+    assert isinstance(record_versions.present(author, {"slot": 3}, "intent"), types.MappingProxyType)
 
 
 @pytest.mark.parametrize("version", [3, 0, -1, "2", 1.0, None])
 def test_a_version_that_no_release_wrote_is_refused(tmp_path: pathlib.Path, version: Any) -> None:
     author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
     with pytest.raises(drakit.JournalError, match=r"the journal's record has version .* reads versions up to 2"):
-        record_versions.record(author, {"at": 1, STAMP: version})
+        record_versions.present(author, {"at": 1, STAMP: version}, "record")
 
 
 @pytest.mark.parametrize("version, fix", [(2, "inherit drakit.RecordUpgrade"), (0, "write a whole number from 1"), ("2", "whole number")])

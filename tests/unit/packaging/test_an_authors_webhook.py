@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes_validate
 import pytest
 
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.client import client
 from drakit_cluster.objects import errors, resources
-from fakes import manifests, tls_files, webhook_process
+from fakes import kube_schema, manifests, tls_files, webhook_process
 from fakes import parameters as p
 
 pytestmark = manifests.needs_kubectl
@@ -33,9 +32,10 @@ def configuration() -> Any:
     return copy.deepcopy(next(item for item in manifests.example_with_webhook("everything") if item["kind"] == CONFIGURATION))
 
 
-@pytest.fixture
-def hook(tmp_path: pathlib.Path) -> Iterator[tuple[webhook_process.WebhookProcess, tls_files.TlsFiles]]:
-    files = tls_files.TlsFiles(tmp_path)
+@pytest.fixture(scope="module")
+def hook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[webhook_process.WebhookProcess, tls_files.TlsFiles]]:
+    """The webhook, which remembers nothing of a review."""
+    files = tls_files.TlsFiles(tmp_path_factory.mktemp("tls"))
     with webhook_process.WebhookProcess(files, "everything_driver", manifests.ROOT / FOLDER) as running:
         yield running, files
 
@@ -77,7 +77,7 @@ def test_a_project_has_the_manifests_of_drakits_webhook_with_its_own_names(name:
     project, driver = f"{name}-driver", manifests.EXAMPLES[name]
     objects = of_webhook(manifests.example_with_webhook(name), f"{project}-webhook")
     for item in objects:
-        kubernetes_validate.validate(item, "1.36", strict=True)
+        kube_schema.validate(item)
     wanted = {item["kind"]: in_a_project(item, project, driver) for item in manifests.rendered("daemonset/webhook")}
     assert {item["kind"]: item for item in objects} == wanted
     header = (manifests.ROOT / "examples" / name / "deploy" / "webhook" / "kustomization.yaml").read_text()
@@ -162,7 +162,7 @@ def test_reviews_of_pods_add_their_configuration_and_rights_alone(name: str) -> 
     plain = {(item["kind"], item["metadata"]["name"]): item for item in manifests.example_with_webhook(name)}
     found = {(item["kind"], item["metadata"]["name"]): item for item in manifests.example_with_webhook(name, pods=True)}
     for item in found.values():
-        kubernetes_validate.validate(item, "1.36", strict=True)
+        kube_schema.validate(item)
     hook = f"{name}-driver-webhook"
     assert found.keys() - plain.keys() == {(kind, f"{hook}-pods") for kind in (CONFIGURATION, "ClusterRole", "ClusterRoleBinding")}
     changed = {key for key in plain if plain[key] != found[key]}
