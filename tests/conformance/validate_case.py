@@ -10,8 +10,8 @@ from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import decoding, devices
 from drakit_cluster.objects.schema import table as shapes
 from drakit_cluster.objects.validation import context, table
-from drakit_cluster.objects.validation import devices as device_rules
 from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.slices import devices as device_rules
 
 NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
 CAPACITY_PATH = "spec.devices.capacity"

@@ -21,6 +21,7 @@ FAILED = "FailedPrepareDynamicResources"
 _RETRY_SECONDS = 90
 _SLICES_AWAY_SECONDS = 90
 _LOAD_PODS = 4
+_DRAINED = "e2e.drakit.dev/drained"
 
 
 def both(name: str) -> tuple[Object, Object]:
@@ -57,10 +58,15 @@ class Before:
     def ended(self, driver: Driver) -> None:
         """Its end is as clean as it would have been: nothing of the claim is left, and its devices are free."""
         self.space.end("p-before")
-        self.space.api.wait("the claim's devices given back", lambda: not workspace.results(self.space.claim("before")))
-        for name in drivers.DRIVERS:
-            found = driver.execute(name, "find", "/var/run/cdi", f"/var/lib/kubelet/plugins/{name}", check=False)
-            assert self.claim not in found
+        given_back(self.space, driver, "before")
+
+
+def given_back(space: Workspace, driver: Driver, name: str) -> None:
+    """Wait until a claim without a pod has no devices; nothing of it is left on the node."""
+    space.api.wait("the claim's devices given back", lambda: not workspace.results(space.claim(name)))
+    uid = json_types.text(space.claim(name), "metadata", "uid")
+    for each in drivers.DRIVERS:
+        assert uid not in driver.execute(each, "find", "/var/run/cdi", f"/var/lib/kubelet/plugins/{each}", check=False)
 
 
 def after(space: Workspace, name: str = "after") -> None:
@@ -109,6 +115,24 @@ def test_a_pod_that_starts_while_the_driver_is_away_runs_when_it_is_back(space: 
     [pod] = driver.pods(NIC)
     driver.api.delete("Pod", json_types.text(pod, "metadata", "name"), drivers.NAMESPACE, grace=1)
     after(space)
+
+
+def test_a_drained_node_has_its_devices_free_and_offers_them_again(api: Api, space: Workspace, driver: Driver) -> None:
+    claim, pod = both("drained")
+    json_types.child(pod, "metadata")["labels"] = {_DRAINED: "true"}
+    space.run(claim, pod)
+    slices = {json_types.text(one, "metadata", "uid") for name in drivers.DRIVERS for one in driver.slices(name)}
+    # Of the node's pods only those of this check are evicted: a test cluster may have one node with everything on it.
+    api.kubectl("drain", space.node, f"--pod-selector={_DRAINED}", "--force", "--timeout=60s")
+    try:
+        api.wait_gone("Pod", "p-drained", space.namespace)
+        given_back(space, driver, "drained")
+        space.create(both("next")[0], objects.pod("p-next", claims=["next"], tolerations=[]))
+        space.pending("p-next", "unschedulable")
+        assert {json_types.text(one, "metadata", "uid") for name in drivers.DRIVERS for one in driver.slices(name)} == slices
+    finally:
+        api.kubectl("uncordon", space.node)
+    space.running("p-next")
 
 
 @pytest.mark.hook("restart-kubelet")

@@ -12,11 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 
 from drakit.core import errors
-from drakit.journal import schema
 
 FAILURES = (sqlite3.Error, UnicodeDecodeError)
 """The errors of SQLite; Python raises UnicodeDecodeError where the text of an error of a damaged file is not UTF-8."""
 BUSY_SECONDS = 10.0
+# RETURNING takes twice as long as a query.
+_COUNT_CHANGE = "UPDATE progress SET changes = max(changes, ?) + 1, digest = digest + ? WHERE id = 1"
+_CHANGES = "SELECT changes FROM progress WHERE id = 1"
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
 _FIXES = {
     sqlite3.SQLITE_FULL: "free space on its file system",
@@ -144,6 +146,13 @@ def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
     return (code or 0) & 0xFF
 
 
+def count_change(connection: sqlite3.Connection, *, digest: int = 0, at_least: int = 0) -> int:
+    """Raise the number of the last change, and return it; add ``digest`` to the sum of digests. Inside the caller's transaction."""
+    connection.execute(_COUNT_CHANGE, (at_least, digest))
+    [number] = connection.execute(_CHANGES).fetchone()
+    return int(number)
+
+
 Change = Callable[[sqlite3.Connection], int | None]
 """A change of rows. It returns the difference of the sum of digests, or None for none."""
 Committed = Callable[[int], None]
@@ -177,7 +186,7 @@ class Writer:
             try:
                 database = self._connected(synced=synced and not self._relaxed)
                 with transaction(database):
-                    number = schema.count_change(database, digest=change(database) or 0)
+                    number = count_change(database, digest=change(database) or 0)
             except FAILURES:
                 self._disconnect()
                 raise

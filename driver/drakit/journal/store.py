@@ -1,7 +1,7 @@
 """The SQL of claims and grants: typed rows.
 
 Each statement is O(1) in the number of claims, except those that read all of them. Functions that change rows work inside the caller's transaction.
-Those that change digests return the difference of their sum, which the caller counts with the change (``schema.count_change``). Those that move a
+Those that change digests return the difference of their sum, which the caller counts with the change (``sqlite.count_change``). Those that move a
 claim check the move against ``lifecycle.TABLE`` there, so two processes cannot make conflicting moves. Functions raise IllegalMoveError,
 ClaimError and sqlite3.Error.
 """

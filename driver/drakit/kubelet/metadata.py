@@ -141,7 +141,8 @@ def _new_document(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Js
 
 def _encode(document: _Json) -> bytes:
     """Return the document in every version of the format, one JSON object after the other."""
-    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **document}, indent=2) + "\n" for version in VERSIONS).encode()
+    members = json.dumps(document, indent=2).removeprefix("{")
+    return "".join(f'{{\n  "apiVersion": "{GROUP}/{version}",{members}\n' for version in VERSIONS).encode()
 
 
 def _network(network: claim_status.NetworkStatus) -> Mapping[str, records.Json]:

@@ -87,6 +87,8 @@ class BackgroundServices:
         self._reporter: device_status.StatusReporter | None = None
         self._binding: binding.Binding | None = None
         self._started = False
+        self.not_started = ""
+        """Why the author's ``start`` failed although the node serves: a newer release journaled a claim. Empty if it did not."""
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
         self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
@@ -129,7 +131,7 @@ class BackgroundServices:
             self._spawn("deferred-releases", self.releases.run, self._stop),
             self._spawn("edits-refresh", refresher.run, self._stop),
         ]
-        if drivers.watches(self._local.author):
+        if self._started and drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))
 
@@ -206,6 +208,10 @@ class BackgroundServices:
         try:
             self._local.author.start(self._local.context)
         except errors.DrakitError as error:
+            if isinstance(error, errors.JournalError) and (newer := self._local.unreadable()) is not None:
+                self.not_started = str(newer)
+                _log.error("driver not started: serving without its background work", driver=name, error=self.not_started)
+                return
             _log.error("driver start failed", driver=name, error=str(error))
             raise
         except Exception as error:

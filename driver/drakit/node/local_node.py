@@ -140,14 +140,15 @@ class LocalNode:
         try:
             return [record_versions.present(self.author, stored, "intent") for stored in self.journal.intents(claim)]
         except errors.JournalError as error:
-            raise self._unreadable() or error from error
+            raise self.unreadable() or error from error
 
-    def _unreadable(self) -> errors.JournalError | None:
-        """Return the error of the first intent that this release of the driver cannot read, with its claim; None if it can read all."""
+    def unreadable(self) -> errors.JournalError | None:
+        """Return the error of the first intent or record that this release of the driver cannot read, with its claim; None if it can read all."""
         for entry in self.journal.entries(edits=False):
             for grant in entry.grants:
                 try:
                     record_versions.present(self.author, grant.intent, "intent")
+                    record_versions.present(self.author, grant.record, "record")
                 except errors.JournalError as error:
                     return errors.JournalError(f"claim {entry.claim}: {error}")
         return None

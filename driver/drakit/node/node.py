@@ -211,8 +211,15 @@ class Node:
         return len(self._recovery.pending)
 
     def note(self) -> str:
-        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are retried."""
-        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note(), self.background.releases.note())))
+        """Return what an operator should know although the driver serves: no start, verbs that run for long, and claims that are retried."""
+        unread = self.background.not_started
+        notes = (
+            unread and f"driver not started: {unread}",
+            self.local.verbs.slow(),
+            self._recovery.note(),
+            self.background.releases.note(),
+        )
+        return "; ".join(filter(None, notes))
 
     @property
     def metrics_prefix(self) -> str:
@@ -271,7 +278,9 @@ class Node:
         return self.registrar.is_succeeded()
 
     def _first_discovery(self) -> None:
-        """Discover once. Raises DrakitError if that fails."""
+        """Discover once. Raises DrakitError if that fails, or if the author did not start, because the other process did."""
+        if self.background.not_started:
+            raise errors.JournalError(self.background.not_started)
         try:
             self.local.offered.refresh()
         except errors.DrakitError:

@@ -132,7 +132,8 @@ def maps_of(program_id: int) -> dict[str, int]:
     with contextlib.ExitStack() as on_error:
         for map_number in map_ids:
             with contextlib.ExitStack() as unless_kept:
-                map_descriptor = unless_kept.enter_context(_opened(_MAP_BY_ID, map_number))
+                map_descriptor = _bpf(_MAP_BY_ID, struct.pack("=III", map_number, 0, 0))
+                unless_kept.callback(os.close, map_descriptor)
                 # A program of others may use two maps of one name.
                 if opened.setdefault(_name_of(map_descriptor), map_descriptor) == map_descriptor:
                     on_error.push(unless_kept.pop_all())
@@ -153,7 +154,7 @@ def program(program_id: int) -> contextlib.AbstractContextManager[int]:
 
 @contextlib.contextmanager
 def _opened(command: int, number: int) -> Iterator[int]:
-    """Yield a descriptor of the program, map or link with this number of the kernel."""
+    """Yield a descriptor of the program or link with this number of the kernel."""
     descriptor = _bpf(command, struct.pack("=III", number, 0, 0))
     try:
         yield descriptor

@@ -27,6 +27,7 @@ _Indented = tuple[int, str]
 
 
 @options.quietly
+@sources.answering()
 def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -59,22 +60,16 @@ def allocate(
 
       drakit allocate --live claims.yaml --node node-1 -o json
     """
-    try:
-        wanted = [*(given or []), *(files or [])]
-        extras.require_local_cluster()
-        is_live = live or kubeconfig is not None
-        if not wanted and not is_live:
-            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
-        version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
-        chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
-        if is_live:
-            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []), workloads=True)
-        else:
-            world = worlds.with_drakits_classes(worlds.from_files(wanted, chosen, workloads=True))
-        decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    wanted = [*(given or []), *(files or [])]
+    extras.require_local_cluster()
+    is_live = live or kubeconfig is not None
+    if not wanted and not is_live:
+        raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
+    world, chosen, version = worlds.read(wanted, gates, kubernetes, is_live=is_live, kubeconfig=kubeconfig, workloads=True)
+    if not is_live:
+        world = worlds.with_drakits_classes(world)
+    repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
+    decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)
         worlds.print_doubts(world)
@@ -94,22 +89,6 @@ def _decide(
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions
-
-
-def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
-    nodes = world.known_nodes()
-    if wanted is None:
-        return nodes
-    chosen = [node for node in nodes if _name(node) == wanted]
-    if not chosen:
-        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
-    return chosen
-
-
-def _name(obj: "Object") -> str:
-    from drakit_cluster.objects import json_types
-
-    return json_types.text(obj, "metadata", "name")
 
 
 def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) -> None:

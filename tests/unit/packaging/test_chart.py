@@ -90,6 +90,15 @@ def test_the_chart_renders_the_same_webhook_as_the_kustomization() -> None:
     assert added == identified(manifests.rendered("daemonset/webhook"))
 
 
+def test_the_chart_renders_the_same_reviews_of_pods_as_the_component() -> None:
+    plain, found = identified(template()), identified(template("--set", "webhook.enabled=true,webhook.pods=true"))
+    added = {key: item for key, item in found.items() if key not in plain and key[0] != "Secret"}
+    for (kind, *_), item in added.items():
+        if kind == "ValidatingWebhookConfiguration":
+            assert item["webhooks"][0]["clientConfig"].pop("caBundle")
+    assert added == identified(manifests.webhook_with_pods())
+
+
 def test_the_certificate_of_the_chart_is_for_its_service_and_works(tmp_path: pathlib.Path) -> None:
     found = template("--set", "webhook.enabled=true", namespace="devices", release="lab")
     (secret,), (hooks,) = by_name(found, "Secret").values(), by_name(found, "ValidatingWebhookConfiguration").values()
