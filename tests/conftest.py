@@ -1,7 +1,7 @@
 """What every test shares: default logging, whatever a test before it decided, hypothesis without a clock, and a small heap to collect garbage in.
 
 A loaded machine takes its time for an example; how long one takes says nothing about the property. The objects of thousands of collected
-tests live to the end, so the garbage collector starts after them and leaves them out.
+tests live to the end, so the garbage collector starts after them and leaves them out; it runs rarely, because it goes through what all tests made.
 """
 
 import gc
@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, examples, forked_cli, log_lines
+from fakes import demo, examples, forked_cli, log_lines, wheels
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
@@ -67,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="dk")
         config.add_cleanup(folder.cleanup)
         config.option.basetemp = f"{folder.name}/t"
+        os.environ[wheels.RUN_FOLDER] = folder.name
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name  # for pytest in the projects that tests make
 
 
@@ -92,6 +93,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
 def pytest_collection_finish() -> None:
     """Collect garbage from here on."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
 
 

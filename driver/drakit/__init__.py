@@ -17,6 +17,7 @@ from typing import overload as _overload
 from drakit.core import arguments as _arguments
 from drakit.core.advanced import (
     Binder,
+    ClaimChecker,
     ClaimDriver,
     ClusterDevices,
     ClusterPools,
@@ -32,6 +33,7 @@ from drakit.core.advanced import (
     Metric,
     MetricsProvider,
     NotOffered,
+    PodChecker,
     Reclaimer,
     RecordUpgrade,
     Removable,
@@ -97,6 +99,7 @@ from drakit.core.slices.node_selection import (
     PoolNodes,
     Requirement,
 )
+from drakit.core.specs import ClaimSpec, ConfigSpec, PodSpec, RequestSpec, RequestUse
 from drakit.families import Family, Right, Site, family
 from drakit.serving.accepting import Cause as OverloadCause
 from drakit.serving.accepting import Overload
@@ -181,10 +184,12 @@ __all__ = [
     "CallerGoneError",
     "Capacity",
     "CapacityValue",
+    "ClaimChecker",
     "ClaimDriver",
     "ClaimError",
     "ClaimFault",
     "ClaimRef",
+    "ClaimSpec",
     "ClaimUid",
     "ClusterDevices",
     "ClusterPool",
@@ -195,6 +200,7 @@ __all__ = [
     "ConfigFilter",
     "ConfigMerger",
     "ConfigSource",
+    "ConfigSpec",
     "ConsumptionMixin",
     "CounterConsumption",
     "CounterSet",
@@ -248,8 +254,10 @@ __all__ = [
     "Overload",
     "OverloadCause",
     "PerDevice",
+    "PodChecker",
     "PodPhase",
     "PodRequest",
+    "PodSpec",
     "PodState",
     "PodStore",
     "PoolNodes",
@@ -262,6 +270,8 @@ __all__ = [
     "ReleaseDeferredError",
     "Removable",
     "RequestPolicy",
+    "RequestSpec",
+    "RequestUse",
     "Requirement",
     "RetryError",
     "Right",

@@ -90,14 +90,13 @@ class Family(abc.ABC, Generic[Options]):
 
     ``name`` is that of ``--family`` and of the group in the settings file. ``options`` is the class of that group's settings: a frozen dataclass, of
     which every field has a default. ``machine_key`` is the key of the family's part in the files of mock machines; a family without one is served
-    with and without mock hardware. ``attaches_networks`` is true for devices that move into a pod's network namespace, ``spans_nodes`` for devices
-    that are allocated to several nodes, ``mock_only`` for a family that is known on mock machines only.
+    with and without mock hardware. ``spans_nodes`` is true for devices that are allocated to several nodes, ``mock_only`` for a family that is known
+    on mock machines only.
     """
 
     name: str
     options: type[Options] | None = None
     machine_key: ClassVar[str] = ""
-    attaches_networks: ClassVar[bool] = False
     spans_nodes: ClassVar[bool] = False
     mock_only: ClassVar[bool] = False
 
@@ -219,7 +218,14 @@ class DriverFamily(Family[Any]):
         return self._make(*self._given(options))
 
     def rules(self, options: object) -> config.Rules:
-        return config.Rules(types=self._named(options).config_types)
+        if not issubclass(self.kind_and_name[0], advanced.ClaimChecker | advanced.PodChecker):
+            return config.Rules(types=self._named(options).config_types)
+        author = drivers.made_by(self._make, *self._given(options))
+        return config.Rules(
+            types=author.config_types,
+            check_claim=author.check_claim if isinstance(author, advanced.ClaimChecker) else None,
+            check_pod=author.check_pod if isinstance(author, advanced.PodChecker) else None,
+        )
 
     def pools(self, options: object, site: Site) -> Callable[[], Sequence[inventory.ClusterPool]] | None:
         if not issubclass(self.kind_and_name[0], advanced.ClusterPools):

@@ -23,7 +23,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import drakit
-from drakit.vfio import leftovers
+from drakit import vfio
+from drakit.vfio import kernel, leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery, gpu_devices
@@ -44,7 +45,7 @@ class HostResources:
     """The host's resources that prepare needs besides the GPUs.
 
     ``files`` are the driver's files (None: containers get none). Device nodes are created below ``dev_root`` (None: they are not). ``daemons`` runs
-    MPS daemons, ``made`` stores the markers of the instances that drakit created. ``passing`` passes GPUs to virtual machines (None: it does not).
+    MPS daemons, ``made`` stores the markers of the instances that drakit created. ``passing`` passes GPUs to virtual machines (None: none).
     """
 
     files: cdi.DriverFiles | None = None
@@ -82,8 +83,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self._hardware = hardware
         self._intents = intents
         self._resources = resources or HostResources()
-        self._passing = self._resources.passing
-        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=vfio_form.refusal_of(self._passing))
+        self._passing = self._resources.passing or vfio_form.VfioForm(hardware, kernel.KernelBus(), is_offered=False)
+        refusal = self._passing.refusal if self._passing.is_offered else None
+        self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=refusal)
         self._pause = pause
         self._locks = gpu_locks.GpuLocks()
         self._context: drakit.DriverContext | None = None
@@ -97,11 +99,11 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
 
     def unclaimed(self) -> Sequence[drakit.Leftover]:
         """Return MIG instances, MPS daemons and GPUs at vfio-pci that no intent names. Raises HardwareError."""
-        return [*self._unclaimed.find(), *(() if self._passing is None else self._passing.unclaimed(self._intents))]
+        return [*self._unclaimed.find(), *self._passing.unclaimed(self._intents)]
 
     def reclaim(self, leftover: drakit.Leftover) -> None:
         """Delete an instance, end a daemon or return a GPU. Raises HardwareError, DeviceBusyError."""
-        if leftover.kind == leftovers.KIND and self._passing is not None:
+        if leftover.kind == leftovers.KIND:
             self._passing.reclaim(leftover)
         else:
             self._unclaimed.release(leftover)
@@ -191,10 +193,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
 
     def not_offered(self) -> Sequence[drakit.NotOffered]:
         """Return the GPUs that returned an error at the last discovery, or cannot be offered in any form."""
-        silent = [
-            drakit.NotOffered(kind="GPU", name=gpu.gpu, reason=gpu.reason, change=gpu.fix, is_faulty=True) for gpu in self._cache.unoffered
-        ]
-        return [*silent, *vfio_form.not_offered(self._passing, (view.gpu for view in self._cache.offered))]
+        return [*self._cache.unoffered, *self._passing.not_offered(view.gpu for view in self._cache.offered)]
 
     def withheld_devices(self) -> Mapping[str, str]:
         outside = {name: why for view in self._cache.offered for name, why in gpu_devices.outside_layout(view).items()}
@@ -206,8 +205,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
         settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
-        wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
-        wanted = vfio_form.planned(self._passing, grant, wanted)
+        wanted = self._passing.planned(grant, identity.Identity.of(grant, boot=self._hardware.boot_id()))
         grants = self._grants_of(grant.device, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             gpu = self._gpu(wanted)
@@ -222,7 +220,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if settings.mps is not None:
             self._resources.daemons.require_pods()
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
-        return dataclasses.replace(wanted, settings=settings.to_record(), marked=is_marked).to_record()
+        return dataclasses.replace(wanted, settings=settings, marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> drakit.Record:
         """Return the intent that a device's attributes describe.
@@ -232,7 +230,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         """
         wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
         if identity.is_vfio(grant.device) and not wanted.borrowed:
-            return dataclasses.replace(wanted, vfio=vfio_form.required(self._passing).recall(grant)).to_record()
+            return self._passing.recalled(grant, wanted).to_record()
         is_own = self._is_own(grant, wanted) or (not wanted.borrowed and self._is_to_be_made(wanted))
         return (dataclasses.replace(wanted, borrowed=False, marked=True) if is_own else wanted).to_record()
 
@@ -263,18 +261,17 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             raise drakit.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         if not grant.record:
             self._warn_about_usage(grant, wanted)
-        if wanted.vfio:
-            return self._prepare_vfio(grant, wanted)
+        if wanted.plan is not None:
+            return self._prepare_vfio(grant, wanted, wanted.plan)
         with self._reporting_a_lost_gpu(wanted.gpu):
             return self._prepare(grant, wanted, self._gpu(wanted))
 
-    def _prepare_vfio(self, grant: Grant, wanted: identity.Identity) -> drakit.Prepared:
-        passing = vfio_form.required(self._passing)
-        if not passing.is_bound(wanted):
+    def _prepare_vfio(self, grant: Grant, wanted: identity.Identity, plan: vfio.Plan) -> drakit.Prepared:
+        if not self._passing.is_bound(plan):
             with self._reporting_a_lost_gpu(wanted.gpu):
                 if not self._make_whole(grant, self._gpu(wanted)):
                     return drakit.Prepared()
-        return passing.prepare(grant, wanted)
+        return self._passing.prepare(grant, plan)
 
     def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drakit.Prepared:
         name, hardware, resources = grant.device.name, self._hardware, self._resources
@@ -296,10 +293,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             device_nodes.ensure_device_nodes(edits.device_nodes, resources.dev_root)
         if resources.files is not None:
             parts.append(resources.files.of(hardware.versions().driver))
-        settings = gpu_settings.Settings.from_record(wanted.settings)
-        gpu_settings.apply(hardware, wanted.gpu, settings)
-        if settings.mps is not None:
-            resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
+        gpu_settings.apply(hardware, wanted.gpu, wanted.settings)
+        if wanted.settings.mps is not None:
+            resources.daemons.ensure(wanted.holder, uuid, wanted.settings.mps, claim=str(grant.claim))
             resources.daemons.check(wanted.holder)
             parts.append(resources.daemons.access(wanted.holder))
         return drakit.Prepared(edits=cdi.merged(*parts, drakit.Edits(env=edits.env)), record=record)
@@ -313,27 +309,26 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if not grant.intent:
             return
         wanted = identity.Identity.from_record(grant.intent)
-        settings = gpu_settings.Settings.from_record(wanted.settings)
         # Also where the intent names no daemon: after a lost journal the intent was rebuilt without its settings.
         self._resources.daemons.stop(wanted.holder)
         if wanted.boot != self._hardware.boot_id():
             self._resources.made.of(wanted).remove()
             return
-        if wanted.vfio:
-            vfio_form.required(self._passing).release(wanted)
+        if wanted.plan is not None:
+            self._passing.release(wanted.plan)
             return
         if _is_held(wanted, self._grants_of(grant.device, wanted)):
             return
         try:
-            self._release(grant, wanted, settings)
+            self._release(grant, wanted)
         except drakit.HardwareError as error:
             if (missing := self._missing_driver()) is None:
                 raise
             raise drakit.ReleaseDeferredError(f"{grant.device.name} is released when the NVIDIA driver works again: {missing}") from error
 
-    def _release(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings) -> None:
+    def _release(self, grant: Grant, wanted: identity.Identity) -> None:
         """Restore the settings and delete the MIG device."""
-        gpu_settings.undo(self._hardware, wanted.gpu, settings, applied=bool(grant.record))
+        gpu_settings.undo(self._hardware, wanted.gpu, wanted.settings, applied=bool(grant.record))
         if wanted.slot is not None and not wanted.borrowed:
             marker = self._resources.made.of(wanted)
             made = identity.MigDevice.from_record(grant.record) if grant.record else None
@@ -371,7 +366,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return config.KIND_OF_TYPE[str(device.attributes[attributes.TYPE])]()
 
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
-        if wanted.slot is None and "mps" not in wanted.settings:
+        if wanted.slot is None and wanted.settings.mps is None:
             return
         for event in usage_warnings.of_claim(self._intents(grant.claim.uid), grant.intent):
             keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}
@@ -435,7 +430,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         self, device: str, wanted: identity.Identity, grants: Sequence[identity.Identity], blocking: Sequence[port.GpuInstance]
     ) -> None:
         for instance in blocking:
-            slot = identity.Slot(gpu=wanted.gpu, profile_id=instance.profile_id, placement=instance.placement)
+            slot = identity.Slot.of(wanted.gpu, instance)
             if slot == wanted.slot and _is_held(wanted, grants):
                 continue
             is_ours = slot in identity.owned_slots(self._intents(), wanted.boot)

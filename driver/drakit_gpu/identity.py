@@ -6,14 +6,17 @@ created, or to know that it is gone. It includes the boot, because no GPU instan
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
 import drakit
-from drakit import vfio
+from drakit import vfio, wire
 from drakit_gpu import port
 from drakit_gpu.inventory import attributes
 
 Config = TypeVar("Config")
+Part = TypeVar("Part")
+
+_FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,12 +24,70 @@ class Slot:
     """The place of a partition; drakit has at most one instance in it at a time."""
 
     gpu: port.GpuUuid
-    profile_id: int
-    placement: port.Placement
+    profile_id: Annotated[int, wire.Field(name="profile")]
+    placement: Annotated[port.Placement, wire.Field(inline=True)]
+
+    @classmethod
+    def of(cls, gpu: port.GpuUuid, instance: port.GpuInstance) -> Self:
+        """Return the slot that an instance of this GPU fills."""
+        return cls(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement)
 
     def is_instance(self, instance: port.GpuInstance) -> bool:
         """Return whether an instance of this GPU fills the slot."""
         return (instance.profile_id, instance.placement) == (self.profile_id, self.placement)
+
+
+_PUBLISHED = wire.Format(
+    ignore_unknown=True,
+    fields={
+        (Slot, "gpu"): wire.Field(name=attributes.PARENT_UUID),
+        (Slot, "profile_id"): wire.Field(name=attributes.PROFILE_ID),
+        (Slot, "placement"): wire.Field(inline=True),
+        (port.Placement, "start"): wire.Field(name=attributes.PLACEMENT_START),
+        (port.Placement, "size"): wire.Field(name=attributes.PLACEMENT_SIZE),
+    },
+)
+"""A slot as the attributes of its device have it."""
+_RECORDED_SLOT = _FORMAT.converter(Slot)
+_SLOT = wire.Converter(
+    lambda record: _RECORDED_SLOT.decode(record) if "profile" in record else None,
+    lambda slot: {} if slot is None else _RECORDED_SLOT.encode(slot),
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Mps:
+    """The limits of an MPS daemon; ``memory`` is that of each process in bytes."""
+
+    percentage: int | None = None
+    memory: int | None = None
+    multi_user: Annotated[bool, wire.Field(name="multi_user")] = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings that a grant changes; ``before`` is the compute mode to restore, None if it is not changed or the GPU reports none."""
+
+    time_slice: port.TimeSlice | None = None
+    compute_mode: port.ComputeMode | None = None
+    before: port.ComputeMode | None = None
+    mps: Mps | None = None
+
+    def __bool__(self) -> bool:
+        """Return whether the grant changes any."""
+        return self != type(self)()
+
+    @property
+    def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
+        """The settings that affect all users of the GPU."""
+        return self.time_slice, self.compute_mode
+
+    @property
+    def description(self) -> str:
+        """The GPU-wide settings as text."""
+        parts = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
+        parts.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
+        return " and ".join(filter(None, parts)) or "nothing"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,26 +97,25 @@ class Identity:
     ``borrowed`` is set where the grant uses an existing device and creates none: for admin access, and for a MIG device that an admin created.
     ``holder`` names the grant (claim UID, device, share id), to distinguish several grants of one device; it is empty in intents of older versions.
     ``marked`` is set where a marker records the creation of the instance (see ``mig.instances``). ``settings`` are the GPU settings that the
-    grant changes. ``vfio`` is the plan of a GPU that is passed to a virtual machine (``drakit.vfio.Plan``).
+    grant changes. ``plan`` is that of a GPU that is passed to a virtual machine.
     """
 
     boot: str
     gpu: port.GpuUuid
-    slot: Slot | None = None
+    slot: Annotated[Slot | None, wire.Field(inline=True, converter=_SLOT)] = None
     borrowed: bool = False
     holder: str = ""
     shared: bool = False
     marked: bool = False
-    settings: drakit.Record = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
-    vfio: drakit.Record = dataclasses.field(default_factory=lambda: drakit.EMPTY_RECORD)
+    settings: Settings = dataclasses.field(default_factory=Settings)
+    plan: Annotated[vfio.Plan | None, wire.Field(name=vfio.KEY)] = None
 
     @classmethod
     def of(cls, grant: drakit.Grant[Config], *, boot: str) -> Self:
         """Return the identity of a grant, from the attributes of its device. Its holder is claim, device, and share or, for admin access, request."""
-        values, slot = grant.device.attributes, None
-        gpu = port.GpuUuid(_text(values, attributes.UUID if is_whole(grant.device) else attributes.PARENT_UUID))
-        if not is_whole(grant.device):
-            slot = Slot(gpu=gpu, profile_id=_integer(values, attributes.PROFILE_ID), placement=_placement(values))
+        values = grant.device.attributes
+        slot = None if is_whole(grant.device) else _of_device(Slot, grant.device)
+        gpu = port.GpuUuid(str(values[attributes.UUID])) if slot is None else slot.gpu
         return cls(
             boot=boot,
             gpu=gpu,
@@ -68,38 +128,11 @@ class Identity:
     @classmethod
     def from_record(cls, record: drakit.Record) -> Self:
         """Return the identity of an intent; raises JournalError for an intent that this driver did not write."""
-        gpu = port.GpuUuid(_text(record, "gpu"))
-        slot = None
-        if "profile" in record:
-            placement = port.Placement(start=_integer(record, "start"), size=_integer(record, "size"))
-            slot = Slot(gpu=gpu, profile_id=_integer(record, "profile"), placement=placement)
-        holder, settings, planned = record.get("holder"), record.get("settings"), record.get(vfio.KEY)
-        return cls(
-            boot=_text(record, "boot"),
-            gpu=gpu,
-            slot=slot,
-            borrowed=record.get("borrowed") is True,
-            holder=holder if isinstance(holder, str) else "",
-            shared=record.get("shared") is True,
-            marked=record.get("marked") is True,
-            settings=settings if isinstance(settings, Mapping) else drakit.EMPTY_RECORD,
-            vfio=planned if isinstance(planned, Mapping) else drakit.EMPTY_RECORD,
-        )
+        return _from_record(cls, record)
 
     def to_record(self) -> drakit.Record:
         """Return the identity as an intent."""
-        record: dict[str, object] = {"boot": self.boot, "gpu": self.gpu}
-        if self.slot is not None:
-            record |= {"profile": self.slot.profile_id, "start": self.slot.placement.start, "size": self.slot.placement.size}
-        optional = {
-            "borrowed": self.borrowed,
-            "holder": self.holder,
-            "shared": self.shared,
-            "marked": self.marked,
-            "settings": self.settings,
-            vfio.KEY: self.vfio,
-        }
-        return drakit.freeze_record(record | {name: value for name, value in optional.items() if value})
+        return drakit.freeze_record(_FORMAT.encode(self))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,17 +140,17 @@ class MigDevice:
     """The MIG device that fills a slot; the journal keeps it as the grant's record."""
 
     uuid: str
-    instance_id: int
-    compute_id: int
+    instance_id: Annotated[int, wire.Field(name="gi")]
+    compute_id: Annotated[int, wire.Field(name="ci")]
 
     @classmethod
     def from_record(cls, record: drakit.Record) -> Self:
         """Return the MIG device of a record; raises JournalError for a record that this driver did not write."""
-        return cls(uuid=_text(record, "uuid"), instance_id=_integer(record, "gi"), compute_id=_integer(record, "ci"))
+        return _from_record(cls, record)
 
     def to_record(self) -> drakit.Record:
         """Return the MIG device as a record."""
-        return {"uuid": self.uuid, "gi": self.instance_id, "ci": self.compute_id}
+        return _FORMAT.encode(self)
 
 
 def is_whole(device: drakit.Device) -> bool:
@@ -179,7 +212,7 @@ def overlaps(first: drakit.Device, second: drakit.Device) -> bool:
         return False
     if is_whole(first) or is_whole(second):
         return True
-    one, other = (_placement(device.attributes) for device in (first, second))
+    one, other = (_of_device(port.Placement, device) for device in (first, second))
     return one.overlaps(other)
 
 
@@ -188,8 +221,11 @@ def _gpu_of(device: drakit.Device) -> drakit.AttributeValue | None:
     return device.attributes.get(attributes.UUID if is_whole(device) else attributes.PARENT_UUID)
 
 
-def _placement(values: attributes.Attributes) -> port.Placement:
-    return port.Placement(start=_integer(values, attributes.PLACEMENT_START), size=_integer(values, attributes.PLACEMENT_SIZE))
+def _of_device(schema: type[Part], device: drakit.Device) -> Part:
+    try:
+        return _PUBLISHED.decode(schema, device.attributes)
+    except drakit.ConfigError as error:
+        raise drakit.JournalError(f"{device.name}: the attribute {error}") from error
 
 
 def _readable(intent: drakit.Record) -> Identity | None:
@@ -199,15 +235,8 @@ def _readable(intent: drakit.Record) -> Identity | None:
         return None
 
 
-def _text(record: drakit.Record | attributes.Attributes, key: str) -> str:
-    value = record.get(key)
-    if isinstance(value, str) and value:
-        return value
-    raise drakit.JournalError(f"the journal's record of the device lacks {key!r}")
-
-
-def _integer(record: drakit.Record | attributes.Attributes, key: str) -> int:
-    value = record.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise drakit.JournalError(f"the journal's record of the device lacks {key!r}")
+def _from_record(schema: type[Part], record: drakit.Record) -> Part:
+    try:
+        return _FORMAT.decode(schema, record)
+    except drakit.ConfigError as error:
+        raise drakit.JournalError(f"the journal's record of the device cannot be read: {error}") from error

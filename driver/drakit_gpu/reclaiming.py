@@ -41,7 +41,7 @@ class Unclaimed:
         known = (*before, *self._intents())
         # A borrowed slot is an admin's device that a claim uses.
         claimed = {grant.slot for grant in identity.from_intents(known, boot)}
-        unclaimed = [(gpu, instance) for gpu, instance in present if _slot(gpu, instance) not in claimed]
+        unclaimed = [(gpu, instance) for gpu, instance in present if identity.Slot.of(gpu.uuid, instance) not in claimed]
         found = [leftover for gpu, instance in unclaimed if (leftover := self._leftover(boot, gpu, instance)) is not None]
         kept = {daemon_folder.name_of(holder) for holder in identity.holders(known)}
         return [*found, *(drakit.Leftover(kind=DAEMON, name=name) for name in daemons if name not in kept)]
@@ -55,7 +55,7 @@ class Unclaimed:
         for gpu in self._hardware.census().gpus if match else ():
             for instance in self._instances(gpu) if match and gpu.minor == int(match[1]) else ():
                 if match and instance.id == int(match[2]):
-                    instances.remove(self._hardware, _slot(gpu, instance), None, self._pause)
+                    instances.remove(self._hardware, identity.Slot.of(gpu.uuid, instance), None, self._pause)
                     self._marker(self._hardware.boot_id(), gpu, instance).remove()
 
     def _instances(self, gpu: port.Gpu) -> Iterable[port.GpuInstance]:
@@ -66,11 +66,11 @@ class Unclaimed:
             return ()  # Discovery reports a GPU that does not answer.
 
     def _marker(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> markers.Marker:
-        return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=_slot(gpu, instance), marked=True))
+        return self._markers.of(identity.Identity(boot=boot, gpu=gpu.uuid, slot=identity.Slot.of(gpu.uuid, instance), marked=True))
 
     def _leftover(self, boot: str, gpu: port.Gpu, instance: port.GpuInstance) -> drakit.Leftover | None:
         """Return an instance as a leftover; None if it is gone by now. What else cannot be read is left out, and never counts as unused."""
-        marker, slot = self._marker(boot, gpu, instance), _slot(gpu, instance)
+        marker, slot = self._marker(boot, gpu, instance), identity.Slot.of(gpu.uuid, instance)
         devices, pids = "", ""
         try:
             devices = ", ".join(compute.mig_uuid for compute in self._hardware.compute_instances(gpu.uuid, instance.id))
@@ -98,7 +98,3 @@ class Unclaimed:
         parts = (partitioning.Partition(profile=profile, placement=instance.placement) for profile in profiles)
         names = [gpu_devices.whole_name(gpu), *(gpu_devices.partition_name(gpu, part) for part in parts)]
         return tuple(lock for name in names for lock in gpu_devices.locks_of(name))
-
-
-def _slot(gpu: port.Gpu, instance: port.GpuInstance) -> identity.Slot:
-    return identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)

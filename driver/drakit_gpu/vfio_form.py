@@ -12,6 +12,7 @@ import drakit
 from drakit import vfio
 from drakit.vfio import leftovers
 from drakit_gpu import cdi, config, identity, nvml_errors, port
+from drakit_gpu.inventory import attributes
 
 DRIVER = "nvidia"
 _DISPLAY_CLASS = 0x03
@@ -31,30 +32,43 @@ class VfioForm:
         """Return why a GPU cannot be passed now, None if it can. Raises HardwareError."""
         return vfio.refusal(self._bus, gpu.pci_bus_id)
 
-    def plan(self, grant: Grant) -> drakit.Record:
-        """Return the plan of the GPU's function, for the intent.
+    def not_offered(self, gpus: Iterable[port.Gpu]) -> Iterator[drakit.NotOffered]:
+        """Yield the GPUs that are not offered to virtual machines although the setting asks for it. Raises HardwareError."""
+        for gpu in gpus if self.is_offered else ():
+            refused = None if gpu.is_vgpu else self.refusal(gpu)
+            if refused is not None:
+                yield drakit.NotOffered(
+                    kind="GPU for virtual machines",
+                    name=f"gpu-{gpu.minor}",
+                    reason=f"({gpu.pci_bus_id}) {refused.reason}",
+                    change=refused.change,
+                )
+
+    def planned(self, grant: Grant, wanted: identity.Identity) -> identity.Identity:
+        """Return the identity of a grant, with the plan of the GPU's function where a virtual machine gets it.
 
         Raises ConfigError for a sharing strategy, DeviceBusyError for a GPU that is in use or cannot be passed, DeviceGoneError, HardwareError.
         """
+        if not identity.is_vfio(grant.device) or wanted.borrowed:
+            return wanted
         if isinstance(grant.config, config.GpuConfig) and grant.config.sharing is not None:
             raise drakit.ConfigError("is not for a GPU of a virtual machine, which has it alone; remove it", field="sharing")
         planned = vfio.plan(self._bus, _address_of(grant))
-        pids = self._hardware.running_processes(identity.Identity.of(grant, boot=planned.boot).gpu)
+        pids = self._hardware.running_processes(wanted.gpu)
         if pids:
             raise drakit.DeviceBusyError(f"{grant.device.name} is in use by processes {', '.join(map(str, pids))}")
-        return planned.to_record()
+        return dataclasses.replace(wanted, plan=planned)
 
-    def recall(self, grant: Grant) -> drakit.Record:
-        """Return the plan as the bus shows it, after the journal was lost. Raises DeviceGoneError, HardwareError."""
-        return vfio.recall(self._bus, _address_of(grant)).to_record()
+    def recalled(self, grant: Grant, wanted: identity.Identity) -> identity.Identity:
+        """Return the identity with the plan as the bus shows it, after the journal was lost. Raises DeviceGoneError, HardwareError."""
+        return dataclasses.replace(wanted, plan=vfio.recall(self._bus, _address_of(grant)))
 
-    def is_bound(self, wanted: identity.Identity) -> bool:
-        """Return whether the GPU of an intent is bound to vfio-pci with its group. Raises HardwareError."""
-        return vfio.is_bound(self._bus, _plan_of(wanted))
+    def is_bound(self, planned: vfio.Plan) -> bool:
+        """Return whether the GPU of a plan is bound to vfio-pci with its group. Raises HardwareError."""
+        return vfio.is_bound(self._bus, planned)
 
-    def prepare(self, grant: Grant, wanted: identity.Identity) -> drakit.Prepared:
+    def prepare(self, grant: Grant, planned: vfio.Plan) -> drakit.Prepared:
         """Bind the GPU to vfio-pci, and return the container's device nodes. Raises DeviceBusyError while a program has it open, HardwareError."""
-        planned = _plan_of(wanted)
         if not vfio.is_bound(self._bus, planned):
             self._lock(grant, planned)
             try:
@@ -70,12 +84,11 @@ class VfioForm:
                 env={"NVIDIA_VISIBLE_DEVICES": "void", name: planned.address},
                 device_nodes=vfio.nodes(self._bus, planned, iommufd=self._iommufd),
             ),
-            record={"uuid": wanted.gpu},
+            record={"uuid": str(grant.device.attributes.get(attributes.UUID))},
         )
 
-    def release(self, wanted: identity.Identity) -> None:
+    def release(self, planned: vfio.Plan) -> None:
         """Return the GPU to its former driver. Raises DeviceBusyError while a process uses it, HardwareError."""
-        planned = _plan_of(wanted)
         vfio.release(self._bus, planned)
         self._unlock(planned)
         self._hardware.renew()
@@ -107,38 +120,6 @@ class VfioForm:
             self._hardware.unlock(planned.address)
 
 
-def required(passing: VfioForm | None) -> VfioForm:
-    """Return the form. Raises HardwareError where the driver has none."""
-    if passing is None:
-        raise drakit.HardwareError("vfio", "this driver passes no GPUs to virtual machines")
-    return passing
-
-
-def refusal_of(passing: VfioForm | None) -> Callable[[port.Gpu], vfio.Refusal | None] | None:
-    """Return the check of whether a GPU can be passed, None where none is offered."""
-    return passing.refusal if passing is not None and passing.is_offered else None
-
-
-def planned(passing: VfioForm | None, grant: Grant, wanted: identity.Identity) -> identity.Identity:
-    """Return the identity of a grant, with the plan of the GPU's function where a virtual machine gets it. Raises as ``VfioForm.plan``."""
-    if not identity.is_vfio(grant.device) or wanted.borrowed:
-        return wanted
-    return dataclasses.replace(wanted, vfio=required(passing).plan(grant))
-
-
-def not_offered(passing: VfioForm | None, gpus: Iterable[port.Gpu]) -> Iterator[drakit.NotOffered]:
-    """Yield the GPUs that are not offered to virtual machines although the setting asks for it. Raises HardwareError."""
-    for gpu in gpus if passing is not None and passing.is_offered else ():
-        refused = passing.refusal(gpu) if passing is not None and not gpu.is_vgpu else None
-        if refused is not None:
-            yield drakit.NotOffered(
-                kind="GPU for virtual machines",
-                name=f"gpu-{gpu.minor}",
-                reason=f"({gpu.pci_bus_id}) {refused.reason}",
-                change=refused.change,
-            )
-
-
 def is_gpu(function: vfio.Function) -> bool:
     """Return whether a PCI function is a GPU of NVIDIA."""
     return function.code >> 16 == _DISPLAY_CLASS and function.vendor == _VENDOR
@@ -146,10 +127,3 @@ def is_gpu(function: vfio.Function) -> bool:
 
 def _address_of(grant: Grant) -> str:
     return str(grant.device.attributes.get("resource.kubernetes.io/pciBusID", ""))
-
-
-def _plan_of(wanted: identity.Identity) -> vfio.Plan:
-    planned = vfio.Plan.from_record(wanted.vfio)
-    if planned is None:
-        raise drakit.JournalError("the journal's record of the device lacks the plan of its PCI function")
-    return planned

@@ -43,10 +43,13 @@ def of_kernel(ask: Callable[[], port.Shaping]) -> drakit.Finding:
     except drakit.HardwareError as error:
         return drakit.Finding.failed(KERNEL, "traffic control", str(error), "do what the error says; run the driver as root")
     if shaping.missing:
-        fix = "load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; until then no interface is offered"
+        fix = (
+            "use Linux 5.14 or later, load sch_htb, ifb, cls_bpf and act_mirred, and run as root with NET_ADMIN and BPF; "
+            "until then no interface is offered"
+        )
         return drakit.Finding.failed(KERNEL, "traffic control", shaping.missing, fix)
     if shaping.classifier is not port.Classifier.NETNS:
-        fix = "use Linux 5.14 or later with BTF and without the lockdown mode confidentiality, give the driver PERFMON, or let no pod have NET_RAW"
+        fix = "use a kernel with BTF and without the lockdown mode confidentiality, give the driver PERFMON, or let no pod have NET_RAW"
         return drakit.Finding.warning(KERNEL, "traffic control", _FORGEABLE, fix)
     way = ", which it reads from the kernel's memory" if shaping.reads_memory else ""
     return drakit.Finding.ok(KERNEL, "traffic control", f"can enforce shares; identifies a sender by its network namespace{way}")

@@ -87,25 +87,17 @@ class NicDriver(drakit.Driver[config.NicConfig]):
 
     def not_offered(self) -> Sequence[drakit.NotOffered]:
         surveyed = self.survey()
-        kind = "interface"
+        withheld = [(one.name, one.refusal, {"is_expected": one.refusal.expected}) for one in surveyed.withheld]
+        cautioned = [(nic.interface.name, nic.caution, {"is_caution": True}) for nic in surveyed.nics if nic.caution]
+        not_passed = [(nic.interface.name, surveyed.not_passed[nic.name]) for nic in surveyed.nics if nic.name in surveyed.not_passed]
         return [
             *(
-                drakit.NotOffered(
-                    kind=kind, name=one.name, reason=one.refusal.reason, change=one.refusal.change, is_expected=one.refusal.expected
-                )
-                for one in surveyed.withheld
+                drakit.NotOffered(kind="interface", name=name, reason=refused.reason, change=refused.change, **how)
+                for name, refused, how in (*withheld, *cautioned)
             ),
             *(
-                drakit.NotOffered(kind=kind, name=nic.interface.name, reason=nic.caution.reason, change=nic.caution.change, is_caution=True)
-                for nic in surveyed.nics
-                if nic.caution
-            ),
-            *(
-                drakit.NotOffered(
-                    kind="interface for virtual machines", name=nic.interface.name, reason=refused.reason, change=refused.change
-                )
-                for nic in surveyed.nics
-                if (refused := surveyed.not_passed.get(nic.name)) is not None
+                drakit.NotOffered(kind="interface for virtual machines", name=name, reason=refused.reason, change=refused.change)
+                for name, refused in not_passed
             ),
         ]
 

@@ -13,7 +13,6 @@ class NicFamily(drakit.Family[NicOptions]):
     name = "nic"
     options = NicOptions
     machine_key: ClassVar[str] = "nics"
-    attaches_networks: ClassVar[bool] = True
 
     def driver_name(self, options: NicOptions) -> str:
         return options.driver_name
@@ -43,10 +42,10 @@ class NicFamily(drakit.Family[NicOptions]):
             attachment=None if site.machine is not None else service.Service(site.home, hardware, kernel, node=site.node),
         )
 
-    def rules(self, options: NicOptions) -> drakit.Rules:  # noqa: ARG002
+    def rules(self, options: NicOptions) -> drakit.Rules:
         from drakit_nic import config as parameters  # noqa: PLC0415
 
-        return parameters.rules()
+        return parameters.rules(passes_to_machines=bool(options.vfio))
 
     def check_node(self, options: NicOptions, site: drakit.Site) -> Iterator[drakit.Finding]:
         from drakit_nic import checks  # noqa: PLC0415

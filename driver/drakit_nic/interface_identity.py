@@ -94,13 +94,7 @@ def identity_from_record(record: object) -> Identity:
 
 def placement_to_record(placement: Placement) -> drakit.Record:
     """Return a placement as the journal stores it."""
-    return {
-        "cookie": COOKIE.encode(placement.cookie),
-        "pod": placement.pod,
-        "identity": dataclasses.asdict(placement.identity),
-        "ifindex": placement.ifindex,
-        "attached": placement.is_attached,
-    }
+    return {**_FORMAT.encode(placement), "attached": placement.is_attached}
 
 
 def placement_from_record(record: object) -> Placement | None:

@@ -184,9 +184,9 @@ def properties_of(host_state: HostState, *, was_away: bool) -> drakit.Record:
 
 def to_record(host_state: HostState) -> drakit.Record:
     """Return a host state as the journal stores it."""
-    record = dataclasses.asdict(dataclasses.replace(host_state, properties={}))
-    del record["routes_left_out"]
-    return {**record, "properties": host_state.properties}
+    record = _FORMAT.encode(host_state)
+    del record["routesLeftOut"]
+    return record
 
 
 def from_record(record: object) -> HostState:

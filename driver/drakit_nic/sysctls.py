@@ -17,28 +17,32 @@ _LEVELS = frozenset({0, 1, 2})
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sysctl:
-    """A setting: the driver's choice, and the values that a DeviceClass may choose."""
+    """A setting: the driver's choice, and the values that a DeviceClass may choose.
+
+    Of one ``raised_by_all`` the kernel uses the larger value of the interface and of ``all`` (include/linux/inetdevice.h, net/ipv6).
+    """
 
     chosen: int
     values: frozenset[int] = _SWITCH
+    raised_by_all: bool = False
 
 
 TABLE: Mapping[str, Sysctl] = types.MappingProxyType(
     {
-        "ipv4.accept_local": Sysctl(chosen=0),
-        "ipv4.accept_redirects": Sysctl(chosen=0),
+        "ipv4.accept_local": Sysctl(chosen=0, raised_by_all=True),
+        "ipv4.accept_redirects": Sysctl(chosen=0, raised_by_all=True),
         "ipv4.accept_source_route": Sysctl(chosen=0),
-        "ipv4.arp_accept": Sysctl(chosen=0, values=_LEVELS),
-        "ipv4.arp_announce": Sysctl(chosen=2, values=_LEVELS),
-        "ipv4.arp_filter": Sysctl(chosen=0),
-        "ipv4.arp_ignore": Sysctl(chosen=1, values=frozenset({0, 1, 2, 3, 8})),
-        "ipv4.arp_notify": Sysctl(chosen=1),
-        "ipv4.proxy_arp": Sysctl(chosen=0),
-        "ipv4.route_localnet": Sysctl(chosen=0),
-        "ipv4.rp_filter": Sysctl(chosen=2, values=_LEVELS),
-        "ipv4.secure_redirects": Sysctl(chosen=1),
-        "ipv4.send_redirects": Sysctl(chosen=0),
-        "ipv6.accept_dad": Sysctl(chosen=1, values=_LEVELS),
+        "ipv4.arp_accept": Sysctl(chosen=0, values=_LEVELS, raised_by_all=True),
+        "ipv4.arp_announce": Sysctl(chosen=2, values=_LEVELS, raised_by_all=True),
+        "ipv4.arp_filter": Sysctl(chosen=0, raised_by_all=True),
+        "ipv4.arp_ignore": Sysctl(chosen=1, values=frozenset({0, 1, 2, 3, 8}), raised_by_all=True),
+        "ipv4.arp_notify": Sysctl(chosen=1, raised_by_all=True),
+        "ipv4.proxy_arp": Sysctl(chosen=0, raised_by_all=True),
+        "ipv4.route_localnet": Sysctl(chosen=0, raised_by_all=True),
+        "ipv4.rp_filter": Sysctl(chosen=2, values=_LEVELS, raised_by_all=True),
+        "ipv4.secure_redirects": Sysctl(chosen=1, raised_by_all=True),
+        "ipv4.send_redirects": Sysctl(chosen=0, raised_by_all=True),
+        "ipv6.accept_dad": Sysctl(chosen=1, values=_LEVELS, raised_by_all=True),
         "ipv6.accept_ra": Sysctl(chosen=0, values=_LEVELS),
         "ipv6.accept_ra_defrtr": Sysctl(chosen=1),
         "ipv6.accept_ra_pinfo": Sysctl(chosen=1),
@@ -48,8 +52,8 @@ TABLE: Mapping[str, Sysctl] = types.MappingProxyType(
         "ipv6.autoconf": Sysctl(chosen=0),
         "ipv6.dad_transmits": Sysctl(chosen=1, values=frozenset({0, 1, 2, 3})),
         "ipv6.disable_ipv6": Sysctl(chosen=0),
-        "ipv6.ndisc_notify": Sysctl(chosen=1),
-        "ipv6.proxy_ndp": Sysctl(chosen=0),
+        "ipv6.ndisc_notify": Sysctl(chosen=1, raised_by_all=True),
+        "ipv6.proxy_ndp": Sysctl(chosen=0, raised_by_all=True),
         "ipv6.seg6_enabled": Sysctl(chosen=0),
         "ipv6.use_tempaddr": Sysctl(chosen=0, values=_LEVELS),
     }

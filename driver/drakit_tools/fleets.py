@@ -89,13 +89,7 @@ def known_world(
     files: Sequence[str], gates: Sequence[str], kubernetes: str | None, *, live: bool, kubeconfig: pathlib.Path | None
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates."""
-    is_live = live or kubeconfig is not None
-    version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
-    chosen = sources.feature_gates(gates, version)
-    if is_live:
-        world, chosen = worlds.with_live(files, kubeconfig, chosen, sources.gates(gates))
-    else:
-        world = worlds.from_files(files, chosen)
+    world, chosen, _ = worlds.read(files, gates, kubernetes, is_live=live or kubeconfig is not None, kubeconfig=kubeconfig)
     return dataclasses.replace(world, classes=[*world.classes, *worlds.drakits_classes(world)]), chosen
 
 

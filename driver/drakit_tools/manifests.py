@@ -1,13 +1,15 @@
 """Reads Kubernetes objects from files and live clusters, for the commands that check them before they are applied."""
 
+import contextlib
 import os
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from drakit import exits
 from drakit.cli import output
 from drakit.core import errors
 from drakit.inputs import files as inputs
@@ -63,6 +65,16 @@ Kubeconfig = Annotated[
         "--kubeconfig", metavar="FILE", help="The cluster to read; implies --live. Default: KUBECONFIG, or the pod's service account."
     ),
 ]
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """End a command with BAD_INPUT after an error, because there is no answer then."""
+    try:
+        yield
+    except errors.DrakitError as error:
+        output.warn(str(error))
+        raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 
 def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Document]":

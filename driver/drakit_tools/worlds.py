@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from drakit.cli import output
+from drakit.cli import options, output
 from drakit.core import errors
 from drakit_tools import live
 from drakit_tools import manifests as sources
@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from drakit_cluster.scheduling.explain import whatif
 
 
-def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
-    """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject."""
+def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool = False) -> "whatif.World":
+    """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject.
+
+    With ``workloads``, the pods of Deployments and their like are among the pods.
+    """
     from drakit_cluster import manifests
     from drakit_cluster.lint import pod_templates
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
+    if workloads:
+        documents = [entry for document in documents for entry in pod_templates.pods(document) or [document]]
     intake = manifests.take(documents, gates)
     if intake.problems:
         lines = [
@@ -38,7 +43,7 @@ def from_files(files: Sequence[str], gates: "FeatureGates") -> "whatif.World":
     skipped = [document for document in documents if document.resource is None]
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
-        output.note("pods, claims and claim templates are read here, but no workloads; drakit lint checks them")
+        output.note("the pods of these workloads are not read here; drakit lint checks them")
     world = whatif.World.of(intake.objects)
     _note_gangs(world.groups)
     return world
@@ -66,6 +71,32 @@ def _name(obj: "Object") -> str:
     return json_types.text(obj, "metadata", "name")
 
 
+def nodes_of(world: "whatif.World", wanted: str | None) -> "list[Object]":
+    """Return the nodes of a world, or only the one of --node; raises ConfigError if there is no such node."""
+    nodes = world.known_nodes()
+    chosen = [node for node in nodes if wanted in (None, _name(node))]
+    if wanted is not None and not chosen:
+        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
+    return chosen
+
+
+def read(
+    files: Sequence[str],
+    gates: Sequence[str] | None,
+    kubernetes: str | None,
+    *,
+    is_live: bool,
+    kubeconfig: pathlib.Path | None,
+    workloads: bool = False,
+) -> "tuple[whatif.World, FeatureGates, str | None]":
+    """Return the objects of files and of a live cluster, the gates, and the version, that of the server by default."""
+    version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
+    chosen = sources.feature_gates(gates or [], version)
+    if is_live:
+        return *_with_live(files, kubeconfig, chosen, sources.gates(gates or []), workloads=workloads), version
+    return _from_files(files, chosen, workloads=workloads), chosen, version
+
+
 def with_drakits_classes(world: "whatif.World") -> "whatif.World":
     """Return the world with those of drakit's DeviceClasses that its requests name and that it lacks, and note them."""
     from drakit_cluster.objects import json_types
@@ -88,8 +119,8 @@ def with_drakits_classes(world: "whatif.World") -> "whatif.World":
     return dataclasses.replace(world, classes=[*world.classes, *added])
 
 
-def with_live(
-    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str]
+def _with_live(
+    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str], *, workloads: bool = False
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with the gates on whose fields the cluster has stored, except ``explicit`` ones.
 
@@ -102,7 +133,7 @@ def with_live(
 
     reading = live.read(kubeconfig)
     objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
-    world = from_files(files, chosen)
+    world = _from_files(files, chosen, workloads=workloads)
     notes = list(reading.notes)
     has_requests = any((world.pods, world.claims, world.templates))
     own = {

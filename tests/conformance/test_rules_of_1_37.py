@@ -104,7 +104,7 @@ def validate(case: Object) -> Json:
     features = FeatureGates.of(dict.fromkeys((*NEW, *GROUPS), True), "1.37")
     decoded, unknown = shapes.decode(resource, obj, features)
     assert not unknown
-    rules = context.Context(gates=features, expressions=context.SelectorCompiler(features))
+    rules = context.Context(gates=features, selectors=cel.Selectors(features))
     found = [failure.field for failure in table.check(resource, decoded, None, rules)]
     wanted = json_types.strings(case, "refuses")
     assert bool(found) is bool(wanted), found

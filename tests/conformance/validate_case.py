@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from drakit_cluster import cel
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
@@ -9,8 +10,8 @@ from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import decoding, devices
 from drakit_cluster.objects.schema import table as shapes
 from drakit_cluster.objects.validation import context, table
-from drakit_cluster.objects.validation import devices as device_rules
 from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.slices import devices as device_rules
 
 NAMESPACED = ("ResourceClaim", "ResourceClaimTemplate")
 CAPACITY_PATH = "spec.devices.capacity"
@@ -32,7 +33,7 @@ def failures(case: Object) -> list[Failure]:
         capacity = decoding.Decoder().decode(devices.CAPACITY, case.get("object"), "")
         return list(device_rules.shared_capacity(capacity, CAPACITY_PATH))
     resource, named = resource_of(case), gates(case)
-    rules = context.Context(gates=named, expressions=context.SelectorCompiler(named))
+    rules = context.Context(gates=named, selectors=cel.Selectors(named))
     operation = json_types.text(case, "operation")
     new, _ = shapes.decode(resource, case.get("object"))
     old = None if operation == "create" else before(resource, case)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drakit.core import claim, device, errors, lifecycle, ports
+from drakit.core import claim, device, lifecycle, ports
 from drakit.journal import journal as real
 from fakes import journal as fake
 from fakes import journal_samples as samples
@@ -130,13 +130,6 @@ def test_beginning_an_unprepare_keeps_all_that_undo_needs(journal: ports.Journal
     prepared = prepare(journal, samples.entry(1, samples.grant(), samples.grant("b", "gpu-1")))
     journal.begin_unprepare(samples.uid(1))
     assert journal.entry(samples.uid(1)) == dataclasses.replace(prepared, state=lifecycle.State.UNPREPARING)
-
-
-def test_a_duplicate_grant_is_an_error_of_its_claim(journal: ports.Journal) -> None:
-    with pytest.raises(errors.ClaimError, match=r"status\.allocation\.devices\.results") as caught:
-        journal.begin(samples.entry(1, samples.grant(), samples.grant()))
-    assert caught.value.fault is errors.ClaimFault.MALFORMED
-    assert journal.entries() == ()
 
 
 def test_a_claim_without_grants_is_stored(journal: ports.Journal) -> None:

@@ -8,21 +8,22 @@ import dataclasses
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from drakit.core import errors
-from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
-from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes
+from drakit_gpu import driver_root, identity
+from drakit_gpu.sharing.mps import control_daemon, daemon_folder, pod_daemons, processes, supervisor
 from fakes import mps_daemon, mps_pods, waits
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 OTHER = f"{GRANT}share"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = gpu_settings.Mps(percentage=50, memory=3 << 30)
+WANTED = identity.Mps(percentage=50, memory=3 << 30)
 LIMITS = ["set_default_active_thread_percentage 50", "set_default_device_pinned_mem_limit 0 3072M"]
 
 
@@ -42,7 +43,7 @@ class Node:
     def home(self) -> pathlib.Path:
         return self.folder / "mps"
 
-    def serve(self, grant: str = GRANT, wanted: gpu_settings.Mps = WANTED) -> None:
+    def serve(self, grant: str = GRANT, wanted: identity.Mps = WANTED) -> None:
         self.daemons.ensure(grant, GPU, wanted, claim="default/a")
         self.daemons.check(grant)
 
@@ -83,6 +84,15 @@ def test_a_daemon_gets_its_device_and_its_limits_and_serves(node: Node) -> None:
     node.serve()
     assert mps_daemon.commands_received(node.home) == ["-f", GPU, *LIMITS]
     assert node.daemons.is_alive(GRANT)
+
+
+def test_the_program_of_a_pod_starts_alone_and_ends_by_sigterm(folder: pathlib.Path) -> None:
+    command = [sys.executable, "-I", "-m", supervisor.__name__, str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
+        assert program.stderr is not None
+        assert program.stderr.readline().startswith("nothing to run: ")
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(waits.SECONDS) == 0
 
 
 def test_only_containers_of_the_claim_reach_its_daemon(node: Node) -> None:
@@ -247,7 +257,7 @@ def test_a_drained_pod_serves_until_its_claim_is_unprepared(kubelet: mps_pods.Fa
     pods.check(GRANT)
     ((name, pod),) = kubelet.pods.items()
     assert pod.running is not None
-    pod.running.terminate()
+    pod.running.send_signal(signal.SIGTERM)
     pods.check(GRANT)
     pods.stop(GRANT)
     assert pod.wanted.labels["drakit.dev/claim-uid"] == GRANT.split("/", maxsplit=1)[0]
@@ -285,7 +295,7 @@ def test_a_claim_that_moved_here_has_a_pod_beside_that_of_its_silent_node(kubele
 
 
 def test_a_server_for_several_users_needs_an_option(node: Node) -> None:
-    node.serve(wanted=gpu_settings.Mps(multi_user=True))
+    node.serve(wanted=identity.Mps(multi_user=True))
     assert mps_daemon.commands_received(node.home)[0] == "-f -multiuser-server"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from drakit_nic import sysctls
 from drakit_nic.netlink import interface_sysctls
 from fakes import netns, waits
 
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.root
 
 WRITE = """
 import os, sys
+from drakit_nic import sysctls
 from drakit_nic.netlink import interface_sysctls
 before = os.stat("/proc/thread-self/ns/net").st_ino, os.stat("/proc/thread-self/ns/mnt").st_ino
 descriptor = os.open(sys.argv[1], os.O_RDONLY)
@@ -48,7 +50,7 @@ def test_sysctls_are_written_for_one_interface_only(pod: netns.Namespace, before
     assert values == ["2", "1", "0", "0"]
 
 
-IPV4 = sorted(name for name in interface_sysctls._RAISED_BY_ALL if name.startswith("ipv4."))
+IPV4 = sorted(name for name, sysctl in sysctls.TABLE.items() if sysctl.raised_by_all and name.startswith("ipv4."))
 
 
 @pytest.mark.parametrize("own", [0, 1], ids=["right already", "to be written"])

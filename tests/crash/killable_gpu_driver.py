@@ -26,11 +26,10 @@ from drakit.core import names, ports, quantity, records
 from drakit.journal import journal, locks
 from drakit.node import driver_context, engine, inventory_cache, recovery, timing
 from drakit_gpu import driver as gpu_driver
-from drakit_gpu import driver_root, share_policy
+from drakit_gpu import driver_root, identity, share_policy
 from drakit_gpu.inventory import discovery
 from drakit_gpu.mig import instances, markers
 from drakit_gpu.mock import machine, mock_gpus
-from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 from fakes import claim_source, crash_node, gpu_node, mps_pods
 
@@ -189,7 +188,7 @@ class SteppingDaemons(pod_daemons.PodDaemons):
 
     step: Callable[[str], None]
 
-    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
+    def ensure(self, grant: str, device: str, wanted: identity.Mps, *, claim: str = "") -> None:
         self._stepped("ensure", lambda: super(SteppingDaemons, self).ensure(grant, device, wanted, claim=claim))
 
     def stop(self, grant: str) -> None:

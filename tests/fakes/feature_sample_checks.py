@@ -3,11 +3,9 @@
 import pathlib
 from collections.abc import Sequence
 
-import kubernetes_validate
-
 from drakit_cluster.client.api import Api
 from drakit_cluster.objects.resources import NAMESPACE, SLICE
-from fakes import allocating_server, feature_samples
+from fakes import allocating_server, feature_samples, kube_schema
 from fakes.feature_samples import Sample
 
 
@@ -25,7 +23,7 @@ def is_applied(api: Api, sample: Sample) -> None:
     assert stored
     for part, whole in zip(given, stored, strict=True):
         assert feature_samples.is_part(part, whole)
-        kubernetes_validate.validate(part, "1.36", strict=True)
+        kube_schema.validate(part)
     api.delete_collection(SLICE)
 
 

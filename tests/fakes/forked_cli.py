@@ -5,7 +5,8 @@ kit as ``python -m drakit.testing`` does; the half second of imports is paid onc
 ``ip netns exec`` would run it, and with a folder sealed. It ends without freeing its objects one by one, because each free copies a page that the
 processes share. A test about starts or about the end of the interpreter wants the real start.
 
-``python -m fakes.forked_cli SOCKET`` serves; ``python -I -S forked_cli.py SOCKET WORDS...`` runs one command with its own descriptors.
+``python -m fakes.forked_cli --serve SOCKET MODULES...`` imports modules and serves; ``python -I -S forked_cli.py SOCKET PROGRAM WORDS...`` runs
+one command with its own descriptors. PROGRAM is ``drakit``, ``kit`` for the test kit, or ``python`` for any script or module.
 """
 
 import array
@@ -18,6 +19,7 @@ import importlib
 import json
 import os
 import pathlib
+import runpy
 import select
 import signal
 import socket
@@ -33,7 +35,8 @@ SECONDS = 300.0
 _MESSAGE = 1 << 20
 _DESCRIPTORS = 3
 _CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
-_LATE = (
+_SERVE = "--serve"
+LATE = (
     "drakit.cli.app",
     "drakit.cli.composition",
     "drakit.testing.__main__",
@@ -41,6 +44,9 @@ _LATE = (
     "drakit_gpu.assembly",
     "drakit_nic.kernel_port",
 )
+"""The modules that commands import late."""
+NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
+"""Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
 
 
@@ -52,7 +58,7 @@ class Order(TypedDict):
     environment: dict[str, str]
     namespace: str
     session: bool
-    kit: NotRequired[bool]
+    program: NotRequired[str]
     sealed: NotRequired[str]
 
 
@@ -66,6 +72,7 @@ class Started:
     def __init__(self, asking: socket.socket, words: Sequence[str]) -> None:
         self._asking, self._words = asking, words
         self._status: int | None = None
+        self._waiting = threading.Lock()
         pid = asking.recv(64)
         if not pid:
             raise CommandError(f"no answer about drakit {' '.join(words)}")
@@ -73,23 +80,32 @@ class Started:
 
     def wait(self, seconds: float | None = None) -> int:
         """Wait for its end; return its exit status, as ``subprocess`` gives it. Raises ``subprocess.TimeoutExpired`` as it does."""
-        if self._status is None:
-            self._asking.settimeout(seconds)
-            try:
-                status = self._asking.recv(64)
-            except TimeoutError as error:
-                raise subprocess.TimeoutExpired(["drakit", *self._words], seconds or 0) from error
-            if not status:
-                raise CommandError(f"no answer about drakit {' '.join(self._words)}")
-            self._status = int(status)
-            self._asking.close()
-        return self._status
+        with self._waiting:
+            if self._status is None:
+                self._status = self._ended(seconds)
+            return self._status
+
+    def _ended(self, seconds: float | None) -> int:
+        self._asking.settimeout(seconds)
+        try:
+            status = self._asking.recv(64)
+        except TimeoutError as error:
+            raise subprocess.TimeoutExpired(["drakit", *self._words], seconds or 0) from error
+        if not status:
+            raise CommandError(f"no answer about drakit {' '.join(self._words)}")
+        self._asking.close()
+        return int(status)
 
     def poll(self) -> int | None:
-        """Return its exit status; None while it runs."""
-        if self._status is None and not select.select([self._asking], [], [], 0)[0]:
+        """Return its exit status; None while it runs, as far as this thread can know while another waits for its end."""
+        if not self._waiting.acquire(blocking=False):
             return None
-        return self.wait()
+        try:
+            if self._status is None and select.select([self._asking], [], [], 0)[0]:
+                self._status = self._ended(None)
+            return self._status
+        finally:
+            self._waiting.release()
 
     def send_signal(self, number: int) -> None:
         """Send a signal; nothing happens where it has ended."""
@@ -117,17 +133,29 @@ def request(server: str, order: Order, descriptors: list[int]) -> Started:
 
 
 class Commands:
-    """Runs commands; ``server`` is the socket of the process that forks them."""
+    """Runs commands; ``server`` is the socket of the process that forks them.
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    That process runs ``python``, imports ``modules``, and finds other modules in ``paths`` too. ``before`` is code that it runs first.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        python: str | os.PathLike[str] = sys.executable,
+        modules: Sequence[str] = LATE,
+        paths: Sequence[str | os.PathLike[str]] = (),
+        before: str = "",
+    ) -> None:
         self.server = str(folder / "cli.sock")
-        tests = str(pathlib.Path(__file__).parents[1])
-        paths = os.pathsep.join(filter(None, (tests, os.environ.get("PYTHONPATH"))))
+        tests = pathlib.Path(__file__).parents[1]
+        found = os.pathsep.join(map(str, filter(None, (tests, *paths, os.environ.get("PYTHONPATH")))))
+        program = ("-c", f"{before}\nfrom fakes import forked_cli; forked_cli.main()") if before else ("-m", "fakes.forked_cli")
         self._serving = subprocess.Popen(
-            [sys.executable, "-m", "fakes.forked_cli", self.server],
+            [python, *program, _SERVE, self.server, *modules],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**os.environ, "PYTHONPATH": found},
             start_new_session=True,
         )
         assert self._serving.stdout is not None
@@ -141,18 +169,18 @@ class Commands:
         environment: Mapping[str, str] | None = None,
         seconds: float = SECONDS,
         namespace: str = "",
-        kit: bool = False,
+        program: str = "drakit",
         sealed: pathlib.Path | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end, with files for what it reads and writes. Raises CommandError where it does not end in time.
 
-        ``kit`` runs the test kit in place of ``drakit``. The folder ``sealed`` is empty and read-only for this command; that needs root.
+        The folder ``sealed`` is empty and read-only for this command; that needs root.
         """
         with tempfile.TemporaryFile() as read, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             read.write(stdin)
             read.seek(0)
             files = [read.fileno(), out.fileno(), err.fileno()]
-            order = self._order(words, folder, environment, namespace) | {"kit": kit, "sealed": str(sealed or "")}
+            order = self._order(words, folder, environment, namespace) | {"program": program, "sealed": str(sealed or "")}
             started = request(self.server, order, files)
             try:
                 status = started.wait(seconds)
@@ -164,11 +192,18 @@ class Commands:
             return subprocess.CompletedProcess(["drakit", *words], status, out.read().decode(), err.read().decode())
 
     def start(
-        self, *words: str, out: int, folder: pathlib.Path, environment: Mapping[str, str], namespace: str = "", session: bool = False
+        self,
+        *words: str,
+        out: int,
+        folder: pathlib.Path,
+        environment: Mapping[str, str],
+        namespace: str = "",
+        session: bool = False,
+        program: str = "drakit",
     ) -> Started:
         """Start a command that writes its output and errors to a descriptor."""
         with pathlib.Path(os.devnull).open("rb") as nothing:
-            order = self._order(words, folder, environment, namespace) | {"session": session}
+            order = self._order(words, folder, environment, namespace) | {"session": session, "program": program}
             return request(self.server, order, [nothing.fileno(), out, out])
 
     @staticmethod
@@ -177,10 +212,12 @@ class Commands:
         return Order(words=list(words), folder=place, environment=dict(environment or os.environ), namespace=namespace, session=False)
 
     def script(self, folder: pathlib.Path) -> None:
-        """Write a program ``drakit`` into a folder, which runs commands by this server; for shells."""
-        program = folder / "drakit"
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {__file__} {self.server} "$@"\n')
-        program.chmod(0o755)
+        """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells. pytest starts anew: it rewrites modules."""
+        for name in ("drakit", "python"):
+            program = folder / name
+            forked = f'exec {sys.executable} -I -S {__file__} {self.server} {name} "$@"'
+            program.write_text(f'#!/bin/sh\ncase "$*" in "-m pytest "*) exec {sys.executable} "$@" ;; esac\n{forked}\n')
+            program.chmod(0o755)
 
     def close(self) -> None:
         """End the process that forks; commands that still run are killed with it."""
@@ -233,14 +270,31 @@ def _command(order: Order, descriptors: list[int]) -> None:
     sys.stdin, sys.stdout = open(0), open(1, "w", buffering=buffering)  # noqa: SIM115 - the command's own, until it ends
     sys.stderr = open(2, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
 
-    if order.get("kit"):
+    if order.get("program") == "kit":
         from drakit.testing import __main__ as kit
 
         kit.app()
+    if order.get("program") == "python":
+        _python(order["words"])
+        return
 
     import drakit_command
 
     drakit_command.main()
+
+
+def _python(words: list[str]) -> None:
+    """Run ``python FILE WORDS...`` or ``python -m MODULE WORDS...``."""
+    importlib.invalidate_caches()
+    is_module = words[0] == "-m"
+    name, *sys.argv[1:] = words[1:] if is_module else words
+    sys.argv[0] = name
+    sys.path[:0] = [str(pathlib.Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if is_module:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
+        return
+    sys.path[0] = str(pathlib.Path(name).resolve().parent)
+    runpy.run_path(name, run_name="__main__")
 
 
 def _end(work: Callable[[], None]) -> None:
@@ -275,17 +329,17 @@ def _answer(connection: socket.socket) -> Callable[[], None]:
     os._exit(0)
 
 
-def _import_commands() -> None:
-    """Import what commands import late, and keep the garbage collector of every command from going through all of it."""
-    for name in _LATE:
+def _import(modules: Sequence[str]) -> None:
+    """Import modules, and keep the garbage collector of every command from going through all of them."""
+    for name in modules:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
 
 
-def _serve(path: str) -> Callable[[], None]:
+def _serve(path: str, modules: Sequence[str]) -> Callable[[], None]:
     """Fork a process for each request; returns in those only, with what is to be done."""
-    _import_commands()
+    _import(modules)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(path)
     listening.listen()
@@ -301,10 +355,11 @@ def _serve(path: str) -> Callable[[], None]:
 
 def main() -> None:
     """Serve, or run one command."""
-    if len(sys.argv) == 2:
-        _end(_serve(sys.argv[1]))
+    if sys.argv[1] == _SERVE:
+        _end(_serve(sys.argv[2], sys.argv[3:]))
         return
-    order = Order(words=sys.argv[2:], folder=os.getcwd(), environment=dict(os.environ), namespace="", session=False)  # noqa: PTH109
+    order = Order(words=sys.argv[3:], folder=os.getcwd(), environment=dict(os.environ), namespace="", session=False)  # noqa: PTH109
+    order["program"] = sys.argv[2]
     sys.exit(request(sys.argv[1], order, [0, 1, 2]).wait() & 0xFF)
 
 

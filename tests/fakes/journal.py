@@ -77,8 +77,6 @@ class MemoryJournal:
         return tuple(grant.intent for grant in grants if grant.device.node_pool(grant.pool) == pool and grant.device.name in devices)
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        if len({grant.key for grant in entry.grants}) != len(entry.grants):
-            raise errors.ClaimError(errors.ClaimFault.MALFORMED, "a grant is given twice", field="status.allocation.devices.results")
         with self._lock:
             state = self._after(entry.claim.uid, lifecycle.Move.BEGIN)
             grants = tuple(_frozen(grant) for grant in entry.grants)

@@ -4,12 +4,16 @@ import contextlib
 import gc
 import pathlib
 import threading
+import time
 from collections.abc import Iterator
 
 from fakes import waits
 
 _SHARED = "anon_inode:"
 """epoll and eventfd descriptors, which gRPC makes once for a process and keeps."""
+
+_ENDING_SECONDS = 0.5
+"""How long threads and descriptors may take to end by themselves, before garbage is collected: that takes half a second in a long test run."""
 
 
 class Leftovers:
@@ -29,7 +33,14 @@ def none() -> Iterator[None]:
     """Fail where the body leaves a thread or a descriptor. Those that end soon after it count as ended."""
     leftovers = Leftovers()
     yield
-    assert waits.eventually(lambda: not leftovers.names() or (gc.collect() and not leftovers.names())), leftovers.names()
+    patience = time.monotonic() + _ENDING_SECONDS
+
+    def gone() -> bool:
+        if leftovers.names() and time.monotonic() > patience:
+            gc.collect()
+        return not leftovers.names()
+
+    assert waits.eventually(gone), leftovers.names()
 
 
 def _threads() -> set[threading.Thread]:

@@ -45,12 +45,27 @@ def example(name: str) -> list[Any]:
 
 
 @functools.cache
-def example_with_webhook(name: str) -> list[Any]:
-    """Return an example's objects with its component ``webhook``, which its author turns on by removing two comment marks."""
-    with tempfile.TemporaryDirectory(prefix="drakit-deploy-") as folder:
-        deploy = pathlib.Path(folder) / "deploy"
-        shutil.copytree(ROOT / "examples" / name / "deploy", deploy)
-        kustomization = deploy / "kustomization.yaml"
-        text = kustomization.read_text().replace("# components:", "components:").replace("#   - webhook", "  - webhook")
-        kustomization.write_text(text)
-        return rendered(str(deploy))
+def example_with_webhook(name: str, *, pods: bool = False) -> list[Any]:
+    """Return an example's objects with its component ``webhook``, which its author turns on by removing two comment marks; a third for ``pods``."""
+    wanted = ("# components:", "#   - webhook\n", *(("#   - webhook/pods\n",) if pods else ()))
+    return _changed(f"examples/{name}/deploy", "kustomization.yaml", wanted)
+
+
+@functools.cache
+def webhook_with_pods() -> list[Any]:
+    """Return drakit's own webhook with its reviews of pods."""
+    return _changed("daemonset", "webhook/kustomization.yaml", ("# components:", "#   - ../components/webhook-pods\n"))
+
+
+def _changed(folder: str, kustomization: str, comments: tuple[str, ...]) -> list[Any]:
+    """Return the objects of a kustomization below a folder, with the comment marks of some lines removed."""
+    with tempfile.TemporaryDirectory(prefix="drakit-deploy-") as place:
+        copied = pathlib.Path(place) / "deploy"
+        shutil.copytree(ROOT / folder, copied)
+        file = copied / kustomization
+        text = file.read_text()
+        for comment in comments:
+            assert comment in text
+            text = text.replace(comment, comment.replace("# ", "", 1))
+        file.write_text(text)
+        return rendered(str(file.parent))

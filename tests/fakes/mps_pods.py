@@ -3,15 +3,20 @@
 Each pod is a process group of its own. Like the kubelet, it starts a container again after a while, keeps what it last wrote, and ends a deleted
 pod by SIGTERM, then SIGKILL. ``away`` makes every call fail as a silent API server does; ``stuck`` keeps new pods from starting, with that reason.
 ``served`` lets other processes use it, through ``RemotePods``.
+
+The program is forked from a process that has imported it.
 """
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -21,8 +26,8 @@ from typing import cast
 from drakit.core import errors, ports
 from drakit_gpu import driver_root
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons, processes, supervisor
+from fakes import forked_cli
 
-COMMAND = (sys.executable, "-m", supervisor.__name__)
 _POLL_SECONDS = 0.05
 
 
@@ -31,7 +36,7 @@ class Pod:
     """A pod with its one container; ``starts`` counts how often that was started."""
 
     wanted: ports.PodRequest
-    running: subprocess.Popen[bytes] | None = None
+    running: forked_cli.Started | None = None
     starts: int = 0
     message: str = ""
     next_start: float = 0.0
@@ -42,7 +47,7 @@ class Pod:
 class FakePods:
     """``log`` holds what containers write; ``grace`` are the seconds between SIGTERM and SIGKILL, ``backoff`` those before a start after an end."""
 
-    def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.1) -> None:
+    def __init__(self, log: pathlib.Path, *, grace: float = 5.0, backoff: float = 0.5) -> None:
         self.pods: dict[str, Pod] = {}
         self.node = "n1"
         self.calls = 0
@@ -128,13 +133,20 @@ class FakePods:
             return
         with self._log.open("ab") as log:
             folder = pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]
-            pod.running = subprocess.Popen([*COMMAND, folder], stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+            pod.running = _programs().start(
+                *("-m", supervisor.__name__, folder),
+                program="python",
+                out=log.fileno(),
+                folder=pathlib.Path("/"),
+                environment=os.environ,
+                session=True,
+            )
         pod.starts += 1
 
     def _end(self, name: str, pod: Pod) -> None:
         running = pod.running
         if running is not None:
-            running.terminate()
+            running.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(self._grace)
         with self._lock:
@@ -146,14 +158,23 @@ class FakePods:
         running, pod.running = pod.running, None
         if running is None:
             return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(running.pid, signal.SIGKILL)
+        running.send_signal(signal.SIGKILL)
         running.wait()
         variable = daemon_folder.variable(pathlib.Path(pod.wanted.environment[pod_daemons.FOLDER_VARIABLE]))
         # One that is about to be killed may start another.
         while members := list(processes.with_environment(variable)):
             for member in members:
                 member.send(signal.SIGKILL)
+
+
+@functools.cache
+def _programs() -> forked_cli.Commands:
+    """Return what starts the programs of this process's pods."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
+    made = forked_cli.Commands(folder, modules=[supervisor.__name__])
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(made.close)
+    return made
 
 
 def living(home: pathlib.Path) -> dict[str, list[processes.Process]]:

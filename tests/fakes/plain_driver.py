@@ -12,10 +12,16 @@ import signal
 import sys
 import threading
 import time
+import types
 from concurrent import futures
 from typing import Any
 
 import grpc
+
+if __name__ == "__main__":
+    # The generated code alone: the package itself takes longer to import than all the rest.
+    sys.modules["drakit"] = package = types.ModuleType("drakit")
+    package.__path__ = [str(pathlib.Path(__file__).parents[2] / "driver" / "drakit")]
 
 from drakit._proto import dra_v1_pb2, dra_v1_pb2_grpc
 from drakit._proto import pluginregistration_v1_pb2 as registration_pb2

@@ -15,10 +15,10 @@ from fakes import tls_files, waits
 class WebhookProcess:
     """A running webhook of a program, the module ``module`` in the folder ``path``, and the ports that its log names."""
 
-    def __init__(self, files: tls_files.TlsFiles, module: str = "drakit", path: pathlib.Path | None = None) -> None:
+    def __init__(self, files: tls_files.TlsFiles, module: str = "drakit", path: pathlib.Path | None = None, **variables: str) -> None:
         arguments = ["--address", "127.0.0.1:0", "--certificate", str(files.chain), "--key", str(files.key)]
         command = [sys.executable, "-m", module, "webhook", *arguments, "--set", "serve.address=127.0.0.1:0", "--log-format", "json"]
-        environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
+        environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {}), **variables}
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert self.process.stderr is not None
         ports: dict[bool, int] = {}

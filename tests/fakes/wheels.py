@@ -1,6 +1,7 @@
 """The wheels of drakit as ``make dist`` builds them, and virtual environments in which nothing but third-party packages is installed."""
 
 import atexit
+import fcntl
 import functools
 import os
 import pathlib
@@ -20,12 +21,14 @@ FOLDERS = {
     "drakit_nic": "driver/drakit_nic",
 }
 """The folder of each distribution."""
+RUN_FOLDER = "TEST_RUN_FOLDER"
+"""The variable with the folder of a test run, which its processes share (tests/conftest.py)."""
 _OURS = ("drakit", "tpu_driver", "_editable_impl_", "__pycache__")
 
 
-def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:
+def build(folder: pathlib.Path, source: pathlib.Path = ROOT, *, wheels_only: bool = False) -> None:
     """Build wheels and source distributions as the Makefile's target does."""
-    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder), *(("-t", "wheel") if wheels_only else ())]
     for project in (source / folder for folder in FOLDERS.values()):
         ran = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, env=environment())
         assert ran.returncode == 0, ran.stderr
@@ -33,12 +36,26 @@ def build(folder: pathlib.Path, source: pathlib.Path = ROOT) -> None:
 
 @functools.cache
 def built() -> new_wheels.Wheels:
-    """Return the wheels of this checkout; built once for each process."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    build(folder)
+    """Return the wheels of this checkout; the first process of a test run that needs them builds them for all."""
+    folder = _shared_folder()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "whole").exists():
+            build(folder, wheels_only=True)
+            (folder / "whole").touch()
     drakit, cluster, tools = (next(folder.glob(f"{name}-*.whl")) for name in new_wheels.FOLDERS)
     return new_wheels.Wheels(drakit=drakit, cluster=cluster, tools=tools)
+
+
+def _shared_folder() -> pathlib.Path:
+    """A folder that all processes of a test run share and that is gone afterwards; without a run's folder, one of this process's own."""
+    if RUN_FOLDER in os.environ:
+        folder = pathlib.Path(os.environ[RUN_FOLDER], "wheels")
+        folder.mkdir(exist_ok=True)
+        return folder
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def environment() -> dict[str, str]:

@@ -10,7 +10,7 @@ from drakit.core import errors, quantity
 from drakit.core.encoding import wire
 from drakit_cluster.objects import capacity as served_capacity
 from drakit_cluster.objects import quantity as served_quantity
-from drakit_cluster.objects.validation import devices as validation
+from drakit_cluster.objects.validation.slices import devices as validation
 
 POLICY = wire.Format().converter(capacities.RequestPolicy)
 

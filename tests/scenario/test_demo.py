@@ -46,26 +46,8 @@ def driver_pids(text: str) -> list[int]:
     return [int(pid) for pid in re.findall(r"\(pid (\d+)\)", text)]
 
 
-def test_the_demo_keeps_every_promise_and_leaves_nothing_behind(folder: pathlib.Path) -> None:
+def test_an_ordinary_user_sees_it_keep_every_promise_in_a_folder_of_his() -> None:
     """In a pipe it is plain text, drawn and counted."""
-    ran = demo.finished(folder, "demo")
-    assert (ran.returncode, ran.stderr) == (0, ""), ran.stdout
-    kept = re.findall(r"^  ok  (.*)$", ran.stdout, re.MULTILINE)
-    assert set(PROMISES) <= set(kept)
-    assert re.search(rf"^All {len(kept)} checks held, in \d+\.\d s\.$", ran.stdout, re.MULTILINE)
-    assert [int(number) for number in re.findall(r"^\[(\d)/5\] ", ran.stdout, re.MULTILINE)] == list(range(1, 6))
-    assert len(driver_pids(ran.stdout)) == 2
-    assert not any(map(demo.is_running, driver_pids(ran.stdout)))
-    assert not list(folder.iterdir())
-    out = ran.stdout
-    assert {char for char in out if not char.isprintable()} == {"\n"}
-    assert not re.search(r" $", out, re.MULTILINE)
-    assert re.search(r"^    \|( *(medium|small-a|small-b|large) *\|){4}$", out, re.MULTILINE), "the four partitions fill the map"
-    assert re.search(r"^    training +33333M +33340M +pci-0000-0c-00-0 +[0-9a-f-]{36}$", out, re.MULTILINE)
-    assert "GPU_DEVICE_MEDIUM_GPU_0_MIG_2G10GB_14_0=MIG-" in out
-
-
-def test_an_ordinary_user_can_run_it() -> None:
     prefix, owner = demo.as_ordinary_user()
     with demo.short_folder(owner) as folder:
         ran = demo.finished(folder, "demo", "--folder", str(folder / "demo"), prefix=prefix)
@@ -74,6 +56,24 @@ def test_an_ordinary_user_can_run_it() -> None:
         assert {file.stat().st_uid for file in left} == {owner}
         assert (folder / "demo" / "driver.log") in left, "a folder that was given is kept"
         assert not [file for file in left if file.is_socket() or file.suffix == ".kubeconfig"]
+    out = ran.stdout
+    kept = re.findall(r"^  ok  (.*)$", out, re.MULTILINE)
+    assert set(PROMISES) <= set(kept)
+    assert re.search(rf"^All {len(kept)} checks held, in \d+\.\d s\.$", out, re.MULTILINE)
+    assert [int(number) for number in re.findall(r"^\[(\d)/5\] ", out, re.MULTILINE)] == list(range(1, 6))
+    assert len(driver_pids(out)) == 2
+    assert not any(map(demo.is_running, driver_pids(out)))
+    assert {char for char in out if not char.isprintable()} == {"\n"}
+    assert not re.search(r" $", out, re.MULTILINE)
+    assert re.search(r"^    \|( *(medium|small-a|small-b|large) *\|){4}$", out, re.MULTILINE), "the four partitions fill the map"
+    assert re.search(r"^    training +33333M +33340M +pci-0000-0c-00-0 +[0-9a-f-]{36}$", out, re.MULTILINE)
+    assert "GPU_DEVICE_MEDIUM_GPU_0_MIG_2G10GB_14_0=MIG-" in out
+
+
+def test_quiet_without_failures_it_writes_nothing_and_leaves_nothing_behind(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
+    ran = demo.finished(folder, "demo", "--quiet", commands=commands)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+    assert not list(folder.iterdir())
 
 
 def test_a_driver_that_dies_by_itself_fails_the_demo_and_shows_its_log(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
@@ -102,8 +102,8 @@ def test_interrupted_in_the_middle_it_stops_everything_it_started(
 
 
 def test_a_demo_that_is_killed_leaves_no_driver_running(folder: pathlib.Path, commands: forked_cli.Commands) -> None:
-    with demo.running(folder, "demo", "--keep", commands=commands) as ran:
-        ran.read_until(r"export KUBECONFIG=(\S+)")
+    with demo.running(folder, "demo", commands=commands) as ran:
+        ran.read_until(r"^\[2/5\]")
         assert ran.end(signal.SIGKILL) == -signal.SIGKILL
     deadline = time.monotonic() + waits.SECONDS
     while any(map(demo.is_running, driver_pids(ran.out))) and time.monotonic() < deadline:

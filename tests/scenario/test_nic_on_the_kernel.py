@@ -174,7 +174,7 @@ def test_nics_are_discovered_and_published_with_the_admin_s_speeds(node: Node) -
     server = Slices()
     before = node.space.state()
     publishing = publisher.Publisher(publisher.Target(driver=node.author.name, node=NODE, pool=NODE), store=server, clock=StoppedClock())
-    publishing.offer(node.offered.inventory)
+    publishing.offer(node.offered.current.authored)
     publishing.reconcile()
     (stored,) = server.list()
     assert {item.name: str(item.capacity["bandwidth"].value) for item in stored.spec.page.devices} == {"nic0": "24G", "nic1": "10G"}

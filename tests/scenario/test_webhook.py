@@ -18,7 +18,9 @@ from drakit_cluster.objects import errors, resources
 from fakes import parameters as p
 from fakes import tls_files
 
-CONFIGURATION = pathlib.Path(__file__).parents[2] / "daemonset" / "webhook" / "configuration.yaml"
+DAEMONSET = pathlib.Path(__file__).parents[2] / "daemonset"
+CONFIGURATION = DAEMONSET / "webhook" / "configuration.yaml"
+PODS = DAEMONSET / "components" / "webhook-pods"
 GOOD, BAD = p.config(p.NIC, p.nic(mtu=9000)), p.config(p.NIC, p.nic(mtu=20))
 FOREIGN = p.config("gpu.example.com", {"mtu": "any"})
 KINDS = {p.CLAIM: resources.CLAIM, p.TEMPLATE: resources.CLAIM_TEMPLATE, p.CLASS: resources.CLASS}
@@ -43,20 +45,30 @@ class Guarded:
 @pytest.fixture
 def guarded(tmp_path: pathlib.Path) -> Iterator[Guarded]:
     files = tls_files.TlsFiles(tmp_path)
-    flags = {"webhook.address": "127.0.0.1:0", "webhook.certificate": files.chain, "webhook.key": files.key}
     measured = metrics.Metrics()
-    hook = webhook.Webhook(settings.load(flags, environ={}), measured)
-    hook.start()
     memory = registry.Registry()
-    configuration: Any = yaml.safe_load(CONFIGURATION.read_text("utf-8"))
     ca = base64.b64encode(files.authority_pem).decode()
-    configuration["webhooks"][0]["clientConfig"] = {"url": f"https://{hook.address}{webhook.PATH}", "caBundle": ca}
-    memory.create(resources.WEBHOOKS, configuration)
     with apiserver.ApiServer(memory) as server:
+        flags = {"webhook.address": "127.0.0.1:0", "webhook.certificate": files.chain, "webhook.key": files.key}
+        hook = webhook.Webhook(settings.load({**flags, "api.kubeconfig": account(server, tmp_path)}, environ={}), measured)
+        hook.start()
+        for file, path in ((CONFIGURATION, webhook.PATH), (PODS / "configuration.yaml", webhook.PODS_PATH)):
+            configuration: Any = yaml.safe_load(file.read_text("utf-8"))
+            configuration["webhooks"][0]["clientConfig"] = {"url": f"https://{hook.address}{path}", "caBundle": ca}
+            memory.create(resources.WEBHOOKS, configuration)
         token = server.issue_token("tester", ("system:masters",))
         with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as api:
             yield Guarded(memory, api, hook, measured)
-    hook.stop()
+        hook.stop()
+
+
+def account(server: apiserver.ApiServer, folder: pathlib.Path) -> pathlib.Path:
+    """Return a kubeconfig of the webhook's service account, which has the rights of the component and no others."""
+    for rule in yaml.safe_load_all((PODS / "rbac.yaml").read_text("utf-8")):
+        server.registry.create(next(one for one in resources.SERVED if one.kind == rule["kind"]), rule)
+    token = server.issue_token("system:serviceaccount:drakit-system:drakit-webhook", ("system:serviceaccounts", "system:authenticated"))
+    server.write_kubeconfig(folder / "kubeconfig", token=token)
+    return folder / "kubeconfig"
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2"])
@@ -100,3 +112,61 @@ def test_a_changed_spec_reaches_the_webhook(guarded: Guarded) -> None:
     with pytest.raises(errors.InvalidError, match=r"spec\.config\[0\]\.opaque\.parameters\.mtu"):
         guarded.api.update(resources.CLASS, made)
     assert guarded.asked == 2
+
+
+def nic_claim(kind: str = p.CLAIM, device_class: str = p.NIC) -> dict[str, Any]:
+    claim = p.holding(kind, GOOD, name="nic")
+    spec = claim["spec"] if kind == p.CLAIM else claim["spec"]["spec"]
+    spec["devices"]["requests"] = [{"name": "r", "exactly": {"deviceClassName": device_class}}]
+    return claim
+
+
+def pod(name: str, *, host_network: bool = True, source: str = "resourceClaimName", namespace: str = "default") -> dict[str, Any]:
+    container = {"name": "c", "image": "x", "resources": {"claims": [{"name": "net"}]}}
+    spec = {"hostNetwork": host_network, "containers": [container], "resourceClaims": [{"name": "net", source: "nic"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+@pytest.mark.parametrize("kind, source", [(p.CLAIM, "resourceClaimName"), (p.TEMPLATE, "resourceClaimTemplateName")])
+def test_a_pod_of_the_hosts_network_with_a_nic_is_refused_with_the_fix(guarded: Guarded, kind: str, source: str) -> None:
+    guarded.api.create(KINDS[kind], nic_claim(kind))
+    with pytest.raises(errors.InvalidError) as refused:
+        guarded.api.create(resources.POD, pod("hostnet", source=source))
+    assert str(refused.value) == (
+        'admission webhook "pods.webhook.drakit.dev" denied the request: spec.containers[0].resources.claims[0]: the pod is in the host\'s network '
+        "(hostNetwork: true), where no NIC is attached: its container can never start; remove spec.hostNetwork, or the claim net from the container"
+    )
+    asked = guarded.asked
+    guarded.api.create(resources.POD, pod("own", host_network=False, source=source))
+    assert guarded.asked == asked, "the API server asks for nothing that cannot be wrong"
+
+
+def test_a_class_that_the_webhook_reads_decides_what_a_pod_requests(guarded: Guarded) -> None:
+    selector = {"cel": {"expression": f'device.driver == "{p.NIC}"'}}
+    fast: Any = {"apiVersion": "resource.k8s.io/v1", "kind": p.CLASS, "metadata": {"name": "fast"}, "spec": {"selectors": [selector]}}
+    guarded.api.create(resources.CLAIM, nic_claim(device_class="fast"))
+    guarded.api.create(resources.POD, pod("of-an-unknown-class"))
+    guarded.api.create(resources.CLASS, fast)
+    with pytest.raises(errors.InvalidError, match="can never start"):
+        guarded.api.create(resources.POD, pod("of-a-class-for-nics"))
+
+
+def test_a_webhook_that_is_down_stops_no_pod(guarded: Guarded) -> None:
+    guarded.api.create(resources.CLAIM, nic_claim())
+    guarded.hook.stop()
+    guarded.api.create(resources.POD, pod("hostnet"))
+
+
+def test_pods_of_the_system_and_pods_whose_claim_comes_later_are_created(guarded: Guarded) -> None:
+    guarded.api.create(resources.POD, pod("early"))
+    guarded.api.create(resources.CLAIM, nic_claim())
+    asked = guarded.asked
+    guarded.api.create(resources.POD, pod("system", namespace="kube-system"), namespace="kube-system")
+    assert guarded.asked == asked
+
+
+def test_a_name_for_two_interfaces_of_a_claim_is_refused(guarded: Guarded) -> None:
+    claim = p.holding(p.CLAIM, p.config(p.NIC, p.nic(interfaceName="net1")))
+    claim["spec"]["devices"]["requests"] = [{"name": "r", "exactly": {"deviceClassName": p.NIC, "count": 2}}]
+    with pytest.raises(errors.InvalidError, match=r"parameters\.interfaceName: net1 would be that of several devices \(r\)"):
+        guarded.api.create(resources.CLAIM, claim)

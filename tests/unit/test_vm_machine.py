@@ -2,7 +2,9 @@
 
 import contextlib
 import itertools
+import json
 import pathlib
+import socket
 import subprocess
 import tarfile
 import threading
@@ -13,6 +15,7 @@ import pytest
 
 from vm import __main__ as command
 from vm import machine as machines
+from vm import reset_node, resets
 
 Guest = Callable[[pathlib.Path], None]
 
@@ -92,6 +95,54 @@ def test_a_later_job_gets_only_what_changed(tmp_path: pathlib.Path) -> None:
     assert seen == [([".gitignore", "new.py"], b""), (["new.py"], b""), ([], b"new.py\0")]
 
 
+@contextlib.contextmanager
+def control(folder: pathlib.Path) -> Iterator[list[str]]:
+    """QEMU's control socket for one connection, and the commands that came."""
+    commands = list[str]()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "qmp"))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rw") as stream:
+                print(json.dumps({"QMP": {}}), file=stream, flush=True)
+                for line in stream:
+                    commands.append(json.loads(line)["execute"])
+                    print(json.dumps({"event": "RESET"}), json.dumps({"return": {}}), sep="\n", file=stream, flush=True)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield commands
+        thread.join()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_reset_machine_gets_the_whole_checkout_again_and_is_checked(
+    status: int, tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    seen = list[list[str]]()
+
+    def guest(share: pathlib.Path) -> None:
+        with tarfile.open(share / "checkout.tar") as archive:
+            seen.append([*archive.getnames(), (share / "job").read_text().split("reset_node ")[1]])
+        (share / "job").unlink()
+        if len(seen) == 1:
+            for name in reset_node.NODES:
+                (share / "lives" / f"0-{name}").write_text("preparing:u:chip-0\nmake:chip-0\n")
+            (share / "lives/serving-0").touch()
+        else:
+            (share / "status").write_text(f"{status}\n")
+
+    with running(tmp_path, guest, jobs=2) as machine, control(machine.folder) as commands:
+        assert resets.run(machine, 1, checkout=checkout(tmp_path), timeout_s=30, served_s=(0, 0)) == status
+    assert commands == ["qmp_capabilities", "system_reset"]
+    assert seen == [[".gitignore", "new.py", "/host/lives 0\n"], [".gitignore", "new.py", "/host/lives 1 last\n"]]
+    assert capfd.readouterr().out == "vm: reset 1 of 1: 4 preparing until now\n" + (
+        "vm: 1 resets, 4 drivers: a check failed\n" if status else "vm: 1 resets, 4 drivers: no claim lost, nothing left\n"
+    )
+
+
 def test_a_machine_that_ends_before_its_job_is_an_error_with_its_console(tmp_path: pathlib.Path) -> None:
     with running(tmp_path, lambda share: None) as machine:
         machine.stop(grace_s=0)
@@ -113,6 +164,12 @@ def test_the_machine_has_no_way_out() -> None:
     ends = [value for option, value in itertools.pairwise(qemu) if option in {"-netdev", "-net", "-nic"}]
     assert ends
     assert all(end.startswith("hubport,") for end in ends)
+
+
+def test_only_a_machine_with_further_disks_survives_a_reset() -> None:
+    for disks in ((), ("ext4", "xfs")):
+        qemu = machines.qemu_command(pathlib.Path("/cache"), kernel="6.12", disks=disks)
+        assert ("-no-reboot" in qemu, any("file=xfs.disk" in word for word in qemu)) == (not disks, bool(disks))
 
 
 def test_only_a_machine_with_an_iommu_asks_for_one_and_has_its_disk_without_msi() -> None:

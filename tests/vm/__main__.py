@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from vm import machine as machines
+from vm import resets
 
 CHECKOUT = pathlib.Path(__file__).parents[2]
 
@@ -26,6 +27,8 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--keep", action="store_true", help="leave the machine running; later runs use it, until one without --keep")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="limit for start and tests (default: %(default)s)")
     parser.add_argument("--shell", metavar="SCRIPT", help="run a shell script in the checkout instead of pytest")
+    parser.add_argument("--selinux", action="store_true", help="start the machine with SELinux, which enforces Debian's policy")
+    parser.add_argument("--resets", type=int, default=0, metavar="COUNT", help="reset the machine so often while drivers prepare claims")
     return parser.parse_known_args(arguments)
 
 
@@ -42,14 +45,24 @@ def main() -> int:
     built = subprocess.run([str(CHECKOUT / "tests/vm/build"), str(cache)], check=False)
     if built.returncode:
         return built.returncode
-    folder = CHECKOUT / "build/vm" / (f"{options.kernel}-iommu" if options.iommu else options.kernel)
-    machine = machines.Machine(kernel=options.kernel, cache=cache, folder=folder, iommu=options.iommu)
+    kinds = [name for name in ("iommu", "selinux", "resets") if getattr(options, name)]
+    machine = machines.Machine(
+        kernel=options.kernel,
+        cache=cache,
+        folder=CHECKOUT / "build/vm" / "-".join([options.kernel, *kinds]),
+        iommu=options.iommu,
+        selinux=options.selinux,
+        disks=resets.DISKS if options.resets else (),
+    )
     done = False
     try:
         if machine.pid is None:
             _say(f"starting kernel {options.kernel}; its console: {machine.folder / 'console.log'}")
             machine.start()
-        status = machine.run(script_of(options.shell, arguments), checkout=CHECKOUT, keep=options.keep, timeout_s=options.timeout)
+        if options.resets:
+            status = resets.run(machine, options.resets, checkout=CHECKOUT, timeout_s=options.timeout)
+        else:
+            status = machine.run(script_of(options.shell, arguments), checkout=CHECKOUT, keep=options.keep, timeout_s=options.timeout)
         done = True
     except machines.MachineError as error:
         _say(f"{error}")

@@ -12,13 +12,14 @@ import pathlib
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Sequence
 
-KERNELS = ("6.12", "6.1")
+KERNELS = ("6.12", "6.1", "5.15", "5.10")
 """The kernels that ``tests/vm/build`` installs. The first is the default."""
 
 UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
@@ -26,6 +27,7 @@ UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
 
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 _POLL_SECONDS = 0.3
+_DISK_BYTES = 1 << 30
 _RESULTS = ("output", "journal.log", "results.xml")
 
 
@@ -43,12 +45,17 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("DRAKIT_VM_CACHE") or default)
 
 
-def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False) -> list[str]:
+def qemu_command(
+    cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False, selinux: bool = False, disks: Sequence[str] = ()
+) -> list[str]:
     """Return the command that starts the machine, to run in the machine's folder. QEMU runs from its unpacked packages, by their own loader.
 
     The first NIC is an Intel 82576 behind a root port, whose driver igb has up to seven virtual functions. The second is a virtio NIC. A hub
     without any way out connects the two, so a test can put the second into a namespace and have a partner on the wire. With ``iommu`` the machine
     has an Intel IOMMU, which puts each device into an IOMMU group.
+
+    With ``selinux`` the kernel starts with SELinux instead of AppArmor, and systemd loads Debian's policy and enforces it.
+    ``disks`` are names of further, empty disks. A machine with them survives a reset, and starts its jobs without systemd. Any other ends at a reset.
     """
     qemu, root = cache / "qemu", cache / "root"
     # Without interrupt remapping, a virtio disk with MSI loses requests once there are virtual functions.
@@ -59,11 +66,18 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iom
         str(qemu / "usr/bin/qemu-system-x86_64"),
         *("-L", str(qemu / "usr/share/qemu"), "-L", str(qemu / "usr/share/seabios")),
         *("-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-smp", "2", "-m", str(memory_mb)),
-        *("-nodefaults", "-display", "none", "-no-reboot", "-pidfile", "pid"),
+        *("-nodefaults", "-display", "none", "-pidfile", "pid"),
+        *(() if disks else ("-no-reboot",)),
         *("-chardev", "socket,id=console,path=console,server=on,wait=off,logfile=console.log"),
-        *("-serial", "chardev:console"),
+        *("-serial", "chardev:console", "-qmp", "unix:qmp,server=on,wait=off"),
         *("-kernel", str(cache / f"vmlinuz-{kernel}"), "-initrd", str(cache / f"initrd-{kernel}")),
-        *("-append", "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no" + (" intel_iommu=on iommu=pt" if iommu else "")),
+        *(
+            "-append",
+            "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no"
+            + (" intel_iommu=on iommu=pt" if iommu else "")
+            + (" security=selinux" if selinux else "")
+            + (" init=/usr/local/sbin/jobs" if disks else ""),
+        ),
         *(("-device", "intel-iommu,intremap=off,caching-mode=on") if iommu else ()),
         *("-drive", f"file={cache / 'disk'},if=none,id=disk,format=raw,snapshot=on,cache=unsafe", "-device", disk),
         *("-virtfs", "local,path=share,mount_tag=host,security_model=none"),
@@ -71,7 +85,18 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iom
         *("-netdev", "hubport,id=net1,hubid=1", "-device", "igb,bus=port1,netdev=net1,mac=52:54:00:00:00:01,romfile="),
         *("-netdev", "hubport,id=net2,hubid=1", "-device", "virtio-net-pci,netdev=net2,mac=52:54:00:00:00:02,romfile="),
         *("-device", "virtio-rng-pci"),
+        *(word for name in disks for word in _disk(name)),
     ]
+
+
+def _disk(name: str) -> tuple[str, ...]:
+    """A disk with a write cache that the guest must flush, found by its serial number."""
+    return (
+        "-drive",
+        f"file={name}.disk,if=none,id={name},format=raw,cache=writeback",
+        "-device",
+        f"virtio-blk-pci,drive={name},serial={name}",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +107,9 @@ class Machine:
     cache: pathlib.Path
     folder: pathlib.Path
     iommu: bool = False
+    selinux: bool = False
+    disks: Sequence[str] = ()
+    """The names of its further disks. A machine with such disks can be reset."""
 
     @property
     def share(self) -> pathlib.Path:
@@ -102,10 +130,14 @@ class Machine:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.share.mkdir(parents=True)
         shutil.copy(pathlib.Path(__file__).with_name("jobs"), self.share)
+        for name in self.disks:
+            disk = self.folder / f"{name}.disk"
+            disk.touch()
+            os.truncate(disk, _DISK_BYTES)
         modules = {"QEMU_MODULE_DIR": str(self.cache / "qemu" / _LIBRARIES / "qemu"), "TMPDIR": str(self.folder)}
         with (self.folder / "qemu.log").open("wb") as log:
             process = subprocess.Popen(
-                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu),
+                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu, selinux=self.selinux, disks=self.disks),
                 cwd=self.folder,
                 env={**os.environ, **modules},
                 stdin=subprocess.DEVNULL,
@@ -121,18 +153,41 @@ class Machine:
 
     def run(self, script: str, *, checkout: pathlib.Path, keep: bool, timeout_s: float) -> int:
         """Run a shell script in a copy of the checkout, print its output as it comes, and return its exit status. Raises MachineError."""
+        self.submit(script, checkout=checkout, keep=keep)
+        status = self.wait(time.monotonic() + timeout_s)
+        assert status is not None
+        return status
+
+    def submit(self, script: str, *, checkout: pathlib.Path, keep: bool) -> None:
+        """Give the machine a script, to run in a copy of the checkout as soon as it can."""
         for name in ("job", "status", *_RESULTS):
             (self.share / name).unlink(missing_ok=True)
         (self.share / "keep").touch() if keep else (self.share / "keep").unlink(missing_ok=True)
         _pack(checkout, self.share)
         (self.share / "job.new").write_text(script, "utf-8")
         (self.share / "job.new").rename(self.share / "job")
+
+    def wait(self, deadline: float, *, until: pathlib.Path | None = None) -> int | None:
+        """Print the output of the script as it comes. Return its exit status, or None once the file ``until`` exists. Raises MachineError."""
         try:
-            return self._wait(time.monotonic() + timeout_s)
+            return self._wait(deadline, until)
         finally:
             for name in _RESULTS:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.copy(self.share / name, self.folder)
+
+    def reset(self) -> None:
+        """Reset the machine, as its reset button does. It starts again, and has to be given the whole checkout again."""
+        with socket.socket(socket.AF_UNIX) as control:
+            control.connect(str(self.folder / "qmp"))
+            with control.makefile("rw", encoding="utf-8") as stream:
+                for name in ("qmp_capabilities", "system_reset"):
+                    stream.write(json.dumps({"execute": name}) + "\n")
+                    stream.flush()
+                    while "return" not in (answer := json.loads(stream.readline())):
+                        if "error" in answer:
+                            raise MachineError(f"QEMU does not reset: {answer['error']}", DIED)
+        (self.share / "packed.json").unlink()
 
     def stop(self, grace_s: float = 20) -> None:
         """End QEMU, after the time that the machine may take to power off."""
@@ -142,7 +197,7 @@ class Machine:
                 os.kill(pid, signal.SIGKILL)
             time.sleep(_POLL_SECONDS)
 
-    def _wait(self, deadline: float) -> int:
+    def _wait(self, deadline: float, until: pathlib.Path | None) -> int | None:
         shown = 0
         while True:
             status, running = self.share / "status", self.pid is not None
@@ -150,6 +205,8 @@ class Machine:
             shown += _show(self.share / "output", shown)
             if ended:
                 return int(status.read_text("ascii"))
+            if until is not None and until.exists():
+                return None
             if not running:
                 raise MachineError(f"the machine ended before its job; the end of {self._console()}", DIED)
             if time.monotonic() > deadline:

@@ -118,6 +118,34 @@ def of_device(wanted: claims.Claim, device: str) -> claims.Claim:
     return dataclasses.replace(wanted, results=tuple(dataclasses.replace(result, device=device) for result in wanted.results))
 
 
+def function_and_share(world: nic_attach.World, nic: Parent, address: str) -> list[claims.Claim]:
+    """Two claims: of a NIC's first function as ``fast0``, and of a share of the NIC as ``shared0`` with an address."""
+    share = nic_attach.claim(2, bandwidth="50M", parameters={"interfaceName": "shared0", "addresses": [f"{address}/16"]})
+    return [
+        claim(device_of(world, nic.interfaces()[0]), {"interfaceName": "fast0"}),
+        of_device(share, device_of(world, nic.name).removesuffix("-whole")),
+    ]
+
+
+@contextlib.contextmanager
+def partner(address: str) -> Iterator[None]:
+    """The machine's second NIC in a namespace of its own, with an address, as a partner on the wire."""
+    (name,) = (
+        entry.name
+        for entry in NETWORK.iterdir()
+        if (entry / "device/driver").exists() and (entry / "device/driver").resolve().name == "virtio_net"
+    )
+    with netns.namespace() as space:
+        for words in (
+            ("link", "set", name, "netns", space.name),
+            ("-netns", space.name, "address", "add", f"{address}/16", "dev", name),
+            ("-netns", space.name, "link", "set", name, "up"),
+        ):
+            ip(*words)
+        yield
+    until((NETWORK / name).exists, "the partner did not come back")
+
+
 def attach(world: nic_attach.World, ref: claims.ClaimRef, pod: nic_attach.Pod, container: str = "c1") -> None:
     """Start a container that lists the claim, and again where the driver does not answer in time, as it may in an emulated machine."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import build, paths, values
-from drakit_cluster.cel.selectors import Gates, with_deep_stack
+from drakit_cluster.cel.selectors import with_deep_stack
 from drakit_cluster.cel.syntax import parser
 from drakit_cluster.cel.types import celtypes, checker, declarations, validators
 from drakit_cluster.objects.json_types import Json
@@ -72,7 +72,7 @@ def _compile(text: str) -> tuple[paths.Run, int]:
 
 @functools.cache
 def _environment(*names: str) -> declarations.Environment:
-    base = declarations.environment(Gates(), declarations.EnvType.NEW)
+    base = declarations.environment(declarations.Gates(), declarations.EnvType.NEW)
     idents = {name: declared for name, declared in base.idents.items() if name != "device"}
     return dataclasses.replace(base, idents=idents | dict.fromkeys(names, celtypes.DYN))
 

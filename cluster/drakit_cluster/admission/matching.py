@@ -1,22 +1,16 @@
 """The writes that a policy or a webhook applies to: rules of operations and resources, and label selectors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drakit_cluster.api.reviewing import Operation
-from drakit_cluster.objects import json_types, resources
-from drakit_cluster.objects.json_types import Json, Object
+from drakit_cluster.objects import json_types, labels, resources
+from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
 
 _ANY = "*"
 EXEMPT = frozenset({resources.ADMISSION_POLICY, resources.ADMISSION_BINDING, resources.WEBHOOKS})
 """Writes of these kinds are exempt, so that a wrong policy or webhook can always be removed."""
-_OPERATORS: dict[str, Callable[[Json, list[Json]], bool]] = {
-    "In": lambda value, values: value is not None and value in values,
-    "NotIn": lambda value, values: value is None or value not in values,
-    "Exists": lambda value, _: value is not None,
-    "DoesNotExist": lambda value, _: value is None,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,20 +79,8 @@ def _namespace(selector: Object, subject: Subject) -> bool:
     if not selector or (subject.namespace is None and subject.resource is not resources.NAMESPACE):
         return True
     labelled = subject.namespace if subject.namespace is not None else subject.new or subject.old or {}
-    return selects(selector, labelled)
+    return labels.selects(selector, labelled)
 
 
 def _object(selector: Object, subject: Subject) -> bool:
-    return not selector or any(selects(selector, obj) for obj in (subject.new, subject.old) if obj is not None)
-
-
-def selects(selector: Object, obj: Object) -> bool:
-    """Return whether a metav1 LabelSelector selects an object."""
-    labels = json_types.mapping(obj, "metadata", "labels")
-    exact = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
-    return exact and all(_requirement(expression, labels) for expression in json_types.objects(selector, "matchExpressions"))
-
-
-def _requirement(requirement: Object, labels: Object) -> bool:
-    check = _OPERATORS.get(json_types.text(requirement, "operator"))
-    return check is not None and check(labels.get(json_types.text(requirement, "key")), json_types.items(requirement, "values"))
+    return not selector or any(labels.selects(selector, obj) for obj in (subject.new, subject.old) if obj is not None)

@@ -4,10 +4,9 @@ Only kinds that this cluster serves can be parameters. Any other kind is unknown
 Kubernetes. Source: CollectParams of Kubernetes' generic policy dispatcher.
 """
 
-from drakit_cluster.admission import matching
 from drakit_cluster.admission.matching import Subject
 from drakit_cluster.api.storage.store import Key, Store
-from drakit_cluster.objects import json_types, resources
+from drakit_cluster.objects import json_types, labels, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 
@@ -63,4 +62,4 @@ def _chosen(store: Store, resource: Resource, reference: Object, namespace: str)
         return [entry.view] if entry is not None else []
     selector = json_types.mapping(reference, "selector")
     entries = [entry for entry in store.scan(stored)[0] if entry.key.namespace == namespace]
-    return [entry.view for entry in entries if matching.selects(selector, entry.view)]
+    return [entry.view for entry in entries if labels.selects(selector, entry.view)]

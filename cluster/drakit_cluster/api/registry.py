@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Unpack
 
+from drakit_cluster import cel
 from drakit_cluster.access import roles
 from drakit_cluster.admission import claim_status, kinds
 from drakit_cluster.api import object_errors, strategies
@@ -25,7 +26,7 @@ from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.validation import table as rules
-from drakit_cluster.objects.validation.context import Context, SelectorCompiler
+from drakit_cluster.objects.validation.context import Context
 
 DEFAULT_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _REVIEW_ATTEMPTS = 8
@@ -48,7 +49,7 @@ class Registry:
         self.gates = gates or FeatureGates()
         self._clock = now
         self._proposals = Proposals(store=self.store, gates=self.gates, now=self._now)
-        self._context = Context(gates=self.gates, expressions=SelectorCompiler(self.gates))
+        self._context = Context(gates=self.gates, selectors=cel.Selectors(self.gates))
         initial_objects: list[tuple[Resource, Object]] = [
             (resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES
         ]
@@ -112,11 +113,9 @@ class Registry:
         name: str,
         *,
         namespace: str = "",
-        uid: str | None = None,
-        resource_version: str | None = None,
-        grace_seconds: int | None = None,
         orphan: bool = False,
         review: Review = TRUSTED,
+        **options: Unpack[api.DeleteOptions],
     ) -> Object:
         """Delete an object, or mark it as deleted where it has finalizers or is a running pod.
 
@@ -125,10 +124,10 @@ class Registry:
 
         def propose() -> Change:
             old = self.entry(resource, name, namespace)
-            object_errors.check_preconditions(resource, old, uid=uid or "", version=resource_version or "")
+            object_errors.check_preconditions(resource, old, uid=options.get("uid") or "", version=options.get("resource_version") or "")
             return Change(operation=Operation.DELETE, resource=resource, key=old.key, before=old, orphan=orphan)
 
-        return self._write(propose, review, grace=grace_seconds).copy()
+        return self._write(propose, review, grace=options.get("grace_seconds")).copy()
 
     def delete_collection(
         self, resource: Resource, *, grace_seconds: int | None = None, review: Review = TRUSTED, **options: Unpack[api.ListOptions]

@@ -5,8 +5,8 @@ closures. It is safe to use from many threads.
 """
 
 from drakit_cluster.cel.errors import CompileError, RunError
-from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Gates, Purpose, Selectors
-from drakit_cluster.cel.types.declarations import EnvType
+from drakit_cluster.cel.selectors import COST_LIMIT, LENGTH_LIMIT, Compiled, Purpose, Selectors
+from drakit_cluster.cel.types.declarations import EnvType, Gates
 
 __all__ = [
     "COST_LIMIT",

@@ -17,14 +17,14 @@ from drakit_cluster.cel.evaluation.values import Value
 from drakit_cluster.cel.functions import quantities, semver
 from drakit_cluster.cel.syntax import parser
 from drakit_cluster.cel.types import celtypes, checker, declarations, validators
-from drakit_cluster.cel.types.declarations import EnvType
+from drakit_cluster.cel.types.declarations import EnvType, Gates
 from drakit_cluster.objects import devices, features
 from drakit_cluster.objects.json_types import Json
 
 LENGTH_LIMIT: Final = 10 * 1024
 """The longest expression that the API accepts, in bytes (`CELSelectorExpressionMaxLength`)."""
 COST_LIMIT: Final = 1_000_000
-"""The cost limit of an expression, estimated and at run time (`CELSelectorExpressionMaxCost`)."""
+"""The most steps of an expression, estimated and at run time. Kubernetes limits costs to this number (`CELSelectorExpressionMaxCost`)."""
 _FRAMES: Final = 6000
 """Twice the Python frames that 250 levels of the deepest construct need."""
 _CACHED: Final = 4096
@@ -43,21 +43,6 @@ def with_deep_stack(work: Callable[[], _Value]) -> _Value:
     except RecursionError:
         sys.setrecursionlimit(max(sys.getrecursionlimit(), _FRAMES))
         return work()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gates:
-    """The feature gates that selectors depend on."""
-
-    consumable_capacity: bool = True
-    list_type_attributes: bool = False
-
-    @classmethod
-    def of(cls, gates: features.FeatureGates) -> "Gates":
-        return cls(
-            consumable_capacity=gates.on(features.Gate.CONSUMABLE_CAPACITY),
-            list_type_attributes=gates.on(features.Gate.LIST_TYPE_ATTRIBUTES),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +96,7 @@ def _compile(expression: str, gates: Gates, env_type: EnvType, purpose: Purpose)
     except errors.CompileError as error:
         message = str(error)
         raise errors.CompileError(f"compilation failed: {message}" if message.startswith("ERROR:") else message) from error
-    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked), _run=run, _slots=slots)
+    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked.root), _run=run, _slots=slots)
 
 
 def _output(checked: checker.Checked, environment: declarations.Environment) -> str:

@@ -33,6 +33,14 @@ class PatchOptions(TypedDict, total=False):
     force: bool
 
 
+class DeleteOptions(TypedDict, total=False):
+    """The options of a delete: preconditions, and the seconds until a pod on a node is gone; None, or no entry, if the object decides."""
+
+    uid: str | None
+    resource_version: str | None
+    grace_seconds: int | None
+
+
 class Api(Protocol):
     """The verbs. They never change an object that is passed in, and return copies. Failures are ``errors.ApiError``."""
 
@@ -53,16 +61,7 @@ class Api(Protocol):
     ) -> Object:
         """Change an object. Apply patches need ``manager``, and create a missing object."""
 
-    def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str | None = None,
-        resource_version: str | None = None,
-        grace_seconds: int | None = None,
-    ) -> Object:
+    def delete(self, resource: Resource, name: str, *, namespace: str = "", **options: Unpack[DeleteOptions]) -> Object:
         """Delete an object if the preconditions hold; return its last state.
 
         An object with finalizers stays, with a deletionTimestamp. A pod on a node stays too, until deleted with ``grace_seconds=0``.

@@ -88,22 +88,13 @@ class ApiClient:
         path = resource.path(namespace, name, options.get("subresource", ""))
         return self._object("PATCH", path, parameters, body=patch, media_type=kind.value)
 
-    def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str = "",
-        uid: str | None = None,
-        resource_version: str | None = None,
-        grace_seconds: int | None = None,
-    ) -> Object:
+    def delete(self, resource: Resource, name: str, *, namespace: str = "", **options: Unpack[api.DeleteOptions]) -> Object:
         """Delete an object; kinds that do not answer with the object give a metav1 Status."""
-        preconditions = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {"uid": options.get("uid"), "resourceVersion": options.get("resource_version")}
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         body["preconditions"] = {key: value for key, value in preconditions.items() if value}
-        if grace_seconds is not None:
-            body["gracePeriodSeconds"] = grace_seconds
+        if (grace := options.get("grace_seconds")) is not None:
+            body["gracePeriodSeconds"] = grace
         return self._object("DELETE", resource.path(namespace, name), body=body)
 
     def delete_collection(self, resource: Resource, **options: Unpack[api.ListOptions]) -> Listing:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from drakit.telemetry import logs
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.api.storage.watching import Event, EventType, Watch
 from drakit_cluster.client.api import Api
@@ -99,6 +100,12 @@ def discard(api: Api, resource: Resource, obj: Object) -> bool:
     except errors.NotFoundError:
         return False
     return True
+
+
+def amend(api: Api, resource: Resource, obj: Object, patch: Object, *, subresource: str = "", kind: PatchKind = PatchKind.MERGE) -> Object:
+    """Patch an object if it is still the same one by its UID; return it afterwards."""
+    key, metadata = key_of(obj), {"uid": uid_of(obj)} | json_types.mapping(patch, "metadata")
+    return api.patch(resource, key.name, patch | {"metadata": metadata}, namespace=key.namespace, kind=kind, subresource=subresource)
 
 
 class Informer:

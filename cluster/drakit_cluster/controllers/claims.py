@@ -13,11 +13,10 @@
 Source: Kubernetes' resource claim controller (KEP-4381), its PodGroup protection controller, KEP-5194, KEP-5729.
 """
 
-from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import discard, find, find_named, key_of, uid_of
+from drakit_cluster.client.informer import amend, discard, find, find_named, key_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS, Reference
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.client.sharing import Sharing, group_of, is_of_group, reserving_groups
@@ -212,12 +211,8 @@ class ClaimGenerator:
     def _record(self, owner: Object, generated: dict[str, str]) -> None:
         statuses: list[Object] = [{"name": entry, "resourceClaimName": claim} for entry, claim in generated.items()]
         existing = json_types.objects(owner, "status", "resourceClaimStatuses")
-        patch: Object = {
-            "metadata": {"uid": uid_of(owner)},
-            "status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])},
-        }
-        key = key_of(owner)
-        self._api.patch(self._resource, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        patch: Object = {"status": {"resourceClaimStatuses": json_types.from_objects([*existing, *statuses])}}
+        amend(self._api, self._resource, owner, patch, subresource="status")
 
     def _claim(self, owner: Object, entry: str, template: Object) -> Object:
         template_metadata = json_types.mapping(template, "spec", "metadata")

@@ -17,8 +17,9 @@ from drakit_cluster.client.pod_claims import claim_keys, is_allocated, reservati
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.client.sharing import Sharing, group_of
 from drakit_cluster.controllers.claims import ClaimGenerator, ClaimReleaser, ClaimReserver, GroupProtector, pods_of
-from drakit_cluster.controllers.eviction import PodIndex, TaintEvictor
+from drakit_cluster.controllers.eviction import TaintEvictor
 from drakit_cluster.controllers.garbage import GarbageCollector
+from drakit_cluster.controllers.pod_index import PodIndex
 from drakit_cluster.controllers.pool_status import PoolStatusWriter
 from drakit_cluster.controllers.workloads import Workloads
 from drakit_cluster.objects import errors, json_types

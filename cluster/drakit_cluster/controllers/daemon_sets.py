@@ -8,13 +8,10 @@ same time.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
-from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import discard, find
-from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.informer import discard
 from drakit_cluster.controllers import owned_pods, replicas, statuses
-from drakit_cluster.controllers.owned_pods import PodMaker
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.objects import errors, json_types, nodes, taints
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import DAEMON_SET, NODE, POD
@@ -34,18 +31,12 @@ class _Node:
     current: list[Object] = field(default_factory=list)
 
 
-class DaemonSets:
+class DaemonSets(Controller):
     """Creates and deletes the pods of DaemonSets."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._api = api
-        self._maker = PodMaker(api, recorder)
+    resource = DAEMON_SET
 
-    def check(self, key: Key) -> float | None:
-        """Reconcile a DaemonSet. Return the seconds until the next check; raise the ApiError of a pod that could not be created."""
-        owner = find(self._api, DAEMON_SET, key)
-        if owner is None or pod_claims.is_deleting(owner):
-            return None
+    def _reconcile(self, owner: Object) -> float | None:
         found = owned_pods.of(self._api, owner)
         for pod in found:
             if pod_claims.is_terminal(pod) and not pod_claims.is_deleting(pod):
@@ -105,7 +96,7 @@ class DaemonSets:
         refusals = []
         for name in names:
             try:
-                self._maker.create(DAEMON_SET, owner, metadata, {"nodeName": name})
+                self._create_pod(owner, metadata, {"nodeName": name})
             except errors.ApiError as error:
                 refusals.append(error)
         if refusals:

@@ -6,13 +6,10 @@ Source: apps/v1 Deployment and the annotations ``deployment.kubernetes.io/*``, w
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
-from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import discard, find, key_of
-from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.informer import amend, discard, key_of
 from drakit_cluster.controllers import owned_pods, replicas, statuses
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.controllers.replicas import Count, Limits
 from drakit_cluster.controllers.statuses import Condition
 from drakit_cluster.objects import errors, json_types
@@ -55,18 +52,12 @@ class _Rollout:
         return any(text not in ("", str(self.limits.replicas)) for text in desired)
 
 
-class Deployments:
+class Deployments(Controller):
     """Creates, scales and deletes the ReplicaSets of Deployments."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._api = api
-        self._recorder = recorder
+    resource = DEPLOYMENT
 
-    def check(self, key: Key) -> float | None:
-        """Reconcile a Deployment; return the seconds until the next check."""
-        owner = find(self._api, DEPLOYMENT, key)
-        if owner is None or pod_claims.is_deleting(owner):
-            return None
+    def _reconcile(self, owner: Object) -> float | None:
         rollout = self._read(owner)
         waits, made = None, ""
         if rollout.paused or rollout.is_scaled():
@@ -110,7 +101,7 @@ class Deployments:
         earlier = json_types.text(rollout.new, "metadata", "annotations", HISTORY)
         history = f"{earlier},{before}" if earlier else str(before)
         annotations: Object = {REVISION: str(revision), HISTORY: history}
-        self._patch_set(rollout.new, {"metadata": {"annotations": annotations}})
+        amend(self._api, REPLICA_SET, rollout.new, {"metadata": {"annotations": annotations}})
         self._annotate(rollout.owner, revision)
         return "FoundNewReplicaSet"
 
@@ -119,7 +110,7 @@ class Deployments:
         own, minimum = json_types.mapping(new, "metadata", "annotations"), json_types.number(owner, "spec", "minReadySeconds")
         missing: Object = {name: value for name, value in _copied(owner).items() if own.get(name) != value}
         if missing or json_types.number(new, "spec", "minReadySeconds") != minimum:
-            self._patch_set(new, {"metadata": {"annotations": missing}, "spec": {"minReadySeconds": minimum}})
+            amend(self._api, REPLICA_SET, new, {"metadata": {"annotations": missing}, "spec": {"minReadySeconds": minimum}})
 
     def _create(self, rollout: _Rollout, revision: int) -> None:
         owner = rollout.owner
@@ -163,9 +154,7 @@ class Deployments:
 
     def _annotate(self, owner: Object, revision: int) -> None:
         if json_types.text(owner, "metadata", "annotations", REVISION) != str(revision):
-            key = key_of(owner)
-            patch: Object = {"metadata": {"annotations": {REVISION: str(revision)}}}
-            self._api.patch(DEPLOYMENT, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE)
+            amend(self._api, DEPLOYMENT, owner, {"metadata": {"annotations": {REVISION: str(revision)}}})
 
     def _roll(self, rollout: _Rollout) -> None:
         new = _count(rollout.new)
@@ -186,12 +175,8 @@ class Deployments:
             is_sized = all(annotations.get(key) == value for key, value in sizes.items()) or not (before or number)
             if number == before and is_sized:
                 continue
-            self._patch_set(one, {"metadata": {"annotations": sizes}, "spec": {"replicas": number}})
+            amend(self._api, REPLICA_SET, one, {"metadata": {"annotations": sizes}, "spec": {"replicas": number}})
             self._record_scaling(rollout, name, before, number)
-
-    def _patch_set(self, one: Object, patch: Object) -> None:
-        key = key_of(one)
-        self._api.patch(REPLICA_SET, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE)
 
     def _record_scaling(self, rollout: _Rollout, name: str, before: int, after: int) -> None:
         if before != after:

@@ -15,177 +15,24 @@ Source: KEP-5055, KEP-5194, KEP-5729, Kubernetes' device taint eviction controll
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
-from drakit.telemetry import logs, plurals
+from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import Change, key_of, uid_of
+from drakit_cluster.client.informer import Change, amend, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.client.sharing import Sharing
-from drakit_cluster.objects import errors, json_types, naming, taints
+from drakit_cluster.controllers import eviction_deadlines, rule_conditions
+from drakit_cluster.controllers.pod_index import PodIndex
+from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.devices import DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, POD, SLICE, TAINT_RULE
 from drakit_cluster.scheduling import taint_rules
 
-
-class PodIndex:
-    """Pods by the claims that they use. The cost of an update or lookup depends only on the pods and claims involved."""
-
-    def __init__(self) -> None:
-        self._pods: dict[Key, Object] = {}
-        self._users: dict[Key, set[Key]] = {}
-
-    def observe(self, change: Change) -> None:
-        """Record a pod's current state. A deleted or finished pod uses no claims."""
-        key, pod = key_of(change.object), change.object
-        old_pod = self._pods.pop(key, None)
-        for claim in pod_claims.claim_keys(old_pod) if old_pod else ():
-            users = self._users[claim]
-            users.discard(key)
-            if not users:
-                del self._users[claim]
-        if change.deleted or pod_claims.is_deleting(pod) or pod_claims.is_terminal(pod):
-            return
-        self._pods[key] = pod
-        for claim in pod_claims.claim_keys(pod):
-            self._users.setdefault(claim, set()).add(key)
-
-    def users(self, claim: Key) -> list[Object]:
-        """Return the pods that refer to the claim, by name."""
-        return [self._pods[key] for key in sorted(self._users.get(claim, ()))]
-
-
-TYPE = "EvictionInProgress"
-_COMPARED = ("status", "reason", "message", "observedGeneration")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effects:
-    """Counts for a rule: the selected devices in slices and in claims, the pods still to evict, their namespaces, and the evicted pods."""
-
-    published: int
-    allocated: int
-    pods: int
-    namespaces: int
-    evicted: int
-
-
-def is_final(rule: Object) -> bool:
-    """Return whether the condition is the forecast for the current spec, which is made only once."""
-    condition = _existing_condition(rule)
-    generation = json_types.number(rule, "metadata", "generation")
-    return taint_rules.taint_of(rule).get("effect") == "None" and condition.get("observedGeneration") == generation
-
-
-def differs(rule: Object, condition: Object) -> bool:
-    """Return whether the rule's condition has to be written."""
-    existing = _existing_condition(rule)
-    return any(existing.get(field) != condition.get(field) for field in _COMPARED)
-
-
-def condition_of(rule: Object, effects: Effects) -> Object:
-    """Return the condition for the rule."""
-    effect = json_types.text(taint_rules.taint_of(rule), "effect")
-    pending = effect == "NoExecute" and effects.pods > 0
-    namespaces = plurals.counted(effects.namespaces, "namespace")
-    if effect == "NoExecute":
-        reason = "PodsPendingEviction" if pending else "Completed" if effects.evicted else "NotStarted"
-        message = f"{plurals.counted(effects.pods, 'pod')} must still be evicted in {namespaces}." if pending else ""
-    elif effect == "None":
-        reason = "NoEffect"
-        devices = f"{plurals.counted(effects.published, 'published device')} and {plurals.counted(effects.allocated, 'allocated device')}"
-        would_evict = f"{plurals.counted(effects.pods, 'pod')} in {namespaces}"
-        message = f"The rule selects {devices}. With the effect NoExecute it would evict {would_evict}."
-    else:
-        reason, message = "OtherEffect", "Only the effect NoExecute evicts pods."
-    if effects.evicted:
-        message = f"{message} {plurals.counted(effects.evicted, 'pod')} evicted so far.".strip()
-    return {
-        "type": TYPE,
-        "status": "True" if pending else "False",
-        "reason": reason,
-        "message": message,
-        "observedGeneration": json_types.number(rule, "metadata", "generation"),
-        "lastTransitionTime": naming.now(),
-    }
-
-
-def _existing_condition(rule: Object) -> Object:
-    conditions = json_types.objects(rule, "status", "conditions")
-    return next((condition for condition in conditions if condition.get("type") == TYPE), {})
-
-
-_LONG_AGO = datetime.datetime.min.replace(tzinfo=datetime.UTC)
-_NEVER = datetime.datetime.max.replace(tzinfo=datetime.UTC)
-_MAX_SECONDS = 10**9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taint:
-    """A taint on a device, and the name of the rule that added it; ``""`` for the driver."""
-
-    body: Object
-    rule: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Deadline:
-    """The time at which the users of a claim are evicted, the key of the taint that sets it, and every rule with a NoExecute taint
-    that is not tolerated forever.
-    """
-
-    time: datetime.datetime
-    taint: str
-    rules: frozenset[str]
-
-
-def results(claim: Object) -> list[tuple[DeviceId, Object]]:
-    """Return the claim's allocated devices with their results."""
-    entries = json_types.objects(pod_claims.allocation(claim), "devices", "results")
-    return [(DeviceId(*(json_types.text(entry, field) for field in ("driver", "pool", "device"))), entry) for entry in entries]
-
-
-def of_claim(claim: Object, taints_of: Callable[[DeviceId], Iterable[Taint]]) -> Deadline | None:
-    """Return the earliest deadline that a taint of a device sets; None if every taint is tolerated."""
-    pressing = [
-        (time, taint)
-        for device, result in results(claim)
-        for taint in taints_of(device)
-        if taint.body.get("effect") == "NoExecute" and (time := _time(taint.body, json_types.objects(result, "tolerations"))) is not None
-    ]
-    if not pressing:
-        return None
-    time, first = min(pressing, key=lambda entry: entry[0])
-    rules = frozenset(taint.rule for _, taint in pressing if taint.rule)
-    return Deadline(time=time, taint=json_types.text(first.body, "key"), rules=rules)
-
-
-def _time(taint: Object, tolerations: Iterable[Object]) -> datetime.datetime | None:
-    """Return when the taint takes effect, None if it is tolerated forever."""
-    matching = [toleration for toleration in tolerations if taints.tolerates(toleration, taint)]
-    if any(toleration.get("tolerationSeconds") is None for toleration in matching):
-        return None
-    added = _added(taint)
-    seconds = min((json_types.number(toleration, "tolerationSeconds") for toleration in matching), default=0)
-    if added == _LONG_AGO or seconds <= 0:
-        return added
-    return _NEVER if seconds > _MAX_SECONDS else added + datetime.timedelta(seconds=seconds)
-
-
-def _added(taint: Object) -> datetime.datetime:
-    try:
-        added = datetime.datetime.fromisoformat(json_types.text(taint, "timeAdded"))
-    except ValueError:
-        return _LONG_AGO
-    return added if added.tzinfo else added.replace(tzinfo=datetime.UTC)
-
-
 _log = logs.get_logger(__name__)
-
 _LONGEST_WAIT_SECONDS = 3600.0
 REASON = "DeletionByDeviceTaintManager"
 _PoolKey = tuple[str, str]
@@ -207,7 +54,7 @@ class TaintEvictor:
         self._claims: dict[Key, Object] = {}
         self._claims_of: dict[_PoolKey, set[Key]] = {}
         self._stale: set[Key] = set()
-        self._deadlines: dict[Key, Deadline] = {}
+        self._deadlines: dict[Key, eviction_deadlines.Deadline] = {}
         self._evicted: set[str] = set()
         self._counts: dict[str, int] = {}
 
@@ -247,20 +94,20 @@ class TaintEvictor:
     def _observe_claim(self, change: Change) -> None:
         key = key_of(change.object)
         old_claim = self._claims.pop(key, None)
-        for device, _ in results(old_claim) if old_claim else ():
+        for device, _ in eviction_deadlines.results(old_claim) if old_claim else ():
             self._claims_of.get((device.driver, device.pool), set()).discard(key)
         self._stale.add(key)
         if change.deleted or not pod_claims.is_allocated(change.object):
             return
         self._claims[key] = change.object
-        for device, _ in results(change.object):
+        for device, _ in eviction_deadlines.results(change.object):
             self._claims_of.setdefault((device.driver, device.pool), set()).add(key)
 
     def act(self) -> float | None:
         """Evict the pods that are due and report on the rules; return the seconds until the next eviction, or None. Raises ApiError, for a retry."""
         for key in self._stale:
             claim = self._claims.get(key)
-            deadline = of_claim(claim, self._taints) if claim is not None else None
+            deadline = eviction_deadlines.of_claim(claim, self._taints) if claim is not None else None
             if deadline is None:
                 self._deadlines.pop(key, None)
             else:
@@ -277,13 +124,13 @@ class TaintEvictor:
             return None
         return min(max(0.0, (min(later) - self._now()).total_seconds()), _LONGEST_WAIT_SECONDS)
 
-    def _taints(self, device: DeviceId) -> Iterator[Taint]:
+    def _taints(self, device: DeviceId) -> Iterator[eviction_deadlines.Taint]:
         for device_id, body in _newest(self._slices.get((device.driver, device.pool), {})):
             if device_id == device:
-                yield from (Taint(body=taint) for taint in json_types.objects(body, "taints"))
+                yield from (eviction_deadlines.Taint(body=taint) for taint in json_types.objects(body, "taints"))
         for name, rule in self._rules.items():
             if taint_rules.selects(rule, device):
-                yield Taint(body=taint_rules.taint_of(rule), rule=name)
+                yield eviction_deadlines.Taint(body=taint_rules.taint_of(rule), rule=name)
 
     def _users(self, key: Key) -> list[Object]:
         """Return the pods on nodes that use an allocated claim and are not evicted yet."""
@@ -302,8 +149,7 @@ class TaintEvictor:
             except (errors.NotFoundError, errors.ConflictError):
                 _log.debug("pod deleted before its eviction", pod=key_of(pod).name)
 
-    def _evict(self, pod: Object, deadline: Deadline) -> None:
-        name, namespace = key_of(pod).name, key_of(pod).namespace
+    def _evict(self, pod: Object, deadline: eviction_deadlines.Deadline) -> None:
         condition: Object = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -311,9 +157,9 @@ class TaintEvictor:
             "message": "Device Taint manager: deleting due to NoExecute taint",
             "lastTransitionTime": naming.now(),
         }
-        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
-        self._api.patch(POD, name, patch, namespace=namespace, kind=PatchKind.STRATEGIC, subresource="status")
-        self._api.delete(POD, name, namespace=namespace, uid=uid_of(pod))
+        amend(self._api, POD, pod, {"status": {"conditions": [condition]}}, subresource="status", kind=PatchKind.STRATEGIC)
+        key = key_of(pod)
+        self._api.delete(POD, key.name, namespace=key.namespace, uid=uid_of(pod))
         self._evicted.add(uid_of(pod))
         for rule in deadline.rules & self._rules.keys():
             uid = uid_of(self._rules[rule])
@@ -324,33 +170,35 @@ class TaintEvictor:
     def _report(self) -> None:
         """Write the progress of each rule's eviction into its status."""
         for name, rule in list(self._rules.items()):
-            if is_final(rule):
+            if rule_conditions.is_final(rule):
                 continue
-            condition = condition_of(rule, self._effects(name, rule))
-            if differs(rule, condition):
-                patch: Object = {"metadata": {"uid": uid_of(rule)}, "status": {"conditions": [condition]}}
+            condition = rule_conditions.condition_of(rule, self._effects(name, rule))
+            if rule_conditions.differs(rule, condition):
+                patch: Object = {"status": {"conditions": [condition]}}
                 try:
-                    self._rules[name] = self._api.patch(TAINT_RULE, name, patch, kind=PatchKind.STRATEGIC, subresource="status")
+                    self._rules[name] = amend(self._api, TAINT_RULE, rule, patch, subresource="status", kind=PatchKind.STRATEGIC)
                 except (errors.NotFoundError, errors.ConflictError):
                     _log.debug("rule deleted before its status was written", rule=name)
 
-    def _effects(self, name: str, rule: Object) -> Effects:
+    def _effects(self, name: str, rule: Object) -> rule_conditions.Effects:
         """Count the pods to evict for the rule; for the effect None, the selected devices and the pods it would evict."""
         if taint_rules.taint_of(rule).get("effect") != "None":
             return self._counted(rule, [key for key, deadline in self._deadlines.items() if name in deadline.rules])
-        taint = Taint(body=taint_rules.taint_of(rule) | {"effect": "NoExecute"}, rule=name)
+        taint = eviction_deadlines.Taint(body=taint_rules.taint_of(rule) | {"effect": "NoExecute"}, rule=name)
 
-        def taints_of(device: DeviceId) -> list[Taint]:
+        def taints_of(device: DeviceId) -> list[eviction_deadlines.Taint]:
             return [taint] if taint_rules.selects(rule, device) else []
 
-        concerned = [key for key, claim in self._claims.items() if of_claim(claim, taints_of)]
+        concerned = [key for key, claim in self._claims.items() if eviction_deadlines.of_claim(claim, taints_of)]
         published = sum(taint_rules.selects(rule, device) for slices in self._slices.values() for device, _ in _newest(slices))
-        allocated = sum(taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in results(claim))
+        allocated = sum(
+            taint_rules.selects(rule, device) for claim in self._claims.values() for device, _ in eviction_deadlines.results(claim)
+        )
         return self._counted(rule, concerned, published=published, allocated=allocated)
 
-    def _counted(self, rule: Object, claims: Iterable[Key], *, published: int = 0, allocated: int = 0) -> Effects:
+    def _counted(self, rule: Object, claims: Iterable[Key], *, published: int = 0, allocated: int = 0) -> rule_conditions.Effects:
         pods = {uid_of(pod): key_of(pod).namespace for key in claims for pod in self._users(key)}
-        return Effects(
+        return rule_conditions.Effects(
             published=published,
             allocated=allocated,
             pods=len(pods),

@@ -8,14 +8,12 @@ labels the template with the Job's name and UID.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import discard, find, key_of, uid_of
+from drakit_cluster.client.informer import amend, discard, find, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.owned_pods import PodMaker
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.controllers.statuses import Condition
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
@@ -35,20 +33,17 @@ class _Ended:
     counted: Sequence[Object]
 
 
-class Jobs:
+class Jobs(Controller):
     """Creates the pods of Jobs, counts those that finish, and ends the Jobs."""
 
-    def __init__(self, api: Api, recorder: Recorder, *, backoff: tuple[float, float] = _BACKOFF_SECONDS) -> None:
-        self._api = api
-        self._recorder = recorder
-        self._backoff = backoff
-        self._maker = PodMaker(api, recorder)
+    resource = JOB
 
-    def check(self, key: Key) -> float | None:
-        """Reconcile a Job. Return the seconds until the next check; raise the ApiError of a pod that could not be created."""
-        job = find(self._api, JOB, key)
-        if job is None or pod_claims.is_deleting(job):
-            return None
+    def __init__(self, api: Api, recorder: Recorder, *, backoff: tuple[float, float] = _BACKOFF_SECONDS) -> None:
+        super().__init__(api, recorder)
+        self._backoff = backoff
+
+    def _reconcile(self, owner: Object) -> float | None:
+        job = owner
         if (ended := _end(job)) is not None:
             return self._expire(job, ended)
         pods = owned_pods.of(self._api, job)
@@ -82,10 +77,8 @@ class Jobs:
             }
             job = self._write(job, status | ({"completedIndexes": _ranges(indexes)} if _is_indexed(job) else {}))
         for pod in (*ended.fresh, *ended.counted):
-            key = key_of(pod)
-            patch: Object = {"metadata": {"annotations": {_COUNTED: "true"}}}
-            if find(self._api, POD, key) is not None:
-                self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE)
+            if find(self._api, POD, key_of(pod)) is not None:
+                amend(self._api, POD, pod, {"metadata": {"annotations": {_COUNTED: "true"}}})
         return self._write(job, {"uncountedTerminatedPods": {"succeeded": [], "failed": []}}) if open_ else job
 
     def _run(self, job: Object, pods: Sequence[Object], active: Sequence[Object]) -> float | None:
@@ -119,14 +112,14 @@ class Jobs:
     def _create(self, job: Object, number: int | None) -> None:
         name = key_of(job).name
         if number is None:
-            self._maker.create(JOB, job, {"generateName": f"{name}-"})
+            self._create_pod(job, {"generateName": f"{name}-"})
             return
         template = json_types.mapping(job, "spec", "template", "spec")
         index: Object = {INDEX: str(number)}
         metadata: Object = {"generateName": f"{name}-{number}-", "labels": index, "annotations": index}
         fields: Object = {"hostname": f"{name}-{number}"}
         fields |= {field: _with_index(template, field, number) for field in ("containers", "initContainers") if field in template}
-        self._maker.create(JOB, job, metadata, fields)
+        self._create_pod(job, metadata, fields)
 
     def _backs_off(self, job: Object, pods: Iterable[Object]) -> float:
         """Return the seconds until the next pod may follow pods that failed: 10 s, doubled by each failure."""
@@ -162,10 +155,9 @@ class Jobs:
         return None
 
     def _write(self, job: Object, status: Object) -> Object:
-        key = key_of(job)
         if all(json_types.at(job, "status", field) == value for field, value in status.items()):
             return job
-        return self._api.patch(JOB, key.name, {"status": status}, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        return amend(self._api, JOB, job, {"status": status}, subresource="status")
 
 
 def _verdict(job: Object, active: Sequence[Object]) -> Condition | None:

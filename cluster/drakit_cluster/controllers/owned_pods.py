@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of, uid_of
-from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.objects import errors, json_types, naming
+from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import POD, Resource
+from drakit_cluster.objects.resources import POD
 
 _HASH_LENGTH = 10
 _PHASES = {"Running": 2, "Unknown": 1}
@@ -95,31 +94,3 @@ def _rank(pod: Object) -> tuple[bool, int, bool, int]:
         is_ready(pod),
         int(cost) if is_number else 0,
     )
-
-
-class PodMaker:
-    """Creates the pods of a workload from its template."""
-
-    def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._api = api
-        self._recorder = recorder
-
-    def create(self, resource: Resource, owner: Object, metadata: Object, fields: Object | None = None) -> None:
-        """Create one pod. ``metadata`` has its name or generateName, and labels and annotations beside the template's; ``fields`` are
-        of its spec. A refusal is an event on ``owner``, and raises ForbiddenError or InvalidError.
-        """
-        template = json_types.copy_object(json_types.mapping(owner, "spec", "template"))
-        own = json_types.mapping(template, "metadata")
-        body: Object = metadata | {
-            "labels": json_types.mapping(own, "labels") | json_types.mapping(metadata, "labels"),
-            "annotations": json_types.mapping(own, "annotations") | json_types.mapping(metadata, "annotations"),
-            "finalizers": json_types.items(own, "finalizers"),
-            "ownerReferences": [pod_claims.owned_by(resource, owner)],
-        }
-        spec: Object = json_types.mapping(template, "spec") | (fields or {})
-        try:
-            pod = self._api.create(POD, {"metadata": body, "spec": spec}, namespace=key_of(owner).namespace)
-        except (errors.ForbiddenError, errors.InvalidError) as error:
-            self._recorder.warning(resource, owner, "FailedCreate", f"Error creating: {error}")
-            raise
-        self._recorder.normal(resource, owner, "SuccessfulCreate", f"Created pod: {key_of(pod).name}")

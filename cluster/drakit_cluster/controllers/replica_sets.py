@@ -3,32 +3,21 @@
 Pods without an owner are never adopted, and pods of other labels are never released.
 """
 
-from drakit_cluster.api.storage.store import Key
-from drakit_cluster.client import pod_claims
-from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import discard, find, key_of
-from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.client.informer import discard, key_of
 from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.owned_pods import PodMaker
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.controllers.statuses import Condition
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import POD, REPLICA_SET
 
 
-class ReplicaSets:
+class ReplicaSets(Controller):
     """Creates and deletes the pods of ReplicaSets."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._api = api
-        self._recorder = recorder
-        self._maker = PodMaker(api, recorder)
+    resource = REPLICA_SET
 
-    def check(self, key: Key) -> float | None:
-        """Reconcile a ReplicaSet. Return the seconds until the next check; raise the ApiError of a pod that could not be created."""
-        owner = find(self._api, REPLICA_SET, key)
-        if owner is None or pod_claims.is_deleting(owner):
-            return None
+    def _reconcile(self, owner: Object) -> float | None:
         pods = owned_pods.active(owned_pods.of(self._api, owner))
         surplus = len(pods) - json_types.number(owner, "spec", "replicas")
         for pod in owned_pods.first_to_delete(pods)[: max(0, surplus)]:
@@ -54,7 +43,7 @@ class ReplicaSets:
         metadata: Object = {"generateName": f"{json_types.text(owner, 'metadata', 'name')}-"}
         for _ in range(number):
             try:
-                self._maker.create(REPLICA_SET, owner, metadata)
+                self._create_pod(owner, metadata)
             except errors.ApiError as error:
                 return error
         return None

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
-from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import discard, find, key_of
-from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.owned_pods import PodMaker
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CONTROLLER_REVISION, POD, STATEFUL_SET
@@ -29,21 +27,14 @@ class _Revisions:
     update: str
 
 
-class StatefulSets:
+class StatefulSets(Controller):
     """Creates and deletes the pods of StatefulSets, one after the other unless podManagementPolicy is Parallel."""
 
-    def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._api = api
-        self._recorder = recorder
-        self._maker = PodMaker(api, recorder)
+    resource = STATEFUL_SET
 
-    def check(self, key: Key) -> float | None:
-        """Reconcile a StatefulSet. Return the seconds until the next check; raise the ApiError of a pod that could not be created."""
-        owner = find(self._api, STATEFUL_SET, key)
-        if owner is None or pod_claims.is_deleting(owner):
-            return None
+    def _reconcile(self, owner: Object) -> float | None:
         update = self._revision(owner)
-        by_number = {_number(pod, key.name): pod for pod in owned_pods.of(self._api, owner)}
+        by_number = {_number(pod, key_of(owner).name): pod for pod in owned_pods.of(self._api, owner)}
         pods = [pod for number, pod in by_number.items() if number >= 0]
         ready = owned_pods.availability(owned_pods.active(pods), json_types.number(owner, "spec", "minReadySeconds"))
         updated = sum(_revision_of(pod) == update for pod in pods)
@@ -132,7 +123,7 @@ class StatefulSets:
         name = f"{key.name}-{number}"
         labels: Object = {HASH: revision, NAME: name, INDEX: str(number)}
         fields: Object = {"hostname": name, "subdomain": json_types.text(owner, "spec", "serviceName")}
-        self._maker.create(STATEFUL_SET, owner, {"name": name, "labels": labels}, fields)
+        self._create_pod(owner, {"name": name, "labels": labels}, fields)
 
     def _delete(self, owner: Object, pod: Object) -> None:
         if not pod_claims.is_deleting(pod) and discard(self._api, POD, pod):

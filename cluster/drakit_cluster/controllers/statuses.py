@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client.api import Api
-from drakit_cluster.client.informer import key_of
+from drakit_cluster.client.informer import amend
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
@@ -47,5 +46,4 @@ def write(api: Api, resource: Resource, owner: Object, status: Object) -> None:
     """Write the fields of ``status``, and the generation of ``owner`` that they are of, if any differs. None removes a field."""
     wanted = status | {"observedGeneration": json_types.number(owner, "metadata", "generation")}
     if any(json_types.at(owner, "status", field) != value for field, value in wanted.items()):
-        key = key_of(owner)
-        api.patch(resource, key.name, {"status": wanted}, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        amend(api, resource, owner, {"status": wanted}, subresource="status")

@@ -7,6 +7,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of
 from drakit_cluster.client.recorder import Recorder
+from drakit_cluster.controllers.controller import Controller
 from drakit_cluster.controllers.daemon_sets import DaemonSets
 from drakit_cluster.controllers.deployments import Deployments
 from drakit_cluster.controllers.jobs import Jobs
@@ -14,7 +15,7 @@ from drakit_cluster.controllers.replica_sets import ReplicaSets
 from drakit_cluster.controllers.stateful_sets import StatefulSets
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.objects.resources import DAEMON_SET, DEPLOYMENT, JOB, REPLICA_SET, STATEFUL_SET, Resource
+from drakit_cluster.objects.resources import Resource
 
 Check = Callable[[Key], float | None]
 """Reconciles one object; returns the seconds until it wants to be called again, None for never."""
@@ -24,13 +25,8 @@ class Workloads:
     """DaemonSets, Deployments, ReplicaSets, StatefulSets and Jobs."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
-        self._checks: dict[Resource, Check] = {
-            DAEMON_SET: DaemonSets(api, recorder).check,
-            DEPLOYMENT: Deployments(api, recorder).check,
-            REPLICA_SET: ReplicaSets(api, recorder).check,
-            STATEFUL_SET: StatefulSets(api, recorder).check,
-            JOB: Jobs(api, recorder).check,
-        }
+        kinds: tuple[type[Controller], ...] = (DaemonSets, Deployments, ReplicaSets, StatefulSets, Jobs)
+        self._checks: dict[Resource, Check] = {kind.resource: kind(api, recorder).check for kind in kinds}
         self._by_kind = {(resource.api_version, resource.kind): check for resource, check in self._checks.items()}
 
     @property

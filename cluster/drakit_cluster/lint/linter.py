@@ -29,14 +29,13 @@ def lint(
     gates: FeatureGates,
     others: Sequence[Finding] = (),
     *,
-    network_drivers: frozenset[str] = frozenset(),
     compared: KnownErrors = KUBERNETES_1_36,
     fits: demand.Fits = demand.any_fits,
 ) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
-    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. ``network_drivers`` attach their devices to
-    the network namespace of a pod. A claim that a scheduler with the errors ``compared`` decides differently is a warning.
+    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. A claim that a
+    scheduler with the errors ``compared`` decides differently is a warning.
     ``fits`` says whether a driver's parameters are for a device.
     """
     intake = manifests.take(documents, gates)
@@ -46,7 +45,7 @@ def lint(
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates, network_drivers, compared, fits),
+        *_across_objects(documents, intake, gates, compared, fits),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
     all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
@@ -102,7 +101,6 @@ def _across_objects(
     documents: Sequence[Document],
     intake: Intake,
     gates: FeatureGates,
-    network_drivers: frozenset[str],
     compared: KnownErrors,
     fits: demand.Fits,
 ) -> Iterator[Finding]:
@@ -122,7 +120,7 @@ def _across_objects(
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published, gates)
     groups = _accepted(intake, resources.POD_GROUP)
-    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], network_drivers, groups))
+    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], groups))
     demand_findings = list(_demand_findings(intake, published, claims, gates, fits))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):

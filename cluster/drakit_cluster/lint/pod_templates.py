@@ -2,10 +2,10 @@
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drakit_cluster.manifests import Document
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import api_models
 
@@ -15,6 +15,12 @@ _CORE: dict[str, str] = {
     "CronJob": "spec.jobTemplate.spec.template.spec",
     **dict.fromkeys(("Deployment", "DaemonSet", "StatefulSet", "ReplicaSet", "ReplicationController", "Job"), "spec.template.spec"),
 }
+_COUNTS: dict[str, str] = {
+    **dict.fromkeys(("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController"), "spec.replicas"),
+    "Job": "spec.parallelism",
+    "CronJob": "spec.jobTemplate.spec.parallelism",
+}
+"""By kind: how many pods there are at the same time; one where the field is not set."""
 _RAY = ("headGroupSpec.template.spec", "workerGroupSpecs[].template.spec")
 _OTHERS: dict[tuple[str, str], tuple[str, ...]] = {
     ("jobset.x-k8s.io", "JobSet"): ("spec.replicatedJobs[].template.spec.template.spec",),
@@ -72,6 +78,25 @@ def of(document: Document) -> Iterator[PodSpec]:
         for where, value in _resolve(document.body, path.split("."), ""):
             if isinstance(value, dict):
                 yield PodSpec(path=where, spec=value)
+
+
+def pods(document: Document) -> list[Document]:
+    """Return the pods that a Deployment, StatefulSet, ReplicaSet, Job or run of a CronJob has at the same time; none for another kind."""
+    if not is_workload(document) or (count := _COUNTS.get(json_types.text(document.body, "kind"))) is None:
+        return []
+    name, namespace = (json_types.text(document.body, "metadata", field) for field in ("name", "namespace"))
+    template = json_types.mapping(document.body, *(_core_path(document) or "").split(".")[:-1])
+    number = json_types.at(document.body, *count.split("."))
+    bodies: list[Object] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{place}", "namespace": namespace, "labels": json_types.mapping(template, "metadata", "labels")},
+            "spec": json_types.copy(json_types.mapping(template, "spec")),
+        }
+        for place in range(number if isinstance(number, int) else 1)
+    ]
+    return [replace(document, resource=resources.POD, body=body) for body in bodies]
 
 
 def _core_path(document: Document) -> str | None:

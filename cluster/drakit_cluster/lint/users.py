@@ -11,7 +11,6 @@ from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client.informer import key_of
 from drakit_cluster.lint import findings, pod_templates, refusals
 from drakit_cluster.lint.findings import Finding
-from drakit_cluster.lint.host_network import NetworkDevices
 from drakit_cluster.lint.pod_templates import PodSpec
 from drakit_cluster.manifests import DEFAULT_NAMESPACE, Accepted, Document, Problem
 from drakit_cluster.objects import errors, json_types, resources
@@ -33,28 +32,18 @@ def is_user(document: Document) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownClaims:
-    """Claims and templates by kind, namespace and name, each with the names of its requests; the names of all classes; and the PodGroups.
-
-    ``network_requests`` are those of the requests that only the network devices satisfy.
-    """
+    """Claims and templates by kind, namespace and name, each with the names of its requests; the names of all classes; and the PodGroups."""
 
     requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
-    network_requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
-    network_devices: NetworkDevices = field(default_factory=NetworkDevices)
     classes: frozenset[str] = frozenset()
     groups: Mapping[Key, Object] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, claims: Iterable[Accepted], classes: Sequence[Object], network_drivers: frozenset[str], groups: Iterable[Accepted] = ()
-    ) -> "KnownClaims":
+    def of(cls, claims: Iterable[Accepted], classes: Sequence[Object], groups: Iterable[Accepted] = ()) -> "KnownClaims":
         names = frozenset(json_types.text(device_class, "metadata", "name") for device_class in classes)
         specs = dict(map(_claim_spec, claims))
-        network = NetworkDevices.of(network_drivers, classes)
         return cls(
             requests={key: _request_names(spec) for key, spec in specs.items()},
-            network_requests={key: network.requested_by(spec) for key, spec in specs.items()},
-            network_devices=network,
             classes=names,
             groups={key_of(group.object): group.object for group in groups},
         )
@@ -134,7 +123,6 @@ class _Pod:
         self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
-        self._uses: dict[tuple[str, str], str] = {}
 
     def check(self) -> Iterator[Finding]:
         yield from refusals.check(self._problems())
@@ -145,8 +133,6 @@ class _Pod:
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):
             yield from self._entry(entry, f"{self._path}.resourceClaims[{place}]")
         yield from self._group()
-        if self._spec.get("hostNetwork") is True:
-            yield from self._host_network()
         for resource in sorted(extended.requested({"spec": self._spec})):
             name = resource.removeprefix(extended.CLASS_PREFIX)
             if name != resource and self._known_claims.classes and name not in self._known_claims.classes:
@@ -154,20 +140,6 @@ class _Pod:
                 yield findings.warning(
                     self._document, f"{self._path}.containers", text, findings.suggestion(name, self._known_claims.classes)
                 )
-
-    def _host_network(self) -> Iterator[Finding]:
-        """Yield the devices that need a network namespace of the pod's own, because the attach hook refuses the pod's containers."""
-        devices = ", ".join(sorted(self._known_claims.network_devices.drivers))
-        why = f"is in the host's network (hostNetwork: true), where {devices} attaches no device: its container can never start"
-        for (name, request), path in self._uses.items():
-            wanted = self._requests(self._entries.get(name, {}), self._known_claims.network_requests) or frozenset()
-            if request in wanted or (wanted and not request):
-                fix = f"remove {self._path}.hostNetwork, or the claim {name} from the container"
-                yield findings.error(self._document, path, f"the pod {why}", fix)
-        for resource in sorted(extended.requested({"spec": self._spec})):
-            if resource in self._known_claims.network_devices.resources:
-                fix = f"remove {self._path}.hostNetwork, or the resource {resource}"
-                yield findings.error(self._document, f"{self._path}.containers", f"the pod {why}", fix)
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
@@ -218,17 +190,16 @@ class _Pod:
     def _use(self, use: Object, path: str) -> Iterator[Finding]:
         name, request = json_types.text(use, "name"), json_types.text(use, "request")
         self._used.add(name)
-        self._uses.setdefault((name, request), path)
         if name not in self._entries:  # The server refuses it.
             return
-        request_names = self._requests(self._entries[name], self._known_claims.requests)
+        request_names = self._requests(self._entries[name])
         if request and request_names is not None and request not in request_names:
             text = f"the claim has no request {request}: the container gets no device"
             yield findings.warning(self._document, f"{path}.request", text, findings.suggestion(request, request_names))
 
-    def _requests(self, entry: Object, requests: Mapping[tuple[str, str, str], frozenset[str]]) -> frozenset[str] | None:
+    def _requests(self, entry: Object) -> frozenset[str] | None:
         for field_name, kind in _SOURCES:
-            request_names = requests.get((kind, self._namespace, json_types.text(entry, field_name)))
+            request_names = self._known_claims.requests.get((kind, self._namespace, json_types.text(entry, field_name)))
             if request_names is not None:
                 return request_names
         return None

@@ -11,6 +11,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.client.sharing import group_of
 from drakit_cluster.objects import json_types
+from drakit_cluster.objects import labels as selectors
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.scheduling import extended
 
@@ -78,7 +79,7 @@ def _place(term: Object, owner: Object, target: Object, labels: Mapping[str, Jso
     """Yield the topology domain that ``term`` of ``owner`` closes because of ``target``. ``labels`` belong to the other pod's node."""
     key = json_types.text(term, "topologyKey")
     value = labels.get(key)
-    if isinstance(value, str) and _names_namespace(term, owner, target) and selects(term.get("labelSelector"), target):
+    if isinstance(value, str) and _names_namespace(term, owner, target) and selectors.selects(term.get("labelSelector"), target):
         yield (key, value), f"{why} ({key}={value})"
 
 
@@ -88,26 +89,3 @@ def _names_namespace(term: Object, owner: Object, target: Object) -> bool:
     if selector == {} or namespace in listed:
         return True
     return not listed and selector is None and namespace == json_types.text(owner, "metadata", "namespace")
-
-
-def selects(selector: Json, obj: Object) -> bool:
-    """Return whether a LabelSelector selects an object. None selects nothing; an empty selector selects everything."""
-    if not isinstance(selector, dict):
-        return False
-    labels = json_types.mapping(obj, "metadata", "labels")
-    plain = all(labels.get(key) == value for key, value in json_types.mapping(selector, "matchLabels").items())
-    return plain and all(_holds(expression, labels) for expression in json_types.objects(selector, "matchExpressions"))
-
-
-def _holds(requirement: Object, labels: Mapping[str, Json]) -> bool:
-    key, values = json_types.text(requirement, "key"), json_types.strings(requirement, "values")
-    match json_types.text(requirement, "operator"):
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case "DoesNotExist":
-            return key not in labels
-    return False

@@ -19,7 +19,7 @@ from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.backoff import Backoff
-from drakit_cluster.client.informer import Change, Loop, Selection, key_of, uid_of, version_of
+from drakit_cluster.client.informer import Change, Loop, Selection, amend, key_of, uid_of, version_of
 from drakit_cluster.client.recorder import Recorder
 from drakit_cluster.client.sharing import Sharing
 from drakit_cluster.objects import errors, json_types, naming
@@ -288,9 +288,7 @@ class Scheduler:
         }
         if json_types.at(pod, "status", "extendedResourceClaimStatus") == status:
             return pod
-        key = key_of(pod)
-        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"extendedResourceClaimStatus": status}}
-        updated = self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.MERGE, subresource="status")
+        updated = amend(self._api, POD, pod, {"status": {"extendedResourceClaimStatus": status}}, subresource="status")
         self._pods[uid_of(pod)] = updated
         return updated
 
@@ -340,8 +338,7 @@ class Scheduler:
 
     def _bind(self, pod: Object, node: str) -> None:
         key = key_of(pod)
-        target: Object = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
-        self._api.patch(POD, key.name, target, namespace=key.namespace, kind=PatchKind.MERGE)
+        amend(self._api, POD, pod, {"spec": {"nodeName": node}})
         self._remove_pod(uid_of(pod))
         self._placed.take(pod, node)
         self._set_condition(pod, {"status": "True"})
@@ -361,9 +358,7 @@ class Scheduler:
 
     def _set_condition(self, pod: Object, fields: Object) -> Object:
         condition: Object = {"type": "PodScheduled", "lastTransitionTime": naming.now(), "reason": None, "message": None} | fields
-        patch: Object = {"metadata": {"uid": uid_of(pod)}, "status": {"conditions": [condition]}}
-        key = key_of(pod)
-        return self._api.patch(POD, key.name, patch, namespace=key.namespace, kind=PatchKind.STRATEGIC, subresource="status")
+        return amend(self._api, POD, pod, {"status": {"conditions": [condition]}}, subresource="status", kind=PatchKind.STRATEGIC)
 
 
 def _is_ours(pod: Object) -> bool:

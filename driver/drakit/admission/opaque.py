@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from drakit.admission import lenient_json
 from drakit.core import claim as claims
 from drakit.core import config, errors, records
 from drakit.core.encoding import opaque_parameters, wire
@@ -129,10 +130,9 @@ def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[erro
     counts if each of them would get it.
     """
     path = KINDS[kind].path
-    for key in path[:-1]:
-        obj = (obj or {}).get(key) or {}
-    requests = _objects(obj.get("requests"))
-    entries = [unique for number, entry in enumerate(_objects(obj.get(path[-1]))) for unique in _unique(number, entry, rules)]
+    obj = lenient_json.mapping(obj, *path[:-1])
+    requests = lenient_json.objects(obj.get("requests"))
+    entries = [unique for number, entry in enumerate(lenient_json.objects(obj.get(path[-1]))) for unique in _unique(number, entry, rules)]
     found: list[errors.ConfigError] = []
     for driver in dict.fromkeys(entry.driver for entry in entries):
         own = [entry for entry in entries if entry.driver == driver]
@@ -164,7 +164,7 @@ def _least(
 ) -> Iterator[tuple[tuple[str, str], _Gets]]:
     """Yield the values that devices of a request get, whichever of its alternatives is allocated."""
     name, exactly = str(request.get("name")), request.get("exactly")
-    alternatives = [(f"{name}/{choice.get('name')}", choice) for choice in _objects(request.get("firstAvailable"))]
+    alternatives = [(f"{name}/{choice.get('name')}", choice) for choice in lenient_json.objects(request.get("firstAvailable"))]
     options = alternatives or [(name, exactly if isinstance(exactly, Mapping) else request)]
     deciding = [_deciding(option, entries, is_only=is_only) if is_of(driver, choice) else None for option, choice in options]
     chosen = [entry for entry in deciding if entry is not None]
@@ -201,10 +201,6 @@ def _devices(choice: Mapping[str, Any]) -> int:
     """Return how many devices a request or alternative gets at least."""
     count = choice.get("count") if choice.get("allocationMode") != "All" else 1
     return count if isinstance(count, int) else 1
-
-
-def _objects(value: object) -> Sequence[Mapping[str, Any]]:
-    return [element for element in value if isinstance(element, Mapping)] if isinstance(value, list) else []
 
 
 def _mistakes(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError]:

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drakit.core import edits, errors, names, records
@@ -71,9 +71,7 @@ _FORMAT = wire.Format(
     }
 )
 
-# The versions above the lowest one and the edits that need them, highest first. deviceNode.hostPath (0.5.0), mount.type (0.4.0) and all other fields
-# need none, and Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
-_NEEDS: tuple[tuple[str, Callable[[edits.Edits], bool]], ...] = (("1.1.0", lambda content: bool(content.net_devices)),)
+_DOCUMENT = _FORMAT.converter(_Document)
 # No indentation, because with it the standard library's encoder runs in Python and is ten times as slow.
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
@@ -83,7 +81,7 @@ def file(name: edits.CdiName, content: edits.Edits) -> tuple[str, bytes]:
     filename = file_name(name)
     check_edits(content)
     device = _Device(name=name.device_name, container_edits=content)
-    document = _FORMAT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
+    document = _DOCUMENT.encode(_Document(cdi_version=version_for(content), kind=name.kind, devices=(device,)))
     return filename, f"{_ENCODER.encode(document)}\n".encode()
 
 
@@ -97,7 +95,7 @@ def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
     if len(content) > SIZE_MAX:
         raise errors.CdiError(f"is over {SIZE_MAX} bytes")
     try:
-        document = _FORMAT.decode(_Document, records.parse_strict(content), "document")
+        document: _Document = wire.decode(_DOCUMENT, records.parse_strict(content), "document")
     except errors.ConfigError as error:
         raise errors.CdiError(str(error)) from error
     except ValueError as error:
@@ -113,7 +111,8 @@ def decode(name: edits.CdiName, content: bytes) -> edits.Edits:
 
 def version_for(content: edits.Edits) -> str:
     """Return the lowest CDI version that can express the edits, at least 0.5.0."""
-    return next((version for version, is_needed in _NEEDS if is_needed(content)), LOWEST_VERSION)
+    # No other field needs more than 0.5.0. Edits cannot express annotations (0.6.0), intelRdt and additionalGids (0.7.0).
+    return "1.1.0" if content.net_devices else LOWEST_VERSION
 
 
 def identity(content: bytes, driver: str) -> edits.CdiName | None:
@@ -170,8 +169,7 @@ def check_uid(uid: str, field: str) -> str:
 
 
 def check_name(name: edits.CdiName) -> None:
-    """Raise ClaimError, or CdiError for the driver and the device, for an identity with a part that may not become part of a path."""
-    check_driver(name.driver)
+    """Raise ClaimError, or CdiError for the device, for an identity with a part that may not become part of a path. The driver is checked already."""
     check_uid(name.claim_uid, "claim.uid")
     if name.share_id is not None:
         check_uid(name.share_id, "shareID")

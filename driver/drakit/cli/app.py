@@ -53,7 +53,7 @@ def _flow_help(commands: typer.Typer) -> None:
 
 if COMMANDS.keys() & sys.argv[1:2]:
     _add(sys.argv[1])
-else:
+elif sys.argv[1:] != ["--version"]:
     for _name in COMMANDS:
         _add(_name)
     tools.add(app)

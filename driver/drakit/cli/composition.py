@@ -194,12 +194,6 @@ def opaque_rules(settings: values.Settings) -> Mapping[str, config.Rules]:
     }
 
 
-def network_drivers(settings: values.Settings) -> frozenset[str]:
-    """Return the drivers of this program that attach their devices to a pod's network namespace."""
-    attaching = (kind for kind in schema.current().families if kind.attaches_networks)
-    return frozenset(kind.driver_name(schema.options_of(settings, kind)) for kind in attaching)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ClusterFamily:
     """The driver that the cluster-wide publisher serves; ``pools`` reads the pools and raises HardwareError, InventoryError."""

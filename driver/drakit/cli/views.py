@@ -100,7 +100,7 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False, with_f
         return View(
             driver=opened.author,
             pool=_pool(opened.journal, opened.identity.pool),
-            offered=inventory.with_taints(opened.offered.inventory, opened.context.taints()),
+            offered=inventory.with_taints(opened.offered.current.authored, opened.context.taints()),
             entries=entries,
             trouble=trouble(home, damage, readable=len(entries)),
             quarantine=opened.journal.quarantine,
@@ -108,7 +108,7 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False, with_f
             readings=_measured(opened),
             health=health_client.read(home),
             withheld=withheld,
-            displaced=opened.offered.displaced,
+            displaced=opened.offered.current.displaced,
             unclaimed=unclaimed,
             findings=findings,
         )

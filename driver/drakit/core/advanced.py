@@ -14,6 +14,8 @@ checks the signatures and reports a missing method.
 ``ClusterDevices``        prepare this node's part of devices of a pool that belongs to no single node
 ``MetricsProvider``       add metrics
 ``Diagnosable``           add checks to ``doctor``
+``ClaimChecker``          check a whole claim when it is written, at the webhook and in ``lint``
+``PodChecker``            check a pod with its claims when it is created, at the webhook and in ``lint``
 ``Removable``             list and remove what the driver created on the node besides prepared claims
 ``Reclaimer``             list and release hardware that no claim of the journal has
 ``HardwareOverlap``       say which devices have hardware in common although they share no counter set
@@ -26,7 +28,7 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
-from drakit.core import arguments, inventory, records
+from drakit.core import arguments, errors, inventory, records, specs
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -147,8 +149,8 @@ class RecordUpgrade(Protocol):
 
     Raise the number only for a change that the release before would misread; it ignores a key that was added. That release refuses a newer intent:
     pods keep their devices, and their claims can be released only after the newer release is installed again. Meanwhile ``Site.intents`` fails for
-    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims, one that reads it in ``start`` does not
-    start.
+    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims. One that reads it in ``start`` serves
+    its other claims without ``start`` and ``watch``.
     """
 
     records_version: int
@@ -291,6 +293,32 @@ class Diagnosable(Protocol):
 
 
 @runtime_checkable
+class ClaimChecker(Protocol):
+    """A driver that checks a claim as a whole when it is written: its requests and configurations together.
+
+    The commands ``webhook`` and ``lint`` make the driver and call this alone; prepare does not call it. Refuse only what no node could prepare, and
+    decide by the arguments, without hardware: the webhook runs on any node.
+    """
+
+    def check_claim(self, claim: specs.ClaimSpec) -> Iterable[errors.ConfigError]:
+        """Return or raise the errors of a claim or template: the text has mistake and fix, ``"...; write ..."``, the field is one of the claim's.
+
+        Called if a request is known to be for this driver, or the claim has parameters for it, and only after each of them was found valid.
+        """
+
+
+@runtime_checkable
+class PodChecker(Protocol):
+    """A driver that checks a pod with its claims when it is created, as ``ClaimChecker`` checks claims."""
+
+    def check_pod(self, pod: specs.PodSpec) -> Iterable[errors.ConfigError]:
+        """Return or raise the errors of a pod: the text has mistake and fix, ``"...; remove ..."``, the field is ``pod.field`` or a use's.
+
+        Called for pods of which a claim or an extended resource is known to request devices of this driver, or a claim has parameters for it.
+        """
+
+
+@runtime_checkable
 class Removable(Protocol):
     """A driver that creates more than its claims. The framework calls ``start`` before ``remove_leftovers``, and ``stop`` afterwards."""
 
@@ -381,11 +409,9 @@ def binds(driver: drivers.Driver[Any]) -> bool:
 
 
 def bind(driver: drivers.Driver[Any], grants: Sequence[drivers.Grant[Any]]) -> None:
-    """Call ``bind`` for each grant whose device has binding conditions, if the driver is a ``Binder``."""
-    # The check for the protocol takes longer than all else here, so it comes last.
-    to_bind = [grant for grant in grants if grant.device.binding_conditions]
-    if to_bind and isinstance(driver, Binder):
-        for grant in to_bind:
+    """Call ``bind`` for each grant, whose device has binding conditions, if the driver is a ``Binder``."""
+    if isinstance(driver, Binder):
+        for grant in grants:
             driver.bind(grant)
 
 

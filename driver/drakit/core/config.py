@@ -9,9 +9,9 @@ that is.
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from drakit.core import advanced, errors, records
+from drakit.core import advanced, errors, records, specs
 from drakit.core import claim as claims
 from drakit.core import device as devices
 from drakit.core import driver as drivers
@@ -37,7 +37,7 @@ class Rules:
     ``check`` receives the parameters and their decoded value, and raises ConfigError. The others are for ``drakit lint``: ``warn`` returns what a
     valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``fits``
     says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the configuration,
-    such as ``routes[0]``.
+    such as ``routes[0]``. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and name fields of the object.
     """
 
     types: tuple[type[object], ...]
@@ -45,6 +45,8 @@ class Rules:
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
     fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
+    check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError]] | None = None
+    check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError]] | None = None
 
 
 def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:

@@ -82,7 +82,7 @@ VERBS = (
         "cluster_device",
     ),
     *("metrics", "diagnose", "not_offered", "withheld_devices", "leftovers", "remove_leftovers", "unclaimed", "reclaim"),
-    *("overlaps", "edits_revision"),
+    *("overlaps", "edits_revision", "check_claim", "check_pod"),
 )
 """The methods of a driver that the framework calls, of both pages."""
 
@@ -254,7 +254,11 @@ class Driver(abc.ABC, Generic[Config]):
         """
 
     def start(self, context: "contexts.DriverContext") -> None:
-        """Start background work. Called once, after recovery and before the kubelet can call. The node does not start after an error."""
+        """Start background work. Called once, after recovery and before the kubelet can call. The node does not start after an error.
+
+        One error is an exception: if a claim has the form of a newer release, so that ``context.grants`` or ``Site.intents`` raised JournalError, the
+        node serves without ``start``, ``watch`` and ``stop``. So a verb must work without what ``start`` started, as in the command ``unprepare``.
+        """
 
     def stop(self) -> None:
         """Stop what ``start`` started, within seconds. Called once, after the last verb has returned."""

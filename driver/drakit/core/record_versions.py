@@ -6,7 +6,7 @@ release, and two processes of a rolling update read the same rows. The first for
 """
 
 import types
-from typing import Any
+from typing import Any, Literal
 
 from drakit.core import advanced, errors, records
 from drakit.core import driver as drivers
@@ -41,20 +41,11 @@ def stamped(author: Author, record: records.Record) -> records.Record:
     return record if version == FIRST or not record else types.MappingProxyType({**record, KEY: version})
 
 
-def intent(author: Author, stored: records.Record) -> records.Record:
-    """Return the driver's present form of a journaled intent.
+def present(author: Author, stored: records.Record, kind: Literal["intent", "record"]) -> records.Record:
+    """Return the driver's present form of a journaled intent or record.
 
-    Raises JournalError for the intent of a newer release, and RuntimeError where the driver's upgrade fails.
+    Raises JournalError for that of a newer release, and RuntimeError where the driver's upgrade fails.
     """
-    return _read(author, stored, "intent")
-
-
-def record(author: Author, stored: records.Record) -> records.Record:
-    """Return the driver's present form of a journaled record. Raises as ``intent`` does."""
-    return _read(author, stored, "record")
-
-
-def _read(author: Author, stored: records.Record, kind: str) -> records.Record:
     version, current = stored.get(KEY, FIRST), of(author)
     if version == current == FIRST or not stored:
         return stored

@@ -26,6 +26,11 @@ SCALARS = (str, int, float, type(None))
 # The most frequent types come first, because isinstance() with the abstract Mapping is slow.
 MAPPINGS = (dict, types.MappingProxyType, Mapping)
 
+TEXT_DEPTH_MAX = 128
+"""The nesting limit of ``parse_limited``. It is above ``DEPTH_MAX``, so that the decoder rejects an object whose deep values were replaced."""
+DIGITS_MAX = 4000
+# Possessive quantifiers and the optional closing quote keep the scan linear, even for a string without an end.
+_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 EMPTY: Record = types.MappingProxyType({})
 
 
@@ -81,7 +86,9 @@ def _frozen_object(value: Mapping[str, object], depth: int) -> Record:
     key: object = None
     try:
         for key, member in value.items():
-            frozen[_key(key)] = freeze(member, depth=depth)
+            if not isinstance(key, str):
+                raise _NotJsonError(f"is a key of type {type(key).__name__}; {_TYPE_ERROR}")  # noqa: TRY301 - the key's place is added below
+            frozen[key] = freeze(member, depth=depth)
     except _NotJsonError as error:
         raise error.with_prefix(key) from None
     return types.MappingProxyType(frozen)
@@ -104,19 +111,6 @@ def thaw(value: Json) -> object:
     if isinstance(value, MAPPINGS):
         return {key: thaw(member) for key, member in value.items()}
     return [thaw(element) for element in value]
-
-
-def _key(key: object) -> str:
-    if isinstance(key, str):
-        return key
-    raise _NotJsonError(f"is a key of type {type(key).__name__}; {_TYPE_ERROR}")
-
-
-TEXT_DEPTH_MAX = 128
-"""The nesting limit of ``parse_limited``. It is above ``DEPTH_MAX``, so that the decoder rejects an object whose deep values were replaced."""
-DIGITS_MAX = 4000
-# Possessive quantifiers and the optional closing quote keep the scan linear, even for a string without an end.
-_TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def parse_strict(text: str | bytes) -> Any:

@@ -23,9 +23,6 @@ from drakit.core.encoding import device_json, json_errors, wire
 from drakit.core.slices import node_selection
 
 Choice = TypeVar("Choice", lifecycle.State, claims.ConfigSource)
-_DEVICE_CACHE_SIZE = 512
-_INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
-_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class UnreadableError(Exception):
@@ -51,6 +48,9 @@ def _decode_time(value: object) -> datetime.datetime:
         raise errors.ConfigError(str(error)) from error
 
 
+_DEVICE_CACHE_SIZE = 512
+_INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
+_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 FORMAT = wire.Format(
     ignore_unknown=True,
     converters={
@@ -88,7 +88,10 @@ def read(converter: wire.Converter, text: str, path: str) -> Any:
 
 def record(text: str, path: str) -> records.Record:
     """Return the decoded text as a frozen JSON object. Raises UnreadableError."""
-    value = read(wire.ANYTHING, text, path)
+    try:
+        value = records.parse_strict(text)
+    except ValueError as error:
+        raise UnreadableError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise UnreadableError(str(json_errors.wrong("an object", value).with_prefix(path)))
     return records.freeze_record(value)
@@ -172,7 +175,7 @@ def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
     path = f"claim {claim.uid}"
     return lifecycle.Entry(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
-        state=state(claim.state, path),
+        state=choice(lifecycle.State, claim.state, f"{path}: state"),
         grants=tuple(_grant(row, f"{path}: grants[{row.position}]") for row in grants),
         boot_id=claim.boot_id,
     )
@@ -184,7 +187,7 @@ def holding(claim: ClaimRow, row: GrantRow) -> lifecycle.Holding:
     in_grant = f"{path}: grants[{row.position}]"
     return lifecycle.Holding(
         claim=claims.ClaimRef(uid=names.ClaimUid(claim.uid), namespace=claim.namespace, name=claim.name),
-        state=state(claim.state, path),
+        state=choice(lifecycle.State, claim.state, f"{path}: state"),
         device=_device(row.device, row.snapshot, in_grant),
         share_id=_share_id(row),
         admin_access=bool(row.admin_access),
@@ -212,11 +215,6 @@ def _intent(text: str) -> records.Record:
     return record(text, "intent")
 
 
-def state(text: str, path: str) -> lifecycle.State:
-    """Return the state of a column's text. Raises UnreadableError."""
-    return _choice(lifecycle.State, text, f"{path}: state")
-
-
 def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
     device = _device(row.device, row.snapshot, path)
     return lifecycle.GrantEntry(
@@ -227,7 +225,7 @@ def _grant(row: GrantRow, path: str) -> lifecycle.GrantEntry:
         consumed_capacity=_consumed(row, path),
         admin_access=bool(row.admin_access),
         parameters=None if row.parameters is None else record(row.parameters, f"{path}.parameters"),
-        config_source=None if row.config_source is None else _choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
+        config_source=None if row.config_source is None else choice(claims.ConfigSource, row.config_source, f"{path}.config_source"),
         intent=record(row.intent, f"{path}.intent"),
         record=record(row.record, f"{path}.record"),
         edits=None if row.edits is None else read(_EDITS, row.edits, f"{path}.edits"),
@@ -281,7 +279,8 @@ def _consumed(row: GrantRow, path: str) -> Mapping[str, quantity.Quantity]:
     return amounts
 
 
-def _choice(kind: type[Choice], text: str, path: str) -> Choice:
+def choice(kind: type[Choice], text: str, path: str) -> Choice:
+    """Return the member of an enum by a column's text. Raises UnreadableError."""
     try:
         return kind(text)
     except ValueError as error:

@@ -11,6 +11,7 @@ import contextlib
 import datetime
 import pathlib
 import sqlite3
+import threading
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Self
@@ -37,7 +38,7 @@ class Journal:
         self._use_lock = opened.use_lock
         self._writer = sqlite.Writer(opened.path) if evidence is None else sqlite.Writer(opened.path, evidence.mark.write)
         self._idle_readers: collections.deque[sqlite3.Connection] = collections.deque()
-        self._closed = False
+        self._closed = threading.Event()
 
     @classmethod
     def open(cls, directory: pathlib.Path, *, driver: str, boot_id: str, evidence: examination.Evidence | None = None) -> Self:
@@ -52,7 +53,7 @@ class Journal:
 
     def close(self) -> None:
         """Stop the writer and close every connection. Safe to call twice."""
-        self._closed = True
+        self._closed.set()
         self._writer.close()
         self._close_idle_readers()
         self._use_lock.close()
@@ -108,8 +109,7 @@ class Journal:
             return tuple(codec.intent(*row) for row in store.intents_of(database, pool, devices))
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        """Insert an absent claim as preparing. Raises IllegalMoveError, ClaimError for a duplicate grant, JournalError."""
-        _check_grants(entry.grants)
+        """Insert an absent claim as preparing. Raises IllegalMoveError, JournalError."""
         claim = codec.claim_row(entry)
         grants = [codec.grant_row(position, grant) for position, grant in enumerate(entry.grants)]
         self._commit(lambda database: store.begin(database, claim, grants))
@@ -218,7 +218,7 @@ class Journal:
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         """Yield a read connection for exclusive use; a connection that failed is closed."""
-        if self._closed:
+        if self._closed.is_set():
             raise errors.JournalError(f"{self.path} is closed; open the journal again")
         try:
             try:
@@ -232,12 +232,9 @@ class Journal:
                 raise
         except (*sqlite.FAILURES, codec.UnreadableError) as error:
             raise self._journal_error(error) from error
-        self._release_reader(database)
-
-    def _release_reader(self, database: sqlite3.Connection) -> None:
-        """Keep a connection for the next reader, or close it where the journal was closed meanwhile."""
         self._idle_readers.append(database)
-        if self._closed:
+        if self._closed.is_set():
+            # It was closed meanwhile.
             self._close_idle_readers()
 
     def _close_idle_readers(self) -> None:
@@ -250,15 +247,3 @@ class Journal:
         if not isinstance(error, codec.UnreadableError):
             return sqlite.journal_error(self.path, error)
         return errors.JournalError(f"{self.path}: {error}; restart the driver: the file is then set aside and rebuilt")
-
-
-def _check_grants(grants: Sequence[lifecycle.GrantEntry]) -> None:
-    keys = [grant.key for grant in grants]
-    for key in keys:
-        if keys.count(key) > 1:
-            request, pool, device, _ = key
-            raise errors.ClaimError(
-                errors.ClaimFault.MALFORMED,
-                f"request {request} is given device {pool}/{device} twice",
-                field="status.allocation.devices.results",
-            )

@@ -14,6 +14,7 @@ import pathlib
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 
 from drakit.core import errors, names, ports
@@ -44,7 +45,9 @@ class FileLocks:
         self._disposable = disposable
         self._meter = meter or ports.Unmeasured()
         self._held_by_thread = threading.local()
-        self._thread_locks = _ThreadLocks()
+        self._guard = threading.Lock()
+        # A lock is in the table while a thread holds it or waits for it.
+        self._thread_locks: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
         files.ensure_private_directory(directory)
         files.ensure_private_directory(folder)
 
@@ -58,58 +61,35 @@ class FileLocks:
         ordered = sorted({names.check_label(name, "lock") for name in lock_names})
         if getattr(self._held_by_thread, "held", None):
             raise RuntimeError(f"this thread already holds the locks {', '.join(self._held_by_thread.held)}")
-        taken: dict[str, int] = {}
+        held: dict[str, tuple[threading.Lock, int]] = {}
         try:
             with self._meter.phase("lock"):
                 for name in ordered:
-                    self._thread_locks.acquire(name, wanted)
-                    try:
-                        if self._disposable:
-                            byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
-                            taken[name] = _open_locked(f"{self._folder}/{SHARED_FILE}", byte, name, wanted)
-                        else:
-                            taken[name] = _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, name, wanted)
-                    except BaseException:
-                        self._thread_locks.release(name)
-                        raise
-            self._held_by_thread.held = taken
+                    held[name] = self._take(name, wanted)
+            self._held_by_thread.held = held
             yield
         finally:
             self._held_by_thread.held = None
-            for name in reversed(taken):
-                _unlock(taken[name], is_byte=self._disposable)
-                self._thread_locks.release(name)
+            for lock, descriptor in reversed(held.values()):
+                _unlock(descriptor, is_byte=self._disposable)
+                lock.release()
 
-
-class _ThreadLocks:
-    """The locks between threads of this process; the table has only names that a thread holds or waits for."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._table: dict[str, tuple[threading.Lock, int]] = {}
-
-    def acquire(self, name: str, wanted: Wanted) -> None:
+    def _take(self, name: str, wanted: Wanted) -> tuple[threading.Lock, int]:
+        """Take a lock from this process's threads, then from other processes; return both: the thread lock and the descriptor with the file lock."""
         with self._guard:
-            lock, users = self._table.get(name) or (threading.Lock(), 0)
-            self._table[name] = (lock, users + 1)
-        try:
-            if not lock.acquire(blocking=False):
+            lock = self._thread_locks.setdefault(name, threading.Lock())
+        if not lock.acquire(blocking=False):
+            _check_wanted(wanted, name, "call")
+            while not lock.acquire(timeout=_CHECK_INTERVAL):
                 _check_wanted(wanted, name, "call")
-                while not lock.acquire(timeout=_CHECK_INTERVAL):
-                    _check_wanted(wanted, name, "call")
+        try:
+            if not self._disposable:
+                return lock, _open_locked(f"{self._folder}/{name}.lock", _WHOLE_FILE, name, wanted)
+            byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
+            return lock, _open_locked(f"{self._folder}/{SHARED_FILE}", byte, name, wanted)
         except BaseException:
-            self._remove_user(name)
+            lock.release()
             raise
-
-    def release(self, name: str) -> None:
-        self._remove_user(name).release()
-
-    def _remove_user(self, name: str) -> threading.Lock:
-        with self._guard:
-            lock, users = self._table.pop(name)
-            if users > 1:
-                self._table[name] = (lock, users - 1)
-            return lock
 
 
 def _check_wanted(wanted: Wanted, name: str, holder: str) -> None:

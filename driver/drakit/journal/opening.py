@@ -211,7 +211,7 @@ def _write_successor(
                 quarantines.set_served(database, is_served=True)
             quarantines.write(database, quarantine)
             if schema.has_progress(database):
-                schema.count_change(database, digest=digest, at_least=last_change)
+                sqlite.count_change(database, digest=digest, at_least=last_change)
 
 
 def _install_successor(path: pathlib.Path, target: pathlib.Path) -> None:

@@ -8,14 +8,6 @@ from collections.abc import Collection
 from drakit.core import names
 from drakit.journal import codec, schema
 
-KEY = "quarantine"
-_SERVED_KEY = "served"
-"""Whether a driver that asks the API server for its claims has opened the journal: "1", or "0" where only commands have."""
-NEW = "it is new"
-UNMARKED = "the mark of its last change is missing"
-DOUBTS = frozenset({NEW, UNMARKED})
-"""The reasons of an unverified journal. Only the API server may know the claims of a new one."""
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Quarantine:
@@ -32,6 +24,13 @@ class Quarantine:
         return self.reason in DOUBTS
 
 
+KEY = "quarantine"
+_SERVED_KEY = "served"
+"""Whether a driver that asks the API server for its claims has opened the journal: "1", or "0" where only commands have."""
+NEW = "it is new"
+UNMARKED = "the mark of its last change is missing"
+DOUBTS = frozenset({NEW, UNMARKED})
+"""The reasons of an unverified journal. Only the API server may know the claims of a new one."""
 _CONVERTER = codec.FORMAT.converter(Quarantine)
 
 

@@ -16,11 +16,6 @@ import functools
 import sqlite3
 from collections.abc import Sequence
 
-APPLICATION_ID = 0x44524B4A  # "DRKJ"
-# RETURNING takes twice as long as a query.
-_COUNT_CHANGE = "UPDATE progress SET changes = max(changes, ?) + 1, digest = digest + ? WHERE id = 1"
-_CHANGES = "SELECT changes FROM progress WHERE id = 1"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Migration:
@@ -31,6 +26,7 @@ class Migration:
     readable_since: int
 
 
+APPLICATION_ID = 0x44524B4A  # "DRKJ"
 MIGRATIONS: tuple[Migration, ...] = (
     Migration(
         version=1,
@@ -202,13 +198,6 @@ def changes(connection: sqlite3.Connection) -> int:
 def integer(value: object) -> int:
     """Return a value of a column of integers; 0 for any other, which a damaged file may have."""
     return value if isinstance(value, int) else 0
-
-
-def count_change(connection: sqlite3.Connection, *, digest: int = 0, at_least: int = 0) -> int:
-    """Raise the number of the last change, and return it; add ``digest`` to the sum of digests. Inside the caller's transaction."""
-    connection.execute(_COUNT_CHANGE, (at_least, digest))
-    [number] = connection.execute(_CHANGES).fetchone()
-    return int(number)
 
 
 def meta(connection: sqlite3.Connection, key: str) -> str | None:

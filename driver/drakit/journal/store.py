@@ -1,7 +1,7 @@
 """The SQL of claims and grants: typed rows.
 
 Each statement is O(1) in the number of claims, except those that read all of them. Functions that change rows work inside the caller's transaction.
-Those that change digests return the difference of their sum, which the caller counts with the change (``schema.count_change``). Those that move a
+Those that change digests return the difference of their sum, which the caller counts with the change (``sqlite.count_change``). Those that move a
 claim check the move against ``lifecycle.TABLE`` there, so two processes cannot make conflicting moves. Functions raise IllegalMoveError,
 ClaimError and sqlite3.Error.
 """
@@ -220,7 +220,7 @@ def _check_move(connection: sqlite3.Connection, uid: names.ClaimUid, move: lifec
     if row is None:
         return _Moving(0, lifecycle.after(lifecycle.State.ABSENT, move), "", digests.UNKNOWN)
     seq, state, boot_id, digest = row
-    return _Moving(seq, lifecycle.after(codec.state(state, f"claim {uid}"), move), boot_id, digest)
+    return _Moving(seq, lifecycle.after(codec.choice(lifecycle.State, state, f"claim {uid}: state"), move), boot_id, digest)
 
 
 def _grouped(cursor: Iterable[tuple[Any, ...]]) -> Iterator[Rows]:

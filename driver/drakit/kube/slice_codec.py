@@ -15,9 +15,6 @@ from drakit.core.slices import node_selection, resource_slice
 from drakit.kube import api_objects
 from drakit.telemetry import logs
 
-API_VERSION = "resource.k8s.io/v1"
-KIND = "ResourceSlice"
-
 Object = dict[str, records.Json]
 
 _log = logs.get_logger(__name__)
@@ -45,6 +42,8 @@ class _Head:
     pool: Annotated[resource_slice.Pool, wire.Field(name="spec.pool")]
 
 
+API_VERSION = "resource.k8s.io/v1"
+KIND = "ResourceSlice"
 _EVERY_OPERATION = "*"
 _SKIPS = wire.Converter(
     lambda value: isinstance(value, list | tuple) and _EVERY_OPERATION in value, lambda skips: [_EVERY_OPERATION] if skips else []

@@ -19,6 +19,7 @@ import secrets
 import shutil
 import threading
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from drakit.core import claim, claim_status, edits, errors, lifecycle, names, records
 from drakit.core import device as devices
@@ -31,7 +32,7 @@ CONTAINER_FOLDER = pathlib.PurePosixPath("/var/run/kubernetes.io/dra-device-attr
 _FOLDER_MODE = 0o755
 _FILE_MODE = 0o644
 
-_Json = dict[str, records.Json]
+_Json = dict[str, Any]
 
 
 class MetadataFiles:
@@ -56,15 +57,14 @@ class MetadataFiles:
         base_request, *_ = (names.check_label(part, "request") for part in grant.request.split("/"))
         path = self._claim_folder(ref.uid) / base_request / "metadata.json"
         with self._lock, _as_cdi_errors(path):
-            document = self._read(path) or _new_document(ref, pod_claim_name, grant.request)
-            request = _request_of(document)
+            document = _read(path) or _new_document(ref, pod_claim_name, grant.request)
             entry: _Json = {"driver": self._driver, "pool": grant.pool, "name": grant.device.name}
             if attributes := {**grant.device.attributes, **more}:
                 entry["attributes"] = {name: device_json.ATTRIBUTE.encode(attributes[name]) for name in sorted(attributes)}
-            entries = {_key(existing): existing for existing in _objects(request.get("devices"))}
-            before = entries.get(_key(entry), {})
-            entries[_key(entry)] = {**entry, **{key: value for key, value in before.items() if key == "networkData"}}
-            request["devices"] = list(entries.values())
+            entries = {(existing["pool"], existing["name"]): existing for existing in document["requests"][0]["devices"]}
+            before = entries.get((grant.pool, grant.device.name), {})
+            entries[grant.pool, grant.device.name] = {**entry, **{key: value for key, value in before.items() if key == "networkData"}}
+            document["requests"][0]["devices"] = list(entries.values())
             _replace(path, _encode(document))
         kind, name = ("resourceclaimtemplates", pod_claim_name) if pod_claim_name else ("resourceclaims", ref.name)
         container_path = CONTAINER_FOLDER / kind / name / base_request / f"{self._driver}-metadata.json"
@@ -78,7 +78,7 @@ class MetadataFiles:
         """Write a device's network data for running containers, and return whether a file of the claim has the device. Raises CdiError."""
         folder = self._claim_folder(uid)
         with self._lock, _as_cdi_errors(folder):
-            written = [self._update(path, device, _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
+            written = [_update(path, device, _network(network)) for path in sorted(folder.glob("*/metadata.json"))]
         return any(written)
 
     def remove(self, uid: names.ClaimUid) -> None:
@@ -98,76 +98,60 @@ class MetadataFiles:
             if folder.name not in known:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _update(self, path: pathlib.Path, device: str, network: records.Json) -> bool:
-        document = self._read(path) or {}
-        entry = next((candidate for candidate in _objects(_request_of(document).get("devices")) if candidate.get("name") == device), None)
-        if entry is None:
-            return False
-        if entry.get("networkData") != network:
-            entry["networkData"] = network
-            metadata = _object(document["metadata"])
-            metadata["generation"] = int(str(metadata.get("generation", 1))) + 1
-            _overwrite(path, _encode(document))
-        return True
-
     def _claim_folder(self, uid: names.ClaimUid) -> pathlib.Path:
         if not names.is_uid(uid):
             raise errors.ClaimError(errors.ClaimFault.MALFORMED, f"{uid!r} is not a UUID", field="claim.uid")
         return self._folder / uid
 
-    def _read(self, path: pathlib.Path) -> _Json | None:
-        """Return the document of a file; None if it is missing or unreadable, so that it is written again."""
-        try:
-            decoded, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
-        except FileNotFoundError:
-            return None
-        except ValueError:
-            return None
-        if not isinstance(decoded, dict) or not isinstance(decoded.get("metadata"), dict) or not _objects(decoded.get("requests")):
-            return None
-        decoded.pop("apiVersion", None)
-        return decoded
+
+def _read(path: pathlib.Path) -> _Json | None:
+    """Return the document of a file; None if it is missing or not as ``add`` writes it, so that it is written again."""
+    try:
+        decoded, _ = json.JSONDecoder().raw_decode(path.read_text("utf-8"))
+        del decoded["apiVersion"]
+        # What is read of it later.
+        {decoded["metadata"]["generation"] + 1, *((entry["pool"], entry["name"]) for entry in decoded["requests"][0]["devices"])}
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return None
+    document: _Json = decoded
+    return document
+
+
+def _update(path: pathlib.Path, device: str, network: Mapping[str, records.Json]) -> bool:
+    document = _read(path)
+    entries = document["requests"][0]["devices"] if document is not None else ()
+    entry = next((candidate for candidate in entries if candidate["name"] == device), None)
+    if document is None or entry is None:
+        return False
+    if entry.get("networkData") != network:
+        entry["networkData"] = network
+        document["metadata"]["generation"] += 1
+        _overwrite(path, _encode(document))
+    return True
 
 
 def _new_document(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Json:
-    named: _Json = {"podClaimName": pod_claim_name} if pod_claim_name else {}
     return {
         "kind": KIND,
         "metadata": {"name": ref.name, "namespace": ref.namespace, "uid": ref.uid, "generation": 1},
-        **named,
+        **({"podClaimName": pod_claim_name} if pod_claim_name else {}),
         "requests": [{"name": request, "devices": []}],
     }
 
 
-def _encode(document: Mapping[str, records.Json]) -> bytes:
+def _encode(document: _Json) -> bytes:
     """Return the document in every version of the format, one JSON object after the other."""
-    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **document}, indent=2) + "\n" for version in VERSIONS).encode()
+    members = json.dumps(document, indent=2).removeprefix("{")
+    return "".join(f'{{\n  "apiVersion": "{GROUP}/{version}",{members}\n' for version in VERSIONS).encode()
 
 
-def _network(network: claim_status.NetworkStatus) -> records.Json:
+def _network(network: claim_status.NetworkStatus) -> Mapping[str, records.Json]:
     fields: dict[str, records.Json] = {
         "interfaceName": network.interface,
         "ips": list(network.addresses),
         "hardwareAddress": network.hardware_address,
     }
     return {key: value for key, value in fields.items() if value}
-
-
-def _key(entry: Mapping[str, records.Json]) -> tuple[str, str]:
-    return str(entry.get("pool")), str(entry.get("name"))
-
-
-def _request_of(document: _Json) -> _Json:
-    """Return the only request of a document."""
-    return next(iter(_objects(document.get("requests"))), {})
-
-
-def _objects(value: records.Json) -> list[_Json]:
-    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
-
-
-def _object(value: records.Json) -> _Json:
-    return value if isinstance(value, dict) else {}
 
 
 def _replace(path: pathlib.Path, content: bytes) -> None:

@@ -87,6 +87,8 @@ class BackgroundServices:
         self._reporter: device_status.StatusReporter | None = None
         self._binding: binding.Binding | None = None
         self._started = False
+        self.not_started = ""
+        """Why the author's ``start`` failed although the node serves: a newer release journaled a claim. Empty if it did not."""
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
         self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
@@ -129,7 +131,7 @@ class BackgroundServices:
             self._spawn("deferred-releases", self.releases.run, self._stop),
             self._spawn("edits-refresh", refresher.run, self._stop),
         ]
-        if drivers.watches(self._local.author):
+        if self._started and drivers.watches(self._local.author):
             loop = WatchLoop(self._local.author, self._local.context, self._clock)
             self._worker_threads.append(self._spawn("watch", loop.run, self._stop))
 
@@ -143,7 +145,7 @@ class BackgroundServices:
         self.wake()
         end = self._clock.monotonic() + seconds
         join(self._worker_threads, seconds)
-        if idle and not self._local.verbs.claims() and (self._binding is None or self._binding.is_idle):
+        if idle and self._local.verbs.is_idle and (self._binding is None or self._binding.is_idle):
             self._stop_author()
         self._stop_reporting.set()
         if self._reporter is not None:
@@ -155,7 +157,7 @@ class BackgroundServices:
         local, api, reporter = self._local, self._api, self._reporter
         if self._binding is not None or api is None or api.bindings is None or reporter is None or not advanced.binds(local.author):
             return
-        conditional = any(device.binding_conditions for device in local.offered.flat.devices)
+        conditional = any(device.binding_conditions for device in local.offered.current.flat.devices)
         if self._stop.is_set() or not (conditional or any(map(local.engine.is_unfinished, local.journal.entries()))):
             return
         self._binding = binding.Binding(
@@ -206,6 +208,10 @@ class BackgroundServices:
         try:
             self._local.author.start(self._local.context)
         except errors.DrakitError as error:
+            if isinstance(error, errors.JournalError) and (newer := self._local.unreadable()) is not None:
+                self.not_started = str(newer)
+                _log.error("driver not started: serving without its background work", driver=name, error=self.not_started)
+                return
             _log.error("driver start failed", driver=name, error=str(error))
             raise
         except Exception as error:

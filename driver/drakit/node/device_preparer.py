@@ -194,8 +194,10 @@ class DevicePreparer:
     def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
         grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
+        conditional = [grant for grant in grants if grant.device.binding_conditions]
         with config.author_errors(), self._verbs.run("prepare", ref, stored):
-            advanced.bind(self._author, grants)
+            if conditional:
+                advanced.bind(self._author, conditional)
             with self._meter.phase("device_prepare"):
                 if isinstance(self._author, advanced.ClaimDriver):
                     prepared = advanced.prepare_claim(self._author, grants)

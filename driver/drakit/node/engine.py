@@ -101,7 +101,7 @@ class Engine:
         """
         outcomes: dict[names.ClaimUid, claims.Outcome] = {}
         refusal = ""
-        for ref, refusal in call_budget.spend(self._in_order(refs), caller, self._clock.monotonic):
+        for ref, refusal in call_budget.spend(self.verbs.busy_last(refs), caller, self._clock.monotonic):
             if refusal:
                 outcomes[ref.uid] = claims.Outcome(error=refusal)
                 continue
@@ -123,7 +123,7 @@ class Engine:
         Needs no API server, and accepts unknown claims.
         """
         answers: dict[names.ClaimUid, str] = {}
-        for ref, refusal in call_budget.spend(self._in_order(refs), caller, self._clock.monotonic):
+        for ref, refusal in call_budget.spend(self.verbs.busy_last(refs), caller, self._clock.monotonic):
             answers[ref.uid] = refusal
             if not refusal:
                 with self._answering("unprepare", ref) as failure:
@@ -133,11 +133,6 @@ class Engine:
             if self.reporter is not None and not answers[ref.uid]:
                 self.reporter.unprepared(ref)
         return answers
-
-    def _in_order(self, refs: Sequence[claims.ClaimRef]) -> Sequence[claims.ClaimRef]:
-        """Return the claims for which a verb still runs last, because the call may wait for them in vain until its time is over."""
-        busy = self.verbs.claims()
-        return sorted(refs, key=lambda ref: ref.uid in busy) if busy else refs
 
     @contextlib.contextmanager
     def _answering(self, verb: str, ref: claims.ClaimRef) -> Iterator["_Failure"]:

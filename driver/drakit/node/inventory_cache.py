@@ -22,11 +22,32 @@ Its configuration type does not matter here: the node only passes configurations
 """
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Discovery:
+    """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first.
+
+    ``found`` is what the driver discovered. ``authored``, in the author's form, and ``flat`` are what is offered of it. ``devices`` has also those
+    that are withheld, so that a claim that was allocated one gets an error that names the holder. ``displaced`` are the held devices that discovery
+    does not have as they were granted. ``consumers`` are the names of the devices that consume from each counter set.
+    """
+
+    found: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    found_flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    found_devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
+    authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    consumers: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
+    number: int = 0
+
+
 class InventoryCache:
     """The current inventory of one driver, shared by the engine and the publisher; thread-safe.
 
-    ``stores_sharing`` returns whether the API server stores the fields of shared devices, None while that is unknown. If it does not store them,
-    devices are offered, granted and prepared in their exclusive form. ``not_ready`` is why discover() raised RetryError, until a discovery succeeds.
+    ``current`` is the last discovery; read it once for values that must agree. ``not_ready`` is why discover() raised RetryError, until a discovery
+    succeeds. ``stores_sharing`` returns whether the API server stores the fields of shared devices, None while that is unknown. If it does not store
+    them, devices are offered, granted and prepared in their exclusive form.
     ``held`` returns the devices that claims hold; ``released`` is called when a claim that held a displaced device is unprepared.
     """
 
@@ -36,44 +57,19 @@ class InventoryCache:
         self._held = held
         self.released: Callable[[], None] = lambda: None
         self._discovering = threading.Lock()
-        self._current = _Discovery()
+        self.current = Discovery()
         self.not_ready = ""
         self.stores_sharing: Callable[[], bool | None] = lambda: True
 
-    @property
-    def inventory(self) -> inventories.Inventory:
-        """Return what is offered by the last discovery, in the author's form."""
-        return self._current.authored
-
-    @property
-    def flat(self) -> inventories.Inventory:
-        """Return what is offered by the last discovery, flat."""
-        return self._current.flat
-
-    @property
-    def consumers(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of the devices that consume from each counter set."""
-        return self._current.consumers
-
-    @property
-    def displaced(self) -> Mapping[str, held_devices.Displaced]:
-        """Return the held devices that the last discovery did not have as they were granted, by name."""
-        return self._current.displaced
-
     def displaced_under(self, wanted: device.Device) -> frozenset[str]:
         """Return the names of the other displaced devices that have hardware in common with a device."""
-        gone = self._current.displaced
+        gone = self.current.displaced
         return frozenset(name for name, entry in gone.items() if name != wanted.name and self._overlaps(entry.device, wanted))
 
     def unprepared(self, entry: lifecycle.Entry) -> None:
         """Call ``released`` if the claim, which is unprepared now, held a displaced device."""
-        if any(grant.device.name in self._current.displaced for grant in entry.grants):
+        if any(grant.device.name in self.current.displaced for grant in entry.grants):
             self.released()
-
-    @property
-    def changes(self) -> int:
-        """Return the number of discoveries that changed what is offered."""
-        return self._current.number
 
     def refresh(self) -> None:
         """Discover again. Raises the errors of discover(), and then keep the last inventory."""
@@ -86,13 +82,13 @@ class InventoryCache:
             if not isinstance(discovered, inventories.Inventory):
                 raise TypeError(f"discover() returned {type(discovered).__name__}; return drakit.Inventory.of(devices)")
             self.not_ready = ""
-            before, holdings = self._current, self._held()
+            before, holdings = self.current, self._held()
             flat = before.found_flat if discovered == before.found and before.number else discovered.flat()
             found = before.found_devices if flat is before.found_flat else flat.by_name()
             withheld = functools.partial(held_devices.withheld_by, self._author)
             displaced = held_devices.displaced(found, flat.counter_sets, holdings, self._overlaps, withheld)
             if flat is not before.found_flat or displaced != before.displaced or not before.number:
-                self._current = self._discovery(discovered, flat, found, displaced, holdings)
+                self.current = self._discovery(discovered, flat, found, displaced, holdings)
 
     def _discovery(
         self,
@@ -101,11 +97,11 @@ class InventoryCache:
         found: Mapping[str, device.Device],
         displaced: Mapping[str, held_devices.Displaced],
         holdings: held_devices.Holdings,
-    ) -> "_Discovery":
+    ) -> Discovery:
         taint = device.Taint(key=f"{self._author.name}/{held_devices.CHANGED}")
         authored = held_devices.with_held(discovered, flat, displaced, holdings=holdings, overlaps=self._overlaps, taint=taint)
         devices = {**found, **{name: entry.device for name, entry in displaced.items()}}
-        return _Discovery(
+        return Discovery(
             found=discovered,
             found_flat=flat,
             found_devices=found,
@@ -114,12 +110,8 @@ class InventoryCache:
             flat=flat if authored is discovered else authored.flat(),
             devices=devices,
             consumers=counter_set_consumers(devices.values()),
-            number=self._current.number + 1,
+            number=self.current.number + 1,
         )
-
-    def seen(self, name: str) -> device.Device | None:
-        """Return the flat device of this name from the last discovery, without a new discovery."""
-        return self._current.devices.get(name)
 
     def granted(self, result: claim.AllocationResult) -> device.Device | None:
         """Return the device of an allocation in the form in which it was offered. Discover once more before returning None.
@@ -130,33 +122,14 @@ class InventoryCache:
         return self._in_form(result.device, is_shared=result.share_id is not None or result.admin_access if stored is None else stored)
 
     def _in_form(self, name: str, *, is_shared: bool) -> device.Device | None:
-        if name not in self._current.devices:
+        if name not in self.current.devices:
             self.refresh()
-        flat = self._current.devices.get(name)
+        flat = self.current.devices.get(name)
         return flat if flat is None or is_shared else feature_gates.as_exclusive(flat)
 
     def device(self, name: str) -> device.Device | None:
         """Return the flat device of this name in the form in which it is offered. Discover once more before returning None."""
         return self._in_form(name, is_shared=self.stores_sharing() is not False)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Discovery:
-    """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first.
-
-    ``found`` is what the driver discovered, ``authored`` and ``flat`` what is offered of it. ``devices`` has also those that are withheld, so that a
-    claim that was allocated one gets an error that names the holder.
-    """
-
-    found: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    found_flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    found_devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
-    displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
-    authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
-    consumers: Mapping[str, frozenset[str]] = dataclasses.field(default_factory=dict)
-    number: int = 0
 
 
 def counter_set_consumers(offered: Iterable[device.Device]) -> Mapping[str, frozenset[str]]:

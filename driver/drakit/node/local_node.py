@@ -138,16 +138,17 @@ class LocalNode:
                 "a driver's intents have the form of its class, so it reads them in discover, start or a verb, not in __init__"
             )
         try:
-            return [record_versions.intent(self.author, stored) for stored in self.journal.intents(claim)]
+            return [record_versions.present(self.author, stored, "intent") for stored in self.journal.intents(claim)]
         except errors.JournalError as error:
-            raise self._unreadable() or error from error
+            raise self.unreadable() or error from error
 
-    def _unreadable(self) -> errors.JournalError | None:
-        """Return the error of the first intent that this release of the driver cannot read, with its claim; None if it can read all."""
+    def unreadable(self) -> errors.JournalError | None:
+        """Return the error of the first intent or record that this release of the driver cannot read, with its claim; None if it can read all."""
         for entry in self.journal.entries(edits=False):
             for grant in entry.grants:
                 try:
-                    record_versions.intent(self.author, grant.intent)
+                    record_versions.present(self.author, grant.intent, "intent")
+                    record_versions.present(self.author, grant.record, "record")
                 except errors.JournalError as error:
                     return errors.JournalError(f"claim {entry.claim}: {error}")
         return None

@@ -188,7 +188,7 @@ class Node:
 
     def devices(self) -> inventory.Inventory:
         """Return the offered inventory, flat, with all taints."""
-        return self.background.tainted(self.local.offered.flat)
+        return self.background.tainted(self.local.offered.current.flat)
 
     def claims(self) -> dict[lifecycle.State, int]:
         """Return the number of claims in each state. Raises JournalError."""
@@ -211,8 +211,15 @@ class Node:
         return len(self._recovery.pending)
 
     def note(self) -> str:
-        """Return what an operator should know although the driver serves: verbs that run for long, and claims that are retried."""
-        return "; ".join(filter(None, (self.local.verbs.slow(), self._recovery.note(), self.background.releases.note())))
+        """Return what an operator should know although the driver serves: no start, verbs that run for long, and claims that are retried."""
+        unread = self.background.not_started
+        notes = (
+            unread and f"driver not started: {unread}",
+            self.local.verbs.slow(),
+            self._recovery.note(),
+            self.background.releases.note(),
+        )
+        return "; ".join(filter(None, notes))
 
     @property
     def metrics_prefix(self) -> str:
@@ -271,7 +278,9 @@ class Node:
         return self.registrar.is_succeeded()
 
     def _first_discovery(self) -> None:
-        """Discover once. Raises DrakitError if that fails."""
+        """Discover once. Raises DrakitError if that fails, or if the author did not start, because the other process did."""
+        if self.background.not_started:
+            raise errors.JournalError(self.background.not_started)
         try:
             self.local.offered.refresh()
         except errors.DrakitError:
@@ -287,9 +296,10 @@ class Node:
             if reason:
                 _log.info("hardware ready")
             pool, offered = self.local.identity.pool, self.local.offered
-            changed = {name: entry.reason for name, entry in offered.displaced.items() if not entry.is_withheld}
-            self.health.discovered({device.name: device.pool_on(pool) for device in offered.flat.devices}, changed)
-            self.background.displaced(offered.displaced)
+            current = offered.current
+            changed = {name: entry.reason for name, entry in current.displaced.items() if not entry.is_withheld}
+            self.health.discovered({device.name: device.pool_on(pool) for device in current.flat.devices}, changed)
+            self.background.displaced(current.displaced)
             if self._is_serving:
                 self.background.discovered()
         except errors.RetryError as error:
@@ -311,14 +321,14 @@ class Node:
             if self.local.is_lost and self._as_published is None:
                 return  # What is published now tells which hardware the driver made.
             is_ready = not self.local.offered.not_ready
-            state = (self.local.offered.changes, is_registered, self.local.context.revision, is_ready)
+            state = (self.local.offered.current.number, is_registered, self.local.context.revision, is_ready)
             if not (state[0] or not is_ready) or state == self._published:
                 return
             if is_registered is not self._published[1]:
                 _log.warning("driver registered again" if is_registered else "driver not registered: no devices offered")
             self._published = state
             self.publisher.offer(
-                self.background.tainted(self.local.offered.inventory) if is_registered and is_ready else inventory.Inventory()
+                self.background.tainted(self.local.offered.current.authored) if is_registered and is_ready else inventory.Inventory()
             )
 
     def _guard(self) -> None:

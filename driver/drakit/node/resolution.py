@@ -93,9 +93,10 @@ class Resolver:
         Counters, and hardware in common with a displaced device, are checked in the node's own pools only.
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
+        current = self._offered.current
         for pool in sorted({grant.device.node_pool(grant.pool) for grant in grants}):
             is_own = pool == self._pool
-            offered, consumers = (self._offered.flat, self._offered.consumers) if is_own else (inventory.Inventory(), {})
+            offered, consumers = (current.flat, current.consumers) if is_own else (inventory.Inventory(), {})
             wanted = [grant for grant in grants if grant.device.node_pool(grant.pool) == pool]
             under = {grant.device.name: self._offered.displaced_under(grant.device) if is_own else frozenset[str]() for grant in wanted}
             holdings = self._journal.holdings(pool, conflicting(wanted, consumers).union(*under.values()), shares)
@@ -136,18 +137,20 @@ class Resolver:
         own = {grant.device.name for grant in grants if grant.device.node_pool(grant.pool) == self._pool}
         with self._gone_lock:
             self._begun |= own
-            self._gone.update(name for name in own if self._offered.seen(name) is None)
+            self._gone |= own - self._offered.current.devices.keys()
 
     def planned(self, device: devices.Device) -> Sequence[records.Record]:
         """Return the intents under a device's locks: those in the journal, then those that this thread has planned for its current claim."""
         begun = self._journal.intents_of(self._pool, self._devices_under(device))
         planned = [grant.intent for grant in self._local.planned if _share_a_lock(grant.device, device)]
-        return [record_versions.intent(self._author, intent) for intent in (*begun, *planned)]
+        return [record_versions.present(self._author, intent, "intent") for intent in (*begun, *planned)]
 
     def _devices_under(self, device: devices.Device) -> Collection[str]:
         """Return the names of the devices under a device's locks, with those that claims hold and discovery no longer has."""
         sets = frozenset(part.counter_set for part in device.consumes)
-        offered = {device.name}.union(*(self._offered.consumers.get(name, ()) for name in sets), self._offered.displaced_under(device))
+        offered = {device.name}.union(
+            *(self._offered.current.consumers.get(name, ()) for name in sets), self._offered.displaced_under(device)
+        )
         gone = self._gone_names()
         held = self._journal.holdings(self._pool, gone) if gone else ()
         return offered.union(holding.device.name for holding in held if _share_a_lock(holding.device, device))
@@ -159,11 +162,11 @@ class Resolver:
         begins is found unless the device was gone at this one's last discovery already.
         """
         with self._gone_lock:
-            changes = self._offered.changes
-            if changes != self._gone_since:
+            current = self._offered.current
+            if current.number != self._gone_since:
                 self._begun.update(self._journal.device_names(self._pool))
-                self._gone = {name for name in self._begun if self._offered.seen(name) is None}
-                self._gone_since = changes
+                self._gone = {name for name in self._begun if name not in current.devices}
+                self._gone_since = current.number
             return frozenset(self._gone)
 
     def _grant(
@@ -326,7 +329,7 @@ def grant_of(
 ) -> Grant:
     """Return the author's view of a grant of a claim: configuration decoded, intent and record in their present form, without its edits.
 
-    Raises as ``record_versions.intent`` does.
+    Raises as ``record_versions.present`` does.
     """
     return drivers.Grant(
         claim=ref,
@@ -339,8 +342,8 @@ def grant_of(
         share_id=stored.share_id,
         consumed_capacity=stored.consumed_capacity,
         admin_access=stored.admin_access,
-        intent=record_versions.intent(author, stored.intent),
-        record=record_versions.record(author, stored.record),
+        intent=record_versions.present(author, stored.intent, "intent"),
+        record=record_versions.present(author, stored.record, "record"),
         caller=caller,
     )
 

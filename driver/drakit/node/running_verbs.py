@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 
 from drakit.core import claim as claims
-from drakit.core import lifecycle, names, ports
+from drakit.core import lifecycle, ports
 from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
@@ -65,9 +65,16 @@ class RunningVerbs:
             if seconds >= SLOW_SECONDS:
                 _log.warning("slow verb ended", **_keys(run), duration_ms=round(1000 * seconds))
 
-    def claims(self) -> frozenset[names.ClaimUid]:
-        """Return the claims for which a verb runs."""
-        return frozenset(run.claim.uid for run in self._snapshot())
+    @property
+    def is_idle(self) -> bool:
+        """Whether no verb runs."""
+        return not self._running
+
+    def busy_last(self, refs: Sequence[claims.ClaimRef]) -> Sequence[claims.ClaimRef]:
+        """Return the claims, last those for which a verb still runs: a call may wait for them in vain until its time is over."""
+        with self._guard:
+            busy = {run.claim.uid for run in self._running.values()}
+        return sorted(refs, key=lambda ref: ref.uid in busy) if busy else refs
 
     def holding(self, lock: str) -> str:
         """Return a text about the verb that holds a lock (a claim's UID or a device's lock), empty where none in this process does."""

@@ -11,9 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-LOG_SECONDS = 60.0
-PAUSE_SECONDS = 0.1
-
 
 class Cause(enum.Enum):
     """The cause of a refused connection or request, as a metric's label."""
@@ -26,6 +23,8 @@ class Cause(enum.Enum):
     OTHER = "other"
 
 
+LOG_SECONDS = 60.0
+PAUSE_SECONDS = 0.1
 _LASTING: Mapping[int, Cause] = {
     errno.EMFILE: Cause.DESCRIPTORS,
     errno.ENFILE: Cause.DESCRIPTORS,

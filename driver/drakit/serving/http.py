@@ -52,7 +52,6 @@ Route = Callable[[], Page]
 Review = Callable[[bytes], Page]
 """A function that returns the answer to the body of a POST."""
 Tls = listening.Tls
-_NO_REVIEWS: Mapping[str, Review] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -197,7 +196,7 @@ class HttpServer:
         place: Place,
         routes: Mapping[str, Route],
         *,
-        reviews: Mapping[str, Review] = _NO_REVIEWS,
+        reviews: Mapping[str, Review] = types.MappingProxyType({}),
         tls: Tls | None = None,
         connections_max: int = CONNECTIONS_MAX,
         key: str = "serve.address",

@@ -17,14 +17,6 @@ import pydantic.dataclasses
 from drakit import families
 from drakit.settings.groups import Settings
 
-ENV_PREFIX = "DRAKIT_"
-ENV_NESTING = "__"
-FRAMEWORK = ("node", "api", "publish", "report", "serve", "webhook", "log")
-"""The groups that every driver's program has."""
-PUBLISHING = ("election",)
-"""The additional groups of programs with ``publish``."""
-_GROUP = re.compile(r"[a-z][a-z0-9_]*")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schema:
@@ -56,6 +48,13 @@ class Schema:
         return name.startswith(ENV_PREFIX) or (bool(self.own) and name.startswith(f"{self.own}_".upper()))
 
 
+ENV_PREFIX = "DRAKIT_"
+ENV_NESTING = "__"
+FRAMEWORK = ("node", "api", "publish", "report", "serve", "webhook", "log")
+"""The groups that every driver's program has."""
+PUBLISHING = ("election",)
+"""The additional groups of programs with ``publish``."""
+_GROUP = re.compile(r"[a-z][a-z0-9_]*")
 CURRENT: contextvars.ContextVar[Schema | None] = contextvars.ContextVar("CURRENT", default=None)
 """The settings of the program of one driver; None in drakit's own."""
 

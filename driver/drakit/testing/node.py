@@ -139,7 +139,7 @@ class Node:
     def offered(self) -> inventory.Inventory:
         """The present inventory, flat, with the driver's taints."""
         self._station.offered.refresh()
-        return inventory.with_taints(self._station.offered.flat, self.context.taints())
+        return inventory.with_taints(self._station.offered.current.flat, self.context.taints())
 
     @property
     def all_devices(self) -> Mapping[str, devices.Device]:

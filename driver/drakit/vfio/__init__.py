@@ -10,10 +10,10 @@ visible in sysfs: ``driver_override`` is set first and reset last.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from drakit import wire
-from drakit.core import edits, errors, records
+from drakit.core import arguments, edits, errors, records
 from drakit.telemetry import logs
 
 DRIVER = "vfio-pci"
@@ -53,6 +53,7 @@ class Function:
         return self.address.partition(".")[0]
 
 
+@runtime_checkable
 class Bus(Protocol):
     """The PCI functions of a machine and their IOMMU groups. Every call is idempotent, and raises HardwareError."""
 
@@ -131,12 +132,14 @@ class Plan:
         return _FORMAT.encode(self)
 
 
+@arguments.checked_call
 def plans(intents: Iterable[records.Record]) -> Iterator[Plan]:
     """Yield the plans in the records of a journal that have one, by the key ``KEY``."""
     found = (Plan.from_record(intent[KEY]) for intent in intents if KEY in intent)
     return (planned for planned in found if planned is not None)
 
 
+@arguments.checked_call
 def refusal(bus: Bus, address: str) -> Refusal | None:
     """Return why the function at this address cannot be passed now, None if it can. Raises HardwareError."""
     function = bus.function(address)
@@ -165,6 +168,7 @@ def _refusal_of_other(bus: Bus, function: Function, other: Function) -> Refusal 
     return Refusal(reason=reason, change=change)
 
 
+@arguments.checked_call
 def plan(bus: Bus, address: str) -> Plan:
     """Return the plan to pass a function with its whole IOMMU group. Nothing is changed.
 
@@ -182,6 +186,7 @@ def plan(bus: Bus, address: str) -> Plan:
     return Plan(boot=bus.boot_id(), address=address, group=_group_of(function), members=tuple(members))
 
 
+@arguments.checked_call
 def recall(bus: Bus, address: str) -> Plan:
     """Return the plan by which a function is or may be bound, after the journal was lost.
 
@@ -193,6 +198,7 @@ def recall(bus: Bus, address: str) -> Plan:
     return Plan(boot=bus.boot_id(), address=address, group=number, members=tuple(Member(address=each, driver=None) for each in addresses))
 
 
+@arguments.checked_call
 def bind(bus: Bus, planned: Plan) -> None:
     """Bind all members to vfio-pci. A member that is bound already is left alone. After an error all members have their former drivers again.
 
@@ -214,11 +220,13 @@ def bind(bus: Bus, planned: Plan) -> None:
         raise
 
 
+@arguments.checked_call
 def is_bound(bus: Bus, planned: Plan) -> bool:
     """Return whether all members are bound to vfio-pci. Raises HardwareError."""
     return all(function is not None and function.driver == DRIVER for function in map(bus.function, _addresses(planned)))
 
 
+@arguments.checked_call
 def release(bus: Bus, planned: Plan) -> None:
     """Restore the former driver of every member, after a reset. Succeeds if there is nothing to undo, as after a reboot.
 
@@ -235,6 +243,7 @@ def release(bus: Bus, planned: Plan) -> None:
         raise failed[0]
 
 
+@arguments.checked_call
 def nodes(bus: Bus, planned: Plan, *, iommufd: bool = False) -> tuple[edits.DeviceNode, ...]:
     """Return the device nodes for a virtual machine: /dev/vfio/vfio and the group's, or /dev/iommu and the device's. Raises HardwareError."""
     function = _existing(bus, planned.address)

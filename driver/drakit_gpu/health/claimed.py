@@ -15,7 +15,6 @@ import drakit
 from drakit_gpu import identity, nvml_errors, port
 from drakit_gpu.health import faults
 from drakit_gpu.mig import instances, markers
-from drakit_gpu.sharing import gpu_settings
 
 Grant = drakit.Grant[object]
 COMPUTE_MODE_CHANGED = "the compute mode was changed"
@@ -90,7 +89,6 @@ class ClaimedHardware:
     def _change(self, grant: Grant, gpu: port.Gpu, mode: port.MigMode | None) -> str:
         try:
             wanted = identity.Identity.from_record(grant.intent)
-            settings = gpu_settings.Settings.from_record(wanted.settings)
         except drakit.JournalError:
             return ""
         if wanted.boot != self._hardware.boot_id():
@@ -102,7 +100,7 @@ class ClaimedHardware:
             return "MIG mode was turned on, so the claim cannot use the GPU as a whole"
         if mode is not None and not is_mode_free and mode.pending:
             return "MIG mode will be turned on by the next reset, and the claim then cannot use the GPU as a whole"
-        return self._change_of_compute_mode(gpu, settings)
+        return self._change_of_compute_mode(gpu, wanted.settings)
 
     def _change_of_partition(self, grant: Grant, mode: port.MigMode | None, wanted: identity.Identity, slot: identity.Slot) -> str:
         device = f"the claim's MIG device {grant.record.get('uuid')}"
@@ -130,7 +128,7 @@ class ClaimedHardware:
             return f"MIG mode will be turned off by the next reset, which deletes {device}"
         return ""
 
-    def _change_of_compute_mode(self, gpu: port.Gpu, settings: gpu_settings.Settings) -> str:
+    def _change_of_compute_mode(self, gpu: port.Gpu, settings: identity.Settings) -> str:
         actual = self._hardware.compute_mode(gpu.uuid)
         if settings.compute_mode is not None and actual is not None and actual is not settings.compute_mode:
             return f"{COMPUTE_MODE_CHANGED} from {settings.compute_mode.value} to {actual.value}"

@@ -12,6 +12,7 @@ when the claim's hardware is as it was, or the claim is unprepared.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -87,10 +88,10 @@ class Fault:
     anchor: str
     minor: int
     kind: str
-    value: str
     text: str
-    fatal: bool
     since: float
+    value: str = ""
+    fatal: bool = False
     last: float | None = None
     spot: Spot | None = None
     recovery_requested: bool = False
@@ -132,7 +133,7 @@ def from_xid(xid: xids.Xid, anchor: str, now: float) -> Fault:
 def from_memory_error(anchor: str, now: float) -> Fault:
     """Return the fault of a double-bit memory error."""
     minor, spot = _parsed(anchor)
-    return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], fatal=False, since=now, spot=spot)
+    return Fault(anchor=anchor, minor=minor, kind=ECC, value="double-bit", text=_TEXTS[ECC], since=now, spot=spot)
 
 
 def with_last_observation(fault: Fault, current: Iterable[Fault]) -> Fault:
@@ -143,30 +144,16 @@ def with_last_observation(fault: Fault, current: Iterable[Fault]) -> Fault:
 
 def from_observation(minor: int, observed: Observation, now: float) -> tuple[Fault, ...]:
     """Return the faults that a poll of a GPU shows."""
-    shown: list[Fault] = []
+    shown, of_gpu = [], functools.partial(Fault, anchor=gpu_anchor(minor), minor=minor, since=now)
     if observed.lost:
         text = f"{_TEXTS[LOST]} ({observed.error})" if observed.error else _TEXTS[LOST]
-        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=LOST, value="", text=text, fatal=not observed.transient, since=now))
+        shown.append(of_gpu(kind=LOST, text=text, fatal=not observed.transient))
     if observed.requests_recovery and observed.action is not None:
         action = observed.action.value
-        text = f"{_TEXTS[RECOVERY]} {action}"
-        shown.append(
-            Fault(
-                anchor=gpu_anchor(minor),
-                minor=minor,
-                kind=RECOVERY,
-                value=action,
-                text=text,
-                fatal=False,
-                since=now,
-                recovery_requested=True,
-            )
-        )
+        shown.append(of_gpu(kind=RECOVERY, value=action, text=f"{_TEXTS[RECOVERY]} {action}", recovery_requested=True))
     if observed.fabric:
-        text = f"{_TEXTS[FABRIC]} {observed.fabric}"
-        shown.append(Fault(anchor=gpu_anchor(minor), minor=minor, kind=FABRIC, value=observed.fabric, text=text, fatal=False, since=now))
-    for anchor, text in observed.changes.items():
-        shown.append(Fault(anchor=anchor, minor=minor, kind=CHANGED, value="", text=text, fatal=False, since=now))
+        shown.append(of_gpu(kind=FABRIC, value=observed.fabric, text=f"{_TEXTS[FABRIC]} {observed.fabric}"))
+    shown += [Fault(anchor=anchor, minor=minor, kind=CHANGED, text=text, since=now) for anchor, text in observed.changes.items()]
     return tuple(shown)
 
 

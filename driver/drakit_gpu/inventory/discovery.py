@@ -51,13 +51,11 @@ class _GpuReadout:
     present: Sequence[port.GpuInstance]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class UnavailableGpu:
-    """A GPU that the last discovery could not offer. ``gpu`` is ``gpu-N`` if its minor number is known, else ``index N`` in NVML."""
-
-    gpu: str
-    reason: str
-    fix: str = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
+def unoffered(
+    gpu: str, reason: str, fix: str = "run nvidia-smi -q on this node for details; see docs/howto/gpu-health.md"
+) -> drakit.NotOffered:
+    """Return a GPU that discovery cannot offer. ``gpu`` is ``gpu-N`` if its minor number is known, else ``index N`` in NVML."""
+    return drakit.NotOffered(kind="GPU", name=gpu, reason=reason, change=fix, is_faulty=True)
 
 
 class InventoryCache:
@@ -69,7 +67,7 @@ class InventoryCache:
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
         self.offered: tuple[gpu_devices.GpuView, ...] = ()
-        self.unoffered: tuple[UnavailableGpu, ...] = ()
+        self.unoffered: tuple[drakit.NotOffered, ...] = ()
         self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], drakit.Inventory] | None = None
 
     def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
@@ -112,7 +110,7 @@ def discover(
     boot = hardware.boot_id()
     before = identity.owned_slots(intents(), boot)
     census = hardware.census()
-    failed = silent_gpus(census)
+    failed = [unoffered(f"index {gpu.index}", gpu.error) for gpu in census.silent]
     readouts = [
         readout for gpu in census.gpus if (readout := _read_or_none(gpu, functools.partial(_read, hardware, gpu), failed, cache.unoffered))
     ]
@@ -127,30 +125,23 @@ def discover(
             cache.unoffered,
         )
         views += [] if view is None else [view]
-    stuck = [
-        UnavailableGpu(gpu=f"gpu-{view.gpu.minor}", reason=_NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)
-    ]
+    stuck = [unoffered(f"gpu-{view.gpu.minor}", _NO_PROFILES) for view in views if _is_stuck(view.mig_mode, view.partitions)]
     unfit = [unavailable for readout in readouts for unavailable in _unfit(readout, choices)]
     for unavailable in (*stuck, *unfit):
         if unavailable not in cache.unoffered:
-            _log.warning("GPU not offered", gpu=unavailable.gpu, reason=unavailable.reason)
+            _log.warning("GPU not offered", gpu=unavailable.name, reason=unavailable.reason)
     cache.unoffered = (*failed, *stuck, *unfit)
     if not cache.completed(views, is_kept) and failed:
         raise drakit.HardwareError(nvml_errors.CALLS["gpus"], f"no GPU answers ({len(failed)} found): {describe(failed)}")
     return cache.authored(hardware.versions())
 
 
-def silent_gpus(census: port.Census) -> list[UnavailableGpu]:
-    """Return the GPUs that cannot be identified."""
-    return [UnavailableGpu(gpu=f"index {gpu.index}", reason=gpu.error) for gpu in census.silent]
-
-
-def describe(unoffered: Iterable[UnavailableGpu]) -> str:
+def describe(gpus: Iterable[drakit.NotOffered]) -> str:
     """Return the GPUs with their reasons in one line, grouped by reason."""
     named: dict[str, list[str]] = {}
-    for unavailable in unoffered:
-        named.setdefault(unavailable.reason, []).append(unavailable.gpu)
-    return "; ".join(f"{', '.join(gpus)}: {reason}" for reason, gpus in named.items())
+    for unavailable in gpus:
+        named.setdefault(unavailable.reason, []).append(unavailable.name)
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in named.items())
 
 
 def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Partition]) -> bool:
@@ -159,13 +150,13 @@ def _is_stuck(mode: port.MigMode | None, partitions: Sequence[partitioning.Parti
 
 
 def _read_or_none(
-    gpu: port.Gpu, read: Callable[[], Result], failed: list[UnavailableGpu], before: Collection[UnavailableGpu]
+    gpu: port.Gpu, read: Callable[[], Result], failed: list[drakit.NotOffered], before: Collection[drakit.NotOffered]
 ) -> Result | None:
     """Return the result of ``read``. If it fails, add the GPU to ``failed`` and return None; log the error unless ``before`` has it."""
     try:
         return read()
     except nvml_errors.CallError as error:
-        missing = UnavailableGpu(gpu=f"gpu-{gpu.minor}", reason=str(error))
+        missing = unoffered(f"gpu-{gpu.minor}", str(error))
         if missing not in before:
             _log.warning("GPU does not answer", gpu=gpu.uuid, error=str(error))
         failed.append(missing)
@@ -200,7 +191,7 @@ def _view(
     static: dict[port.GpuInstance, str] = {}
     unfinished: set[port.GpuInstance] = set()
     for instance in foreign:
-        slot = identity.Slot(gpu=gpu.uuid, profile_id=instance.profile_id, placement=instance.placement)
+        slot = identity.Slot.of(gpu.uuid, instance)
         if (device := instances.find_static(hardware, slot)) is not None:
             static[instance] = device.uuid
         elif instances.is_unfinished(hardware, slot, instance, marker(slot)):
@@ -240,11 +231,11 @@ def _fixed_layout(readout: _GpuReadout, choices: DiscoveryOptions) -> fixed_layo
     )
 
 
-def _unfit(readout: _GpuReadout, choices: DiscoveryOptions) -> Iterator[UnavailableGpu]:
+def _unfit(readout: _GpuReadout, choices: DiscoveryOptions) -> Iterator[drakit.NotOffered]:
     """Yield the GPU if it cannot have its fixed layout."""
     fixed = _fixed_layout(readout, choices)
     if fixed is not None and fixed.reason and not _is_stuck(readout.mode, readout.partitions):
-        yield UnavailableGpu(gpu=gpu_devices.whole_name(readout.gpu), reason=fixed.reason, fix=fixed.fix)
+        yield unoffered(gpu_devices.whole_name(readout.gpu), fixed.reason, fixed.fix)
 
 
 def _instance_of(slot: identity.Slot) -> port.GpuInstance:

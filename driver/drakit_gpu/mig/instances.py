@@ -243,7 +243,7 @@ def _retry_while_in_use(
             if seconds is None:
                 users, subject = _users(hardware, gpu, instance), str(gpu)
                 if instance is not None:
-                    subject = describe(identity.Slot(gpu=gpu, profile_id=instance.profile_id, placement=instance.placement))
+                    subject = describe(identity.Slot.of(gpu, instance))
                 raise drakit.DeviceBusyError(f"{subject} is still in use by {users}: {error}") from error
             pause(seconds)
     return None

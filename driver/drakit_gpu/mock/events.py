@@ -4,12 +4,13 @@ The last events are in a file of their own, numbered, so that any number of proc
 and are never synced to disk: as with a real GPU, unread events are lost with the machine.
 """
 
+import dataclasses
 import json
 import pathlib
 import time
-from typing import Self
+from typing import Annotated, Self
 
-from drakit import machines, tables
+from drakit import machines, wire
 from drakit_gpu.health import signals
 
 _FILE = "gpu-events.json"
@@ -17,7 +18,20 @@ _LOCK = "gpu-events.lock"
 _KEPT = 256
 _POLL_SECONDS = 1.0
 
-Numbered = tuple[int, signals.Event]
+_FORMAT = wire.Format(ignore_unknown=True, fields={(signals.Event, "instance_id"): wire.Field(name="instance")})
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Numbered:
+    number: int
+    event: Annotated[signals.Event, wire.Field(inline=True, converter=_FORMAT.converter(signals.Event))]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Content:
+    """The content of the file: the last events, oldest first."""
+
+    events: tuple[_Numbered, ...]
 
 
 class EventLog:
@@ -30,18 +44,18 @@ class EventLog:
     def append(self, event: signals.Event) -> None:
         """Append an event."""
         with machines.locked(self._directory, _LOCK):
-            events = self.since(0)
-            number = events[-1][0] + 1 if events else 1
-            kept = [*events, (number, event)][-_KEPT:]
-            machines.rewrite(self._directory / _FILE, json.dumps({"events": [_encode_event(*entry) for entry in kept]}))
+            kept = (*self.since(0), _Numbered(number=self.last() + 1, event=event))[-_KEPT:]
+            machines.rewrite(self._directory / _FILE, json.dumps(_FORMAT.encode(_Content(events=kept))))
 
-    def since(self, number: int) -> list[Numbered]:
+    def since(self, number: int) -> list[_Numbered]:
         """Return the events after the one of that number, oldest first."""
         text = self.text()
-        if text is None:
-            return []
-        events = [_decode_event(row) for row in tables.Table(json.loads(text), f"{self._directory / _FILE}: ").rows("events")]
-        return [entry for entry in events if entry[0] > number]
+        events = () if text is None else _FORMAT.decode(_Content, json.loads(text)).events
+        return [entry for entry in events if entry.number > number]
+
+    def last(self) -> int:
+        """Return the number of the last event, 0 before the first."""
+        return max((entry.number for entry in self.since(0)), default=0)
 
     def text(self) -> str | None:
         """Return the text of the file with the last events; None before the first. If the file is unchanged, the call costs one ``stat``."""
@@ -49,8 +63,7 @@ class EventLog:
 
     def open(self) -> "MockEvents":
         """Return the events that follow."""
-        events = self.since(0)
-        return MockEvents(self, events[-1][0] if events else 0)
+        return MockEvents(self, self.last())
 
 
 class MockEvents(signals.Events):
@@ -60,7 +73,7 @@ class MockEvents(signals.Events):
         self._log = log
         self._number = number
         self._text: str | None = None
-        self._queue: list[Numbered] = []
+        self._queue: list[_Numbered] = []
 
     def wait(self, seconds: float) -> signals.Event | None:
         deadline = time.monotonic() + seconds
@@ -69,8 +82,9 @@ class MockEvents(signals.Events):
             if left <= 0:
                 return None
             time.sleep(min(_POLL_SECONDS, left))
-        self._number, event = self._queue.pop(0)
-        return event
+        following = self._queue.pop(0)
+        self._number = following.number
+        return following.event
 
     def _has_events(self) -> bool:
         if not self._queue and (text := self._log.text()) != self._text:
@@ -85,20 +99,3 @@ class MockEvents(signals.Events):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _encode_event(number: int, event: signals.Event) -> dict[str, object]:
-    fields = {"number": number, "gpu": event.gpu, "kind": event.kind.value, "xid": event.xid, "instance": event.instance_id}
-    return {key: value for key, value in fields.items() if value is not None}
-
-
-def _decode_event(row: tables.Table) -> Numbered:
-    event = signals.Event(
-        gpu=row.text("gpu"),
-        kind=signals.EventKind(row.choice("kind", [member.value for member in signals.EventKind])),
-        xid=row.optional("xid", row.integer),
-        instance_id=row.optional("instance", row.integer),
-    )
-    number = row.integer("number", least=1)
-    row.close()
-    return number, event

@@ -13,10 +13,10 @@ import os
 import pathlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import drakit
-from drakit import machines, tables
+from drakit import machines, wire
 from drakit_gpu import nvml_errors
 
 _FILE = "gpu-faults.json"
@@ -66,6 +66,22 @@ class Stall:
     moment: Moment
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Content:
+    """The content of the file."""
+
+    faults: tuple[Fault, ...]
+
+
+def _code(name: object) -> nvml_errors.Code:
+    if name in nvml_errors.Code.__members__:
+        return nvml_errors.Code[str(name)]
+    raise drakit.ConfigError(f"{name!r} is no return code of NVML")
+
+
+_FORMAT = wire.Format(converters={nvml_errors.Code: wire.Converter(_code, lambda code: code.name)})
+
+
 class Faults:
     """The faults of the machine in a directory."""
 
@@ -87,7 +103,7 @@ class Faults:
     def stalled(self) -> tuple[Stall, ...]:
         """Return the living processes that hang."""
         with contextlib.suppress(FileNotFoundError):
-            stalls = (_decode_stall(file) for file in sorted((self._directory / _STALLS).iterdir()))
+            stalls = map(_read_stall, sorted((self._directory / _STALLS).iterdir()))
             return tuple(stall for stall in stalls if stall is not None and _is_alive(stall.pid))
         return ()
 
@@ -128,7 +144,7 @@ class Faults:
         folder = self._directory / _STALLS
         folder.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
         stall_file = folder / f"{os.getpid()}-{time.monotonic_ns()}.json"
-        stall_file.write_text(json.dumps({"pid": os.getpid(), "call": call, "moment": moment.value}), "utf-8")
+        stall_file.write_text(json.dumps(_FORMAT.encode(Stall(pid=os.getpid(), call=call, moment=moment))), "utf-8")
         while stall_file.exists():
             time.sleep(_POLL_SECONDS)
 
@@ -138,47 +154,28 @@ class Faults:
         with machines.locked(self._directory, _LOCK):
             yield
 
-    def _read(self) -> list[Fault]:
+    def _read(self) -> tuple[Fault, ...]:
+        """Return the pending faults. Raises SettingsError for a file that somebody wrote wrongly."""
         try:
-            text = machines.read_bytes(self._file).decode()
+            return _FORMAT.decode(_Content, json.loads(machines.read_bytes(self._file))).faults
         except FileNotFoundError:
-            return []
-        return [_decode_fault(row) for row in tables.from_yaml(text, str(self._file)).rows("faults")]
+            return ()
+        except (ValueError, drakit.ConfigError) as error:
+            raise drakit.SettingsError(str(error), key=str(self._file)) from error
 
-    def _write(self, faults: list[Fault]) -> None:
+    def _write(self, faults: Sequence[Fault]) -> None:
         if not faults:
             self._file.unlink(missing_ok=True)
             return
         beside = self._file.with_suffix(".new")
-        beside.write_text(json.dumps({"faults": [_encode_fault(fault) for fault in faults]}, indent=1), "utf-8")
+        beside.write_text(json.dumps(_FORMAT.encode(_Content(faults=tuple(faults))), indent=1), "utf-8")
         beside.replace(self._file)
 
 
-def _encode_fault(fault: Fault) -> dict[str, object]:
-    times = {"skip": fault.skip, "times": fault.times}
-    return {"call": fault.call, "moment": fault.moment.value, "action": fault.action.value, "code": fault.code.name, **times}
-
-
-def _decode_fault(row: tables.Table) -> Fault:
-    fault = Fault(
-        call=row.text("call"),
-        moment=Moment(row.choice("moment", [member.value for member in Moment])),
-        action=Action(row.choice("action", [member.value for member in Action])),
-        code=nvml_errors.Code[row.choice("code", [member.name for member in nvml_errors.Code])]
-        if "code" in row
-        else nvml_errors.Code.UNKNOWN,
-        skip=row.optional("skip", row.integer) or 0,
-        times=row.integer("times", least=1) if "times" in row else 1,
-    )
-    row.close()
-    return fault
-
-
-def _decode_stall(file: pathlib.Path) -> Stall | None:
+def _read_stall(file: pathlib.Path) -> Stall | None:
     """Return a stall from its file; None if another process is writing or releasing it."""
     try:
-        document = json.loads(machines.read_bytes(file))
-        return Stall(pid=int(document["pid"]), call=str(document["call"]), moment=Moment(document["moment"]))
+        return _FORMAT.decode_or_none(Stall, json.loads(machines.read_bytes(file)))
     except (FileNotFoundError, json.JSONDecodeError):
         return None
 

@@ -33,10 +33,9 @@ def create_instance(
         raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, "the placement is occupied")
     if sum(instance.profile_id == profile_id for instance in present) >= profile.instances:
         raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, f"{profile.instances} of {profile.name} exist")
-    created = port.GpuInstance(
-        id=_lowest_free((instance.id for instance in present), _FIRST_INSTANCE_ID), profile_id=profile_id, placement=placement
-    )
-    return _with_instances(gpu, (*gpu.instances, state.Instance(instance=created))), created
+    number = _lowest_free((instance.id for instance in present), _FIRST_INSTANCE_ID)
+    created = state.Instance(id=number, profile_id=profile_id, start=placement.start, size=placement.size)
+    return _with_instances(gpu, (*gpu.instances, created)), created.instance
 
 
 def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
@@ -52,7 +51,7 @@ def destroy_instance(gpu: state.GpuState, instance_id: int) -> state.GpuState:
 def compute_profiles(model: machine.Model, gpu: state.GpuState, instance_id: int, call: str) -> tuple[port.ComputeInstanceProfile, ...]:
     """Return the compute instance profiles of an instance: any number of slices NVML has a profile for, up to its own."""
     instance = find(gpu, instance_id, call)
-    profile, _ = _profile(model, instance.instance.profile_id, call)
+    profile, _ = _profile(model, instance.profile_id, call)
     return tuple(
         port.ComputeInstanceProfile(enum=index, id=index, slices=slices)
         for index, slices in enumerate(_COMPUTE_SLICES)
@@ -68,7 +67,7 @@ def create_compute(model: machine.Model, gpu: state.GpuState, instance_id: int, 
     if profile_id not in slices:
         raise failure(call, nvml_errors.Code.INVALID_ARGUMENT, f"no compute instance profile {profile_id}")
     taken = sum(slices[compute.profile_id] for compute in instance.computes)
-    if taken + slices[profile_id] > _profile(model, instance.instance.profile_id, call)[0].slices:
+    if taken + slices[profile_id] > _profile(model, instance.profile_id, call)[0].slices:
         raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, f"{taken} compute slices are taken")
     created = state.Compute(id=_lowest_free((compute.id for compute in instance.computes), 0), profile_id=profile_id)
     return _with_computes(gpu, instance, (*instance.computes, created)), created
@@ -91,13 +90,13 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
     if gpu.instances and not enabled:
         raise failure(call, nvml_errors.Code.IN_USE, f"GPU instances: {len(gpu.instances)}")
     if enabled == gpu.mig_mode:
-        return dataclasses.replace(gpu, pending_mode=None), None
+        return dataclasses.replace(gpu, is_mode_pending=False), None
     if not gpu.clients:
-        return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None, time_slice=port.TimeSlice.DEFAULT), None
+        return dataclasses.replace(gpu, mig_mode=enabled, is_mode_pending=False, time_slice=port.TimeSlice.DEFAULT), None
     used = failure(call, nvml_errors.Code.IN_USE, f"clients: {len(gpu.clients)}")
     if board.gpu.switches_mig_at_once:
         return gpu, used
-    return dataclasses.replace(gpu, pending_mode=enabled), used
+    return dataclasses.replace(gpu, is_mode_pending=True), used
 
 
 def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:
@@ -110,7 +109,7 @@ def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.Tim
 def find(gpu: state.GpuState, instance_id: int, call: str) -> state.Instance:
     """Return the instance of an id. Raises CallError (NOT_FOUND)."""
     _check_mig(gpu, call)
-    instance = next((other for other in gpu.instances if other.instance.id == instance_id), None)
+    instance = next((other for other in gpu.instances if other.id == instance_id), None)
     if instance is None:
         raise failure(call, nvml_errors.Code.NOT_FOUND, f"GPU instance {instance_id}")
     return instance

@@ -10,18 +10,18 @@ import dataclasses
 import json
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import drakit
-from drakit import machines, tables
+from drakit import machines, wire
 from drakit_gpu import port
 from drakit_gpu.health import signals
 
 Result = TypeVar("Result")
 
-_VERSION = 1
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
+_FORMAT = wire.Format()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,15 +29,23 @@ class Compute:
     """A compute instance."""
 
     id: int
-    profile_id: int
+    profile_id: Annotated[int, wire.Field(name="profile")]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Instance:
-    """A GPU instance and its compute instances."""
+    """A GPU instance at a place, and its compute instances."""
 
-    instance: port.GpuInstance
+    id: int
+    profile_id: Annotated[int, wire.Field(name="profile")]
+    start: int
+    size: int
     computes: tuple[Compute, ...] = ()
+
+    @property
+    def instance(self) -> port.GpuInstance:
+        """Return the GPU instance as the port has it."""
+        return port.GpuInstance(id=self.id, profile_id=self.profile_id, placement=port.Placement(start=self.start, size=self.size))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,18 +53,20 @@ class Client:
     """A process with a context on a GPU; ``instance_id`` is that of its GPU instance, or None when it has the whole GPU open."""
 
     pid: int
-    instance_id: int | None = None
+    instance_id: Annotated[int | None, wire.Field(name="instance")] = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """The state of one GPU; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None when it is the present one.
+    """The state of one GPU; instances by placement. With ``is_mode_pending`` the next reset turns MIG mode on or off.
 
     ``recovery`` is the action that it requests. A ``lost`` GPU answers no call; an ``unplugged`` one is not in the machine.
     """
 
+    uuid: port.GpuUuid
     mig_mode: bool
-    pending_mode: bool | None = None
+    # The file has the mode after the reset, which is the other one.
+    is_mode_pending: Annotated[bool, wire.Field(name="pendingMode", converter=wire.Converter(lambda _: True, bool))] = False
     instances: tuple[Instance, ...] = ()
     clients: tuple[Client, ...] = ()
     compute_mode: port.ComputeMode = port.ComputeMode.DEFAULT
@@ -67,26 +77,31 @@ class GpuState:
 
     def after_reset(self) -> "GpuState":
         """Return the GPU after a reset."""
-        return GpuState(mig_mode=self.mig_mode if self.pending_mode is None else self.pending_mode, unplugged=self.unplugged)
+        return GpuState(uuid=self.uuid, mig_mode=self.mig_mode != self.is_mode_pending, unplugged=self.unplugged)
 
     def without_memory(self) -> "GpuState":
         """Return the GPU after a power cycle, which also clears MIG mode."""
-        return GpuState(mig_mode=False, unplugged=self.unplugged)
+        return GpuState(uuid=self.uuid, mig_mode=False, unplugged=self.unplugged)
+
+
+_LISTED = _FORMAT.converter(tuple[GpuState, ...])
+_GPUS = wire.Converter(lambda listed: {state.uuid: state for state in _LISTED.decode(listed)}, lambda gpus: _LISTED.encode(gpus.values()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MachineState:
     """The state of all GPUs of a machine. ``machine`` and ``owner`` identify it; ``loads`` counts reloads of the driver."""
 
+    version: Literal[1] = 1
     machine: str
     owner: str
-    boot_id: str
-    gpus: Mapping[port.GpuUuid, GpuState]
+    boot_id: Annotated[str, wire.Field(name="bootID")]
+    gpus: Annotated[Mapping[port.GpuUuid, GpuState], wire.Field(converter=_GPUS)]
     loads: int = 0
 
-    def with_gpu(self, uuid: port.GpuUuid, state: GpuState) -> "MachineState":
+    def with_gpu(self, state: GpuState) -> "MachineState":
         """Return the machine with one GPU changed."""
-        return dataclasses.replace(self, gpus={**self.gpus, uuid: state})
+        return dataclasses.replace(self, gpus={**self.gpus, state.uuid: state})
 
     def booted(self, boot_id: str, loses_mode: frozenset[port.GpuUuid]) -> "MachineState":
         """Return the machine in a boot: unchanged in the same boot, reset in another. GPUs of ``loses_mode`` also lose their MIG mode."""
@@ -135,7 +150,7 @@ class StateFile:
         machines.boot_id(self._directory)
         with machines.locked(self._directory, _LOCK):
             after, result = move(self.read())
-            machines.rewrite(self._directory / _FILE, _encode(after))
+            machines.rewrite(self._directory / _FILE, f"{json.dumps(_FORMAT.encode(after), indent=1)}\n")
         return result
 
     def _boot_id(self) -> str:
@@ -147,95 +162,8 @@ class StateFile:
         return machines.boot_id(self._directory)
 
 
-def _encode(state: MachineState) -> str:
-    document = {
-        "version": _VERSION,
-        "machine": state.machine,
-        "owner": state.owner,
-        "bootID": state.boot_id,
-        **({"loads": state.loads} if state.loads else {}),
-        "gpus": [{"uuid": uuid, **_encode_gpu(gpu)} for uuid, gpu in state.gpus.items()],
-    }
-    return json.dumps(document, indent=1) + "\n"
-
-
-def _encode_gpu(gpu: GpuState) -> dict[str, object]:
-    document: dict[str, object] = {"migMode": gpu.mig_mode, "instances": [_encode_instance(instance) for instance in gpu.instances]}
-    if gpu.pending_mode is not None:
-        document["pendingMode"] = gpu.pending_mode
-    if gpu.compute_mode is not port.ComputeMode.DEFAULT:
-        document["computeMode"] = gpu.compute_mode.value
-    if gpu.time_slice is not port.TimeSlice.DEFAULT:
-        document["timeSlice"] = gpu.time_slice.value
-    if gpu.recovery is not signals.RecoveryAction.NONE:
-        document["recovery"] = gpu.recovery.value
-    document |= {name: True for name, is_set in (("lost", gpu.lost), ("unplugged", gpu.unplugged)) if is_set}
-    if gpu.clients:
-        document["clients"] = [{"pid": client.pid, **_if_set("instance", client.instance_id)} for client in gpu.clients]
-    return document
-
-
-def _if_set(field: str, value: int | None) -> dict[str, int]:
-    return {} if value is None else {field: value}
-
-
-def _encode_instance(state: Instance) -> dict[str, object]:
-    instance = state.instance
-    computes = [{"id": compute.id, "profile": compute.profile_id} for compute in state.computes]
-    placement = {"start": instance.placement.start, "size": instance.placement.size}
-    return {"id": instance.id, "profile": instance.profile_id, **placement, "computes": computes}
-
-
 def _decode(text: str, origin: str) -> MachineState:
     try:
-        top = tables.Table(json.loads(text), f"{origin}: ")
-    except json.JSONDecodeError as error:
-        raise drakit.SettingsError(f"is not JSON: {error}", key=origin) from error
-    version = top.integer("version")
-    if version != _VERSION:
-        raise drakit.SettingsError(f"version {version} is not {_VERSION}; use another directory", key=origin)
-    state = MachineState(
-        machine=top.text("machine"),
-        owner=top.maybe_empty("owner"),
-        boot_id=top.text("bootID"),
-        gpus={port.GpuUuid(row.text("uuid")): _decode_gpu(row) for row in top.rows("gpus")},
-        loads=top.optional("loads", top.integer) or 0,
-    )
-    top.close()
-    return state
-
-
-def _decode_gpu(row: tables.Table) -> GpuState:
-    state = GpuState(
-        mig_mode=row.flag("migMode"),
-        pending_mode=row.optional("pendingMode", row.flag),
-        instances=tuple(map(_decode_instance, row.rows("instances"))),
-        clients=tuple(map(_decode_client, row.optional("clients", row.rows) or ())),
-        compute_mode=port.ComputeMode(row.optional("computeMode", row.text) or port.ComputeMode.DEFAULT),
-        time_slice=port.TimeSlice(row.optional("timeSlice", row.text) or port.TimeSlice.DEFAULT),
-        recovery=signals.RecoveryAction(row.optional("recovery", row.text) or signals.RecoveryAction.NONE),
-        lost=row.optional("lost", row.flag) or False,
-        unplugged=row.optional("unplugged", row.flag) or False,
-    )
-    row.close()
-    return state
-
-
-def _decode_client(row: tables.Table) -> Client:
-    client = Client(pid=row.integer("pid", least=1), instance_id=row.optional("instance", row.integer))
-    row.close()
-    return client
-
-
-def _decode_instance(row: tables.Table) -> Instance:
-    placement = port.Placement(start=row.integer("start"), size=row.integer("size", least=1))
-    instance = port.GpuInstance(id=row.integer("id"), profile_id=row.integer("profile"), placement=placement)
-    computes = tuple(_decode_compute(compute) for compute in row.rows("computes"))
-    row.close()
-    return Instance(instance=instance, computes=computes)
-
-
-def _decode_compute(row: tables.Table) -> Compute:
-    compute = Compute(id=row.integer("id"), profile_id=row.integer("profile"))
-    row.close()
-    return compute
+        return _FORMAT.decode(MachineState, json.loads(text))
+    except (ValueError, drakit.ConfigError) as error:
+        raise drakit.SettingsError(f"is no state of a mock machine ({error}); use another directory", key=origin) from error

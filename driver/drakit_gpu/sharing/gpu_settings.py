@@ -7,8 +7,7 @@ compute mode that the first claim found, and the last claim to leave restores it
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Iterable
 
 import drakit
 from drakit_gpu import config, identity, nvml_errors, port, share_policy
@@ -20,61 +19,9 @@ _FIELD = "sharing"
 _GONE = frozenset({nvml_errors.Code.NOT_FOUND, nvml_errors.Code.GPU_IS_LOST})
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mps:
-    """The limits of an MPS daemon; ``memory`` is that of each process in bytes."""
-
-    percentage: int | None = None
-    memory: int | None = None
-    multi_user: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings that a grant changes; ``before`` is the compute mode to restore, None if it is not changed or the GPU reports none."""
-
-    time_slice: port.TimeSlice | None = None
-    compute_mode: port.ComputeMode | None = None
-    before: port.ComputeMode | None = None
-    mps: Mps | None = None
-
-    @classmethod
-    def from_record(cls, record: drakit.Record) -> Self:
-        """Return the settings of an intent; raises JournalError for a record that this driver did not write."""
-        try:
-            return cls(
-                time_slice=port.TimeSlice(record["timeSlice"]) if "timeSlice" in record else None,
-                compute_mode=port.ComputeMode(record["computeMode"]) if "computeMode" in record else None,
-                before=port.ComputeMode(record["before"]) if "before" in record else None,
-                mps=_mps_from(record["mps"]) if "mps" in record else None,
-            )
-        except (ValueError, TypeError) as error:
-            raise drakit.JournalError(f"the journal's record of the GPU's settings is invalid: {error}") from error
-
-    def to_record(self) -> drakit.Record:
-        """Return the settings as part of an intent, without those that are not changed."""
-        record: dict[str, object] = {}
-        for name, value in (("timeSlice", self.time_slice), ("computeMode", self.compute_mode), ("before", self.before)):
-            if value is not None:
-                record[name] = value.value
-        if self.mps is not None:
-            record["mps"] = dataclasses.asdict(self.mps)
-        return drakit.freeze_record(record)
-
-    @property
-    def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
-        """The settings that affect all users of the GPU."""
-        return self.time_slice, self.compute_mode
-
-    @property
-    def description(self) -> str:
-        """The GPU-wide settings as text."""
-        parts = [f"time slice {self.time_slice.value}" if self.time_slice else ""]
-        parts.append(f"compute mode {self.compute_mode.value}" if self.compute_mode else "")
-        return " and ".join(filter(None, parts)) or "nothing"
-
-
-def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, grants: Iterable[identity.Identity]) -> Settings:
+def plan(
+    grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.GpuPort, grants: Iterable[identity.Identity]
+) -> identity.Settings:
     """Return the settings that the grant's parameters change; ``grants`` are the identities of this boot's grants under the GPU's locks.
 
     Raises ConfigError for a field that only a class may set or that this GPU does not support, DeviceBusyError where other claims share the GPU with
@@ -82,11 +29,9 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
     """
     sharing = grant.config.sharing
     if wanted.borrowed and grant.admin_access:
-        return Settings()
-    others = [
-        Settings.from_record(other.settings) for other in grants if (other.gpu, other.slot, other.borrowed) == (gpu.uuid, None, False)
-    ]
-    chosen = Settings()
+        return identity.Settings()
+    others = [other.settings for other in grants if (other.gpu, other.slot, other.borrowed) == (gpu.uuid, None, False)]
+    chosen = identity.Settings()
     if sharing is not None:
         config.check_author(grant.config_source, sharing, shared=grant.share_id is not None)
         _check_gpu(gpu, sharing)
@@ -104,7 +49,7 @@ def plan(grant: Grant, wanted: identity.Identity, gpu: port.Gpu, hardware: port.
     return dataclasses.replace(chosen, before=before)
 
 
-def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None:
+def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: identity.Settings) -> None:
     """Apply the settings to the GPU. Settings that match already are not written."""
     if settings.compute_mode is not None and hardware.compute_mode(gpu) not in (None, settings.compute_mode):
         hardware.set_compute_mode(gpu, settings.compute_mode)
@@ -112,7 +57,7 @@ def apply(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings) -> None
         hardware.set_time_slice(gpu, settings.time_slice)
 
 
-def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: Settings, *, applied: bool) -> None:
+def undo(hardware: port.GpuPort, gpu: port.GpuUuid, settings: identity.Settings, *, applied: bool) -> None:
     """Undo ``apply``. ``applied`` is whether it is known to have finished.
 
     A GPU that is gone or lost needs no change; a second call has to confirm that it is.
@@ -165,32 +110,21 @@ def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
         raise drakit.ConfigError(f"{gpu.product_name} is a vGPU, whose settings only its hypervisor can change", field=_FIELD)
 
 
-def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> Settings:
+def _chosen(grant: Grant, sharing: config.Sharing, wanted: identity.Identity) -> identity.Settings:
     if sharing.strategy is config.Strategy.MPS:
         # A partition has no compute mode, and on a shared GPU the mode would lock out other claims.
         alone = wanted.slot is None and grant.share_id is None
-        return Settings(
+        return identity.Settings(
             compute_mode=port.ComputeMode.EXCLUSIVE_PROCESS if alone else None, mps=_mps(grant, sharing.mps_config or config.Mps())
         )
     if sharing.time_slicing_config is None:
-        return Settings()
-    return Settings(time_slice=sharing.time_slicing_config.interval, compute_mode=port.ComputeMode.DEFAULT)
+        return identity.Settings()
+    return identity.Settings(time_slice=sharing.time_slicing_config.interval, compute_mode=port.ComputeMode.DEFAULT)
 
 
-def _mps(grant: Grant, wanted: config.Mps) -> Mps:
+def _mps(grant: Grant, wanted: config.Mps) -> identity.Mps:
     """Return the MPS limits. The memory limit is the share's memory, or the parameters' limit where that is lower."""
     share = grant.consumed_capacity.get(share_policy.MEMORY) if grant.share_id is not None else None
     limits = [limit for limit in (wanted.limit(str(grant.device.attributes.get("uuid"))), share) if limit]
     memory = min(limits).value if limits else None
-    return Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)
-
-
-def _mps_from(record: drakit.Json) -> Mps:
-    if not isinstance(record, Mapping):
-        raise TypeError(f"mps is {record!r}")
-    percentage, memory = record.get("percentage"), record.get("memory")
-    return Mps(
-        percentage=percentage if isinstance(percentage, int) else None,
-        memory=memory if isinstance(memory, int) else None,
-        multi_user=record.get("multi_user") is True,
-    )
+    return identity.Mps(percentage=wanted.default_active_thread_percentage, memory=memory, multi_user=wanted.multi_user)

@@ -62,7 +62,7 @@ class Restorer:
         """Return the GPUs on which a prepared claim's MPS daemon does not run."""
         intents = (grant.intent for grant in self._context.grants())
         grants = identity.from_intents(intents, self._hardware.boot_id())
-        return frozenset(grant.gpu for grant in grants if "mps" in grant.settings and not self._daemons.is_alive(grant.holder))
+        return frozenset(grant.gpu for grant in grants if grant.settings.mps is not None and not self._daemons.is_alive(grant.holder))
 
     def sweep(self) -> None:
         """Remove the remains of MPS daemons whose claims are gone."""
@@ -75,11 +75,11 @@ class Restorer:
         end = self._monotonic() + _LOCK_SECONDS
         try:
             wanted = identity.Identity.from_record(grant.intent)
-            settings = gpu_settings.Settings.from_record(wanted.settings)
-            if settings != gpu_settings.Settings() and wanted.boot == self._hardware.boot_id():
+            settings = wanted.settings
+            if settings and wanted.boot == self._hardware.boot_id():
                 with self._context.hold(grant.device.lock_names, lambda: self._monotonic() < end):
                     if self._is_prepared(grant):
-                        self._set(grant, wanted, settings, applied)
+                        self._set(grant, wanted, applied)
                         uuid = grant.record.get("uuid")
                         if settings.mps is not None and isinstance(uuid, str):
                             self._daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
@@ -93,7 +93,8 @@ class Restorer:
             return False
         return True
 
-    def _set(self, grant: Grant, wanted: identity.Identity, settings: gpu_settings.Settings, applied: Applied) -> None:
+    def _set(self, grant: Grant, wanted: identity.Identity, applied: Applied) -> None:
+        settings = wanted.settings
         if settings.gpu_wide == (None, None) or (same := (wanted.gpu, settings.gpu_wide)) in applied:
             return
         mode = self._hardware.mig_mode(wanted.gpu)

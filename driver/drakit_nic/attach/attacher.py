@@ -144,10 +144,7 @@ class Attacher:
         grant = self._context.grant(request.claim, request.device, request.share_id)
         share = None if grant is None else shares.from_record(grant.record)
         if grant is None or share is None:
-            raise server.RefusedError(
-                f"the claim's share of {request.device} is not prepared on this node; the kubelet retries after it has prepared the claim",
-                server.Reason.NOT_PREPARED,
-            )
+            raise not_prepared(f"share of {request.device}")
         return grant, share
 
     def _attach(self, call: Call, is_waited_for: Callable[[], bool]) -> None:
@@ -288,8 +285,7 @@ class Attacher:
 
     def _current_grant(self, request: server.Request, is_waited_for: Callable[[], bool]) -> tuple[Grant, port.Share]:
         """Return the present grant. Raises RefusedError where the runtime no longer waits, because it would never remove the interface."""
-        if not is_waited_for():
-            raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
+        check_waited_for(is_waited_for)
         return self._prepared_share(request)
 
 
@@ -346,6 +342,18 @@ def _own_link(
     if not is_own or link.name != attachment.name:
         raise name_taken(link, attachment.name)
     return link
+
+
+def not_prepared(what: str) -> server.RefusedError:
+    """Return the refusal of a share or device whose claim is not prepared."""
+    reason = f"the claim's {what} is not prepared on this node; the kubelet retries after it has prepared the claim"
+    return server.RefusedError(reason, server.Reason.NOT_PREPARED)
+
+
+def check_waited_for(is_waited_for: Callable[[], bool]) -> None:
+    """Raise RefusedError where the runtime no longer waits, because it would never remove the interface."""
+    if not is_waited_for():
+        raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
 
 
 def name_taken(link: link_requests.Link, name: str) -> server.RefusedError:

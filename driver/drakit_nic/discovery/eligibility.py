@@ -20,7 +20,7 @@ _HOST_MIN = drakit.Quantity.of(htb.MIN_RATE_BITS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """The reason that an interface is not offered.
+    """The reason that an interface is not offered, or the problem of one that is (``caution``).
 
     ``reason`` is read after the interface's name. ``change`` is the fix, as an imperative phrase; empty if there is none. An ``expected`` reason is
     normal or follows the admin's settings, so no warning is logged.
@@ -29,14 +29,6 @@ class Refusal:
     reason: str
     change: str = ""
     expected: bool = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Caution:
-    """A problem of an interface that is offered: ``reason`` is read after the interface's name, ``change`` is the fix."""
-
-    reason: str
-    change: str
 
 
 class NodeContext:
@@ -86,11 +78,11 @@ def too_small(speed: int, reserve: drakit.Quantity, rates: nic_options.Bandwidth
     )
 
 
-def caution(interface: port.Interface, context: NodeContext) -> Caution | None:
+def caution(interface: port.Interface, context: NodeContext) -> Refusal | None:
     """Return the caution for an offered interface that the host uses and that has no reserve, else None."""
     if not use_of(interface, context) or _reserve(interface, context):
         return None
-    return Caution(
+    return Refusal(
         reason=f"is used by the host and has no reserve: while it has shares, the host's own traffic is limited to {_HOST_MIN} bit/s",
         change="set a reserve above 0 (nic.reserve, or a rule in nic.rules)",
     )

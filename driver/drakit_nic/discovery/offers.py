@@ -52,7 +52,7 @@ class Nic:
     link: Link | None = None
     shares: int = 0
     child: port.ChildKind = port.ChildKind.MACVLAN
-    caution: eligibility.Caution | None = None
+    caution: eligibility.Refusal | None = None
 
     def to_device(self) -> drakit.Device:
         """Return the published device that many claims may share."""

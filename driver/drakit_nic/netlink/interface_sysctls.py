@@ -13,6 +13,7 @@ import os
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from drakit_nic import sysctls
 from drakit_nic.netlink import namespaces
 
 _NET = "/proc/sys/net"
@@ -22,26 +23,6 @@ _FAMILIES = ("ipv4", "ipv6")
 _ROOT = b"/proc/sys"
 _CLONE_NEWNS = 0x00020000
 _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 32, 4096, 16384, 1 << 18
-_RAISED_BY_ALL = frozenset(
-    {
-        "ipv4.accept_local",
-        "ipv4.accept_redirects",
-        "ipv4.arp_accept",
-        "ipv4.arp_announce",
-        "ipv4.arp_filter",
-        "ipv4.arp_ignore",
-        "ipv4.arp_notify",
-        "ipv4.proxy_arp",
-        "ipv4.route_localnet",
-        "ipv4.rp_filter",
-        "ipv4.secure_redirects",
-        "ipv4.send_redirects",
-        "ipv6.accept_dad",
-        "ipv6.ndisc_notify",
-        "ipv6.proxy_ndp",
-    }
-)
-"""The settings for which the kernel uses the larger value of the interface and of ``all`` (include/linux/inetdevice.h, net/ipv6)."""
 
 
 def write(descriptor: int, interface: str, wanted: Mapping[str, int], *, may_lack: Collection[str] = ()) -> None:
@@ -121,7 +102,7 @@ def _write_effective(interface: str, wanted: Mapping[str, int], may_lack: Collec
     for name, value in wanted.items():
         try:
             _put(_path(name, interface), str(value))
-            if name in _RAISED_BY_ALL:
+            if name in sysctls.TABLE and sysctls.TABLE[name].raised_by_all:
                 _lower_all(name, interface, value)
         except OSError as error:
             if name not in may_lack or error.errno != errno.ENOENT:

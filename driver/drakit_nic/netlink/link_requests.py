@@ -254,7 +254,7 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
     """Return the addresses of a link in CIDR form, sorted, without IPv6 link-local ones."""
     texts = (
         f"{address}/{prefix}"
-        for index, prefix, address in _addresses(sock)
+        for index, prefix, _, address in _addresses(sock)
         if index == ifindex and not (address.version == ip_pools.IPV6 and address.is_link_local)
     )
     return tuple(sorted(texts))
@@ -262,17 +262,20 @@ def addresses(sock: rtnetlink.Socket, ifindex: int) -> tuple[str, ...]:
 
 def hosts(sock: rtnetlink.Socket, ifindexes: Collection[int]) -> frozenset[str]:
     """Return the addresses of these links without prefixes, also IPv6 link-local ones."""
-    return frozenset(str(address) for index, _, address in _addresses(sock) if index in ifindexes)
+    return frozenset(str(address) for index, _, _, address in _addresses(sock) if index in ifindexes)
 
 
-def _addresses(sock: rtnetlink.Socket) -> Iterator[tuple[int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
-    """Yield the link's index, the length of the prefix, and the address, of every address of the namespace."""
-    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, 0)):
-        _, prefix, _, _, index = _IFADDR.unpack_from(body)
+def _addresses(
+    sock: rtnetlink.Socket, ifindex: int = 0, more: bytes = b""
+) -> Iterator[tuple[int, int, int, ipaddress.IPv4Address | ipaddress.IPv6Address]]:
+    """Yield the link's index, the length of the prefix, the flags and the address, of every address. With an index, others may be missing."""
+    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex) + more):
+        _, prefix, short_flags, _, index = _IFADDR.unpack_from(body)
         attrs = rtnetlink.attributes(body[_IFADDR.size :])
         packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
         if packed:
-            yield index, prefix, ipaddress.ip_address(packed)
+            flags = rtnetlink.as_number(attrs[_IFA_FLAGS]) if _IFA_FLAGS in attrs else short_flags
+            yield index, prefix, flags, ipaddress.ip_address(packed)
 
 
 def addressed(sock: rtnetlink.Socket, ifindex: int = 0) -> frozenset[int]:
@@ -283,16 +286,8 @@ def addressed(sock: rtnetlink.Socket, ifindex: int = 0) -> frozenset[int]:
 
 def usable_hosts(sock: rtnetlink.Socket, ifindex: int, number: int) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, ...]:
     """Return the addresses of a link in the namespace of this number, without those that duplicate address detection has not confirmed."""
-    target = rtnetlink.pack(_IFA_TARGET, struct.pack("=i", number))
-    hosts = []
-    for body in sock.dump(_GETADDR, _IFADDR.pack(0, 0, 0, 0, ifindex) + target):
-        _, _, short_flags, _, index = _IFADDR.unpack_from(body)
-        attrs = rtnetlink.attributes(body[_IFADDR.size :])
-        flags = rtnetlink.as_number(attrs[_IFA_FLAGS]) if _IFA_FLAGS in attrs else short_flags
-        packed = attrs.get(_IFA_LOCAL, attrs.get(_IFA_ADDRESS, b""))
-        if index == ifindex and packed and not flags & (_TENTATIVE | _DAD_FAILED):
-            hosts.append(ipaddress.ip_address(packed))
-    return tuple(hosts)
+    found = _addresses(sock, ifindex, rtnetlink.pack(_IFA_TARGET, struct.pack("=i", number)))
+    return tuple(address for index, _, flags, address in found if index == ifindex and not flags & (_TENTATIVE | _DAD_FAILED))
 
 
 def add_address(sock: rtnetlink.Socket, ifindex: int, text: str) -> None:

@@ -131,8 +131,14 @@ def listen(groups: int, namespace: str | int | None = None, protocol: int = sock
 
 
 def cookie_of(sock: socket.socket) -> int:
-    """Return the cookie of the network namespace a socket belongs to (SO_NETNS_COOKIE, Linux 5.14)."""
-    return int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), "little" if struct.pack("=H", 1)[0] else "big")
+    """Return the cookie of the network namespace a socket belongs to (SO_NETNS_COOKIE). Raises OSError before Linux 5.14."""
+    try:
+        cookie = sock.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:
+            raise
+        raise OSError(error.errno, "this kernel has no cookies of network namespaces, which came with Linux 5.14") from error
+    return int.from_bytes(cookie, "little" if struct.pack("=H", 1)[0] else "big")
 
 
 @contextlib.contextmanager

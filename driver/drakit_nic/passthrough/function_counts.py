@@ -54,14 +54,6 @@ class Count:
         return self.parent.pci.virtual_functions if self.parent.pci else 0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Refusal:
-    """Why something cannot be changed now, to be read after its name, with the fix."""
-
-    reason: str
-    fix: str
-
-
 class Machine(Protocol):
     """The calls of the port that count virtual functions."""
 
@@ -106,19 +98,21 @@ def counts(interfaces: Iterable[port.Interface], options: nic_options.NicOptions
             )
 
 
-def refusal(count: Count, interfaces: Sequence[port.Interface], claimed: Claimed) -> Refusal | None:
+def refusal(count: Count, interfaces: Sequence[port.Interface], claimed: Claimed) -> vfio.Refusal | None:
     """Return why the number must not be changed now, None if it may.
 
     ``interfaces`` are those of the host.
     """
     if not count.most:
-        return Refusal(reason="has no SR-IOV (sriov_totalvfs)", fix="turn SR-IOV on in the firmware, or narrow match to leave the NIC out")
+        return vfio.Refusal(
+            reason="has no SR-IOV (sriov_totalvfs)", change="turn SR-IOV on in the firmware, or narrow match to leave the NIC out"
+        )
     if count.wanted > count.most:
-        return Refusal(
-            reason=f"can have {_functions(count.most)} (sriov_totalvfs), not {count.wanted}", fix=f"set vfs to {count.most} or less"
+        return vfio.Refusal(
+            reason=f"can have {_functions(count.most)} (sriov_totalvfs), not {count.wanted}", change=f"set vfs to {count.most} or less"
         )
     if count.bus_id in claimed.exclusive:
-        return Refusal(reason="has a claim that has it whole", fix="wait until its pod ends; the driver creates the functions then")
+        return vfio.Refusal(reason="has a claim that has it whole", change="wait until its pod ends; the driver creates the functions then")
     context = eligibility.NodeContext(interfaces, nic_options.NicOptions(), offers.NOT_SHAPED)
     on_host = {interface.pci.bus_id: interface for interface in interfaces if interface.pci}
     present = len(count.functions)
@@ -126,25 +120,29 @@ def refusal(count: Count, interfaces: Sequence[port.Interface], claimed: Claimed
         used = _use(function, on_host.get(function.bus_id), context, claimed)
         if used is not None:
             reason = f"has {_functions(present)}, not {count.wanted}, and {function.bus_id} {used.reason}"
-            return Refusal(reason=reason, fix=f"{used.fix}, and restart the driver; or set vfs to {present}")
+            return vfio.Refusal(reason=reason, change=f"{used.change}, and restart the driver; or set vfs to {present}")
     return None
 
 
 def _use(
     function: sriov.BusFunction, interface: port.Interface | None, context: eligibility.NodeContext, claimed: Claimed
-) -> Refusal | None:
+) -> vfio.Refusal | None:
     """Return the use of a function by somebody, with the way to end it, None if it has none."""
     if function.bus_id in claimed.exclusive | claimed.shared:
-        return Refusal(reason="has a claim", fix="delete the pods of its claim")
+        return vfio.Refusal(reason="has a claim", change="delete the pods of its claim")
     if function.driver == _VFIO:
-        return Refusal(reason=f"is bound to {_VFIO}", fix="end its virtual machine, return it to the host")
+        return vfio.Refusal(reason=f"is bound to {_VFIO}", change="end its virtual machine, return it to the host")
     if interface is None:
-        return Refusal(reason="has its interface in another place, such as a pod", fix="return it to the host") if function.driver else None
+        return (
+            vfio.Refusal(reason="has its interface in another place, such as a pod", change="return it to the host")
+            if function.driver
+            else None
+        )
     used = eligibility.use_of(interface, context) or ("belongs to another interface" if interface.master is not None else "")
     if used:
-        return Refusal(reason=f"({interface.name}) {used}", fix="end that use")
+        return vfio.Refusal(reason=f"({interface.name}) {used}", change="end that use")
     if interface.up:
-        return Refusal(reason=f"({interface.name}) is up", fix=f"run: ip link set {interface.name} down")
+        return vfio.Refusal(reason=f"({interface.name}) is up", change=f"run: ip link set {interface.name} down")
     return None
 
 
@@ -168,7 +166,7 @@ class FunctionCounts:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._machine, self._options, self._intents, self._monotonic = machine, options, intents, monotonic
-        self._warned: dict[str, Refusal] = {}
+        self._warned: dict[str, vfio.Refusal] = {}
         self._failures: dict[str, _Failure] = {}
 
     def ensure(self, context: drakit.DriverContext, *, at_start: bool) -> None:
@@ -187,7 +185,7 @@ class FunctionCounts:
                 refused = self._try(context, count, interfaces)
                 if refused is not None and self._warned.get(name) != refused:
                     reason = f"{count.field}: {refused.reason}"
-                    _log.warning("virtual functions not created", interface=name, reason=reason, fix=refused.fix)
+                    _log.warning("virtual functions not created", interface=name, reason=reason, fix=refused.change)
                     self._warned[name] = refused
 
     def findings(self) -> Iterator[drakit.Finding]:
@@ -200,7 +198,9 @@ class FunctionCounts:
             if count.is_right and count.most:
                 yield drakit.Finding.ok(TOPIC, count.parent.name, f"has {_functions(present)} ({count.field})")
             elif refused is not None:
-                yield drakit.Finding.warning(TOPIC, count.parent.name, f"{count.field}: {count.parent.name} {refused.reason}", refused.fix)
+                yield drakit.Finding.warning(
+                    TOPIC, count.parent.name, f"{count.field}: {count.parent.name} {refused.reason}", refused.change
+                )
             else:
                 message = f"{count.field}: {count.parent.name} has {_functions(present)}, not {count.wanted}"
                 fix = "restart the driver; if that does not help, look for 'virtual functions not created' in its log"
@@ -215,7 +215,7 @@ class FunctionCounts:
         pauses = drakit.Backoff(FIRST_PAUSE, LONGEST_PAUSE) if failure is None else failure.pauses
         self._failures[bus_id] = _Failure(pauses=pauses, until=self._monotonic() + pauses.next())
 
-    def _try(self, context: drakit.DriverContext, count: Count, interfaces: Sequence[port.Interface]) -> Refusal | None:
+    def _try(self, context: drakit.DriverContext, count: Count, interfaces: Sequence[port.Interface]) -> vfio.Refusal | None:
         addresses = {count.bus_id, *(function.bus_id for function in count.functions)}
         names = {name for name, each in device_names.by_name(interfaces).items() if each.pci and each.pci.bus_id in addresses}
         deadline = time.monotonic() + LOCK_SECONDS
@@ -223,14 +223,14 @@ class FunctionCounts:
             with context.hold(sorted(names | set(map(device_names.of_function, addresses))), lambda: time.monotonic() < deadline):
                 return self._change(context, count.bus_id)
         except drakit.CallerGoneError:
-            return Refusal(
-                reason="is in use by a claim that is being prepared or ends", fix="restart the driver if the functions stay missing"
+            return vfio.Refusal(
+                reason="is in use by a claim that is being prepared or ends", change="restart the driver if the functions stay missing"
             )
         except drakit.HardwareError as error:
             self._pause(count.bus_id)
-            return Refusal(reason=f"did not get {_functions(count.wanted)}: {error}", fix="see the reason")
+            return vfio.Refusal(reason=f"did not get {_functions(count.wanted)}: {error}", change="see the reason")
 
-    def _change(self, context: drakit.DriverContext, bus_id: str) -> Refusal | None:
+    def _change(self, context: drakit.DriverContext, bus_id: str) -> vfio.Refusal | None:
         """Read everything again under the locks, and change the number unless something forbids it."""
         interfaces = self._machine.interfaces()
         count = next((each for each in counts(interfaces, self._options, self._machine) if each.bus_id == bus_id), None)
@@ -241,9 +241,9 @@ class FunctionCounts:
             return refused
         former = len(count.functions)
         if former and _refused_numbers(context).get(bus_id) == count.wanted:
-            return Refusal(
+            return vfio.Refusal(
                 reason=f"has {_functions(former)}, and the machine refused {count.wanted} in this boot",
-                fix=f"set vfs to {former}; or reboot; or remove the functions (write 0 to sriov_numvfs) to try {count.wanted} again",
+                change=f"set vfs to {former}; or reboot; or remove the functions (write 0 to sriov_numvfs) to try {count.wanted} again",
             )
         if former:
             self._machine.set_function_count(bus_id, 0)

@@ -13,7 +13,6 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import drakit
 from drakit import wire
 from drakit_nic.addresses import ip_pools
 from drakit_nic.netlink import link_requests, route_requests, rtnetlink
@@ -86,23 +85,13 @@ class HostRoute:
         return f"{self.destination} {hops} table {self.table}{f' metric {self.metric}' if self.metric else ''}"
 
 
-def to_record(route: HostRoute) -> drakit.Record:
-    """Return a route as the journal stores it."""
-    return {**dataclasses.asdict(route), "hops": [dataclasses.asdict(hop) for hop in route.hops]}
-
-
-def from_record(record: object) -> HostRoute | None:
-    """Return the route in a record, None for anything else."""
-    return _FORMAT.decode_or_none(HostRoute, record)
-
-
 def _listed_from_json(listed: object) -> tuple[HostRoute, ...]:
     """Return the routes of a list. Other entries are skipped."""
-    routes = map(from_record, listed if isinstance(listed, list | tuple) else ())
+    routes = (_FORMAT.decode_or_none(HostRoute, record) for record in (listed if isinstance(listed, list | tuple) else ()))
     return tuple(route for route in routes if route is not None)
 
 
-LISTED = wire.Converter(_listed_from_json, lambda routes: [to_record(route) for route in routes])
+LISTED = wire.Converter(_listed_from_json, lambda routes: [_FORMAT.encode(route) for route in routes])
 
 
 def read(sock: rtnetlink.Socket, ifindex: int) -> tuple[tuple[HostRoute, ...], int]:

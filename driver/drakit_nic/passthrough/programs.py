@@ -6,10 +6,8 @@ program that attached them. Functions raise OSError.
 """
 
 import contextlib
-import enum
 import errno
 import functools
-import os
 import struct
 from collections.abc import Mapping
 
@@ -25,18 +23,22 @@ _DIRECTIONS = {"ingress": bpf.TCX_INGRESS, "egress": bpf.TCX_EGRESS}
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
-class Kind(enum.Enum):
-    """The place of programs in the kernel."""
+def xdp(link: link_requests.Link) -> Mapping[str, int]:
+    """Return the programs of XDP of a link."""
+    attrs = rtnetlink.attributes(link.attributes.get(_XDP, b""))
+    return {place: rtnetlink.as_number(attrs[attribute]) for place, (attribute, _) in _PLACES.items() if attribute in attrs}
 
-    XDP = "xdp"
-    TCX = "tcx"
+
+def write_xdp(sock: rtnetlink.Socket, link: link_requests.Link, wanted: drakit.Record) -> None:
+    """Remove the programs of XDP that are not in a record, and attach those that are."""
+    for place, (_, flag) in _PLACES.items():
+        present, recorded = xdp(link).get(place), wanted.get(place)
+        if present != recorded:
+            _put_xdp(sock, link, flag, recorded if isinstance(recorded, int) else 0, present or 0)
 
 
-def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link) -> drakit.Record | None:
-    """Return the programs of a link in the open namespace, None if the kernel cannot say."""
-    del sock
-    if kind is Kind.XDP:
-        return _xdp(link)
+def tcx(descriptor: int, link: link_requests.Link) -> drakit.Record | None:
+    """Return the programs of tcx of a link in the open namespace, None if the kernel cannot say."""
     try:
         attached = {direction: _tcx(descriptor, link.ifindex, attach_type) for direction, attach_type in _DIRECTIONS.items()}
     except OSError as error:
@@ -46,14 +48,8 @@ def read(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_request
     return {direction: tuple(ids) for direction, ids in attached.items() if ids}
 
 
-def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_requests.Link, wanted: drakit.Record) -> None:
-    """Remove the programs that are not in a record. Attach the program of XDP that is."""
-    if kind is Kind.XDP:
-        for place, (_, flag) in _PLACES.items():
-            present, recorded = _xdp(link).get(place), wanted.get(place)
-            if present != recorded:
-                _put_xdp(sock, link, flag, recorded if isinstance(recorded, int) else 0, present or 0)
-        return
+def write_tcx(descriptor: int, link: link_requests.Link, wanted: drakit.Record) -> None:
+    """Remove the programs of tcx that are not in a record."""
     for direction, attach_type in _DIRECTIONS.items():
         recorded = wanted.get(direction, ())
         kept = set(recorded) if isinstance(recorded, list | tuple) else set()
@@ -62,22 +58,13 @@ def write(kind: Kind, sock: rtnetlink.Socket, descriptor: int, link: link_reques
                 namespaces.run_in(descriptor, functools.partial(bpf.detach_tcx, link.ifindex, attach_type, program))
 
 
-def _xdp(link: link_requests.Link) -> Mapping[str, int]:
-    attrs = rtnetlink.attributes(link.attributes.get(_XDP, b""))
-    return {place: rtnetlink.as_number(attrs[attribute]) for place, (attribute, _) in _PLACES.items() if attribute in attrs}
-
-
 def _tcx(descriptor: int, ifindex: int, attach_type: int) -> tuple[int, ...]:
     return namespaces.run_in(descriptor, lambda: bpf.tcx_programs(ifindex, attach_type))
 
 
 def _put_xdp(sock: rtnetlink.Socket, link: link_requests.Link, flag: int, wanted: int, present: int) -> None:
     """Replace the program of one place of XDP by the one with this id, 0 for none."""
-    with contextlib.ExitStack() as stack:
-        descriptor = -1
-        if wanted:
-            descriptor = bpf.program(wanted)
-            stack.callback(os.close, descriptor)
+    with bpf.program(wanted) if wanted else contextlib.nullcontext(-1) as descriptor:
         content = rtnetlink.pack(_DESCRIPTOR, struct.pack("=i", descriptor)) + rtnetlink.number(_FLAGS, flag)
         request = rtnetlink.pack(_XDP | _NESTED, content)
         try:

@@ -151,14 +151,6 @@ def _group(name: str, group: ethtool.Group) -> Property:
     )
 
 
-def _programs(name: str, kind: programs.Kind) -> Property:
-    return Property(
-        name=name,
-        read=lambda interface: programs.read(kind, interface.sock, interface.descriptor, interface.link),
-        write=lambda interface, value: programs.write(kind, interface.sock, interface.descriptor, interface.link, _mapping(value)),
-    )
-
-
 def _write_mac(interface: OpenInterface, value: drakit.Json) -> None:
     """Set the MAC with the link down, because some drivers require that."""
     link_requests.alter(interface.sock, interface.link.ifindex, up=False)
@@ -237,8 +229,16 @@ def _texts(value: drakit.Json) -> tuple[str, ...]:
 
 TABLE: tuple[Property, ...] = (
     Property(name="altnames", read=lambda interface: tuple(sorted(interface.link.altnames)), write=_write_altnames),
-    _programs("xdpPrograms", programs.Kind.XDP),
-    _programs("tcxPrograms", programs.Kind.TCX),
+    Property(
+        name="xdpPrograms",
+        read=lambda interface: programs.xdp(interface.link),
+        write=lambda interface, value: programs.write_xdp(interface.sock, interface.link, _mapping(value)),
+    ),
+    Property(
+        name="tcxPrograms",
+        read=lambda interface: programs.tcx(interface.descriptor, interface.link),
+        write=lambda interface, value: programs.write_tcx(interface.descriptor, interface.link, _mapping(value)),
+    ),
     Property(
         name="protoDown",
         read=lambda interface: bool(interface.link.attributes.get(_PROTO_DOWN, b"\0")[0]),

@@ -13,7 +13,9 @@ import dataclasses
 import errno
 import pathlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated
 
+from drakit import wire
 from drakit_nic.netlink import namespaces, rdma_requests
 
 NODES = "/dev/infiniband"
@@ -40,7 +42,7 @@ class RdmaDevice:
 
     name: str
     index: int
-    boot_id: str = ""
+    boot_id: Annotated[str, wire.Field(name="boot_id")] = ""
     nodes: tuple[str, ...] = ()
     exclusive: bool = False
     software: bool = False

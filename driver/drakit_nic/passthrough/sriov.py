@@ -142,11 +142,6 @@ def to_record(settings: Settings) -> drakit.Record:
     return _FORMAT.encode(settings)
 
 
-def from_record(record: object) -> Settings | None:
-    """Return the settings in a record, None for another record."""
-    return _FORMAT.decode_or_none(Settings, record)
-
-
 def differing(present: Settings, wanted: Settings) -> Sequence[str]:
     """Return the names of the wanted settings that a function does not have, as in the fields of NicConfig, and ``rate``.
 

@@ -70,16 +70,8 @@ class Intent:
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
-        return {
-            _KEY: {
-                "mark": self.mark,
-                "interface": dataclasses.asdict(self.interface),
-                "former": pod_interfaces.to_record(self.host_state),
-                "function": dataclasses.asdict(self.function) if self.function else None,
-                "was": sriov.to_record(self.function_was) if self.function_was else None,
-                "is": sriov.to_record(self.function_is) if self.function_is else None,
-            }
-        }
+        # The format leaves out what is False, also where the default is True, as for the carrier.
+        return {_KEY: {**_FORMAT.encode(self), "interface": dataclasses.asdict(self.interface)}}
 
 
 def intent_of(record: drakit.Record) -> Intent | None:
@@ -345,12 +337,8 @@ class WholeAttacher:
         """Return the present grant of a request. Raises RefusedError where it is not prepared or the runtime no longer waits."""
         current = self._context.grant(request.claim, request.device, request.share_id)
         if current is None:
-            raise server.RefusedError(
-                f"the claim's {request.device} is not prepared on this node; the kubelet retries after it has prepared the claim",
-                server.Reason.NOT_PREPARED,
-            )
-        if not is_waited_for():
-            raise server.RefusedError("the container runtime no longer waits for the interface", server.Reason.TOO_LATE)
+            raise attacher.not_prepared(request.device)
+        attacher.check_waited_for(is_waited_for)
         return current
 
 

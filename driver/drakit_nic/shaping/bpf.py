@@ -124,15 +124,10 @@ def load(name: str, program: bytes) -> int:
 def maps_of(program_id: int) -> dict[str, int]:
     """Return descriptors of the maps that a loaded program uses, by name, empty where the program does not exist."""
     try:
-        descriptor = _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return {}
-        raise
-    try:
-        map_ids = _map_ids(descriptor)
-    finally:
-        os.close(descriptor)
+        with program(program_id) as descriptor:
+            map_ids = _map_ids(descriptor)
+    except FileNotFoundError:
+        return {}
     opened: dict[str, int] = {}
     with contextlib.ExitStack() as on_error:
         for map_number in map_ids:
@@ -152,9 +147,19 @@ def map_id(descriptor: int) -> int:
     return number
 
 
-def program(program_id: int) -> int:
-    """Return a descriptor of a loaded program."""
-    return _bpf(_PROGRAM_BY_ID, struct.pack("=III", program_id, 0, 0))
+def program(program_id: int) -> contextlib.AbstractContextManager[int]:
+    """Yield a descriptor of a loaded program."""
+    return _opened(_PROGRAM_BY_ID, program_id)
+
+
+@contextlib.contextmanager
+def _opened(command: int, number: int) -> Iterator[int]:
+    """Yield a descriptor of the program or link with this number of the kernel."""
+    descriptor = _bpf(command, struct.pack("=III", number, 0, 0))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def tcx_programs(ifindex: int, attach_type: int) -> tuple[int, ...]:
@@ -169,11 +174,8 @@ def detach_tcx(ifindex: int, attach_type: int, program_id: int) -> None:
             if link:
                 _detach_link(link)
                 continue
-            descriptor = program(program_id)
-            try:
+            with program(program_id) as descriptor:
                 _bpf(_DETACH, struct.pack("=IIIIIIQ", ifindex, descriptor, attach_type, 0, 0, 0, 0))
-            finally:
-                os.close(descriptor)
 
 
 def detach_xdp_links(ifindex: int, program_id: int) -> None:
@@ -194,20 +196,14 @@ def detach_xdp_links(ifindex: int, program_id: int) -> None:
 
 
 def _is_xdp_link(link: int, ifindex: int, program_id: int) -> bool:
-    descriptor = _bpf(_LINK_BY_ID, struct.pack("=III", link, 0, 0))
-    try:
+    with _opened(_LINK_BY_ID, link) as descriptor:
         kind, _, present, _, index = struct.unpack_from("=IIIII", _describe(descriptor, bytes(_LINK_BYTES)))
-    finally:
-        os.close(descriptor)
     return bool((kind, present, index) == (_XDP_LINK, program_id, ifindex))
 
 
 def _detach_link(link: int) -> None:
-    descriptor = _bpf(_LINK_BY_ID, struct.pack("=III", link, 0, 0))
-    try:
+    with _opened(_LINK_BY_ID, link) as descriptor:
         _bpf(_DETACH_LINK, struct.pack("=I", descriptor))
-    finally:
-        os.close(descriptor)
 
 
 def _tcx(ifindex: int, attach_type: int) -> tuple[tuple[int, int], ...]:

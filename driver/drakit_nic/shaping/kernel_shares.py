@@ -325,6 +325,7 @@ def _try(candidate: Enforcement) -> None:
         try:
             uplink = port.Uplink(interface=ifb.name, ifindex=ifb.ifindex, mac="02:00:00:00:00:01", speed=10**9)
             nic.install(uplink, _TRIAL_SHARE)
+            _ = sock.cookie  # every attachment records the one of its namespace
             nic.admit(_TRIAL_SHARE, 1, _TRIAL_SHARE.mac)
         finally:
             nic.bpf_maps.close()

@@ -2,7 +2,7 @@
 
 Traffic control programs have a helper for a namespace's cookie only since Linux 6.15. Before that, a program reads it from the kernel's memory:
 ``sock_common.skc_net`` is the namespace of a socket, and ``net.net_cookie`` its cookie, the number that ``SO_NETNS_COOKIE`` returns (since Linux
-5.14; a kernel before 5.12 has no such field). Format: Documentation/bpf/btf.rst, ``struct btf_header``, ``struct btf_type`` of linux/btf.h.
+5.14; before 5.12 it is zero until the kernel needs it). Format: Documentation/bpf/btf.rst, ``struct btf_header``, ``struct btf_type`` of linux/btf.h.
 """
 
 import dataclasses

@@ -1,5 +1,6 @@
 """``drakit allocate``: the devices that claims would get, and why a claim does not fit."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +27,7 @@ _Indented = tuple[int, str]
 
 
 @options.quietly
+@sources.answering()
 def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -40,9 +42,10 @@ def allocate(
 ) -> None:
     """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
 
-    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes and Pods. They get the checks and
-    defaults of an API server. Without --live, drakit's own DeviceClasses need not be in the files. Pods are decided first, then claims and templates
-    that no pod uses. Each decision occupies its devices for the next one.
+    Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes, Pods, and Deployments,
+    ReplicaSets, StatefulSets, Jobs and CronJobs, whose pods are decided. They get the checks and defaults of an API server. Without --live, drakit's
+    own DeviceClasses need not be in the files. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices
+    for the next one.
 
     Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
     errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
@@ -57,22 +60,16 @@ def allocate(
 
       drakit allocate --live claims.yaml --node node-1 -o json
     """
-    try:
-        wanted = [*(given or []), *(files or [])]
-        extras.require_local_cluster()
-        is_live = live or kubeconfig is not None
-        if not wanted and not is_live:
-            raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
-        version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
-        chosen, repeated = sources.feature_gates(gates or [], version), sources.errors_of(kubernetes)
-        if is_live:
-            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
-        else:
-            world = worlds.with_drakits_classes(worlds.from_files(wanted, chosen))
-        decisions = _decide(world, _nodes(world, node), chosen, repeated, sources.compared_errors(version))
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    wanted = [*(given or []), *(files or [])]
+    extras.require_local_cluster()
+    is_live = live or kubeconfig is not None
+    if not wanted and not is_live:
+        raise errors.ConfigError("there are no claims; add FILE, -f FILE, or --live")
+    world, chosen, version = worlds.read(wanted, gates, kubernetes, is_live=is_live, kubeconfig=kubeconfig, workloads=True)
+    if not is_live:
+        world = worlds.with_drakits_classes(world)
+    repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
+    decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
     if form is options.Format.TABLE:
         _print(decisions, why=why, verbose=verbose)
         worlds.print_doubts(world)
@@ -94,30 +91,16 @@ def _decide(
     return decisions
 
 
-def _nodes(world: "whatif.World", wanted: str | None) -> "list[Object]":
-    nodes = world.known_nodes()
-    if wanted is None:
-        return nodes
-    chosen = [node for node in nodes if _name(node) == wanted]
-    if not chosen:
-        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
-    return chosen
-
-
-def _name(obj: "Object") -> str:
-    from drakit_cluster.objects import json_types
-
-    return json_types.text(obj, "metadata", "name")
-
-
 def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) -> None:
     out = output.console()
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    refused = [decision for decision in decisions if not decision.fits]
-    for number, decision in enumerate(refused):
-        head = f"{decision.subject} does not fit" + ("" if why else f": {decision.message}")
+    refused = itertools.groupby((decision for decision in decisions if not decision.fits), key=_reason)
+    for number, alike in enumerate(list(group) for _, group in refused):
+        decision, more = alike[0], len(alike) - 1
+        subject = f"{decision.subject} and {more} more do" if more else f"{decision.subject} does"
+        head = f"{subject} not fit" + ("" if why else f": {decision.message}")
         if rows or number:
             out.print()
         output.say(out, head, hang=_INDENT)
@@ -127,6 +110,11 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         if not number:
             out.print()
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
+
+
+def _reason(decision: "whatif.Decision") -> str:
+    """Return why a pod does not fit, without its name, so that equal pods of a workload have one text."""
+    return f"{decision.message} {decision.why}".replace(decision.subject.rpartition("/")[2], "")
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:

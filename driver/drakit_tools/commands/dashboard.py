@@ -9,6 +9,7 @@ import typer
 from drakit.cli import composition, options, output, process
 from drakit.core import errors
 from drakit_tools import manifests as sources
+from drakit_tools.commands import top
 
 _PORT_MAX = 65535
 
@@ -49,14 +50,7 @@ def dashboard(
         raise errors.SettingsError("the page shows a cluster (--live) or this node; leave out one of the two", key="--mock")
     with contextlib.ExitStack() as stack:
         if is_live:
-            from drakit.kube import client
-            from drakit.node import timing
-            from drakit_tools.dashboard import cluster_source
-
-            api = stack.enter_context(contextlib.closing(client.connect(kubeconfig)))
-            source = cluster_source.ClusterSource(api, timing.SystemClock(), f"cluster {api.server}")
-            stack.callback(source.close)
-            read = source.state
+            read = stack.enter_context(top.of_cluster(kubeconfig, is_once=False))
         else:
             from drakit_tools.dashboard import node_source
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 @options.quietly
+@sources.answering()
 def free(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -61,26 +62,16 @@ def free(
 
       kubectl get resourceslices,resourceclaims -A -o yaml | drakit free -
     """
-    try:
-        wanted = [*(given or []), *(files or [])]
-        extras.require_local_cluster()
-        is_live = live or kubeconfig is not None
-        if not wanted and not is_live and mock is None:
-            raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
-        chosen = sources.feature_gates(gates or [], kubernetes or (sources.server_version(kubeconfig) if is_live else None))
-        if is_live:
-            world, chosen = worlds.with_live(wanted, kubeconfig, chosen, sources.gates(gates or []))
-        else:
-            world = worlds.from_files(wanted, chosen)
-        if mock is not None:
-            world = _with_machine(
-                world, options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-            )
-        _check_node(world, node)
-        _report(world, chosen, node, form)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    wanted = [*(given or []), *(files or [])]
+    extras.require_local_cluster()
+    is_live = live or kubeconfig is not None
+    if not wanted and not is_live and mock is None:
+        raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
+    world, chosen, _ = worlds.read(wanted, gates, kubernetes, is_live=is_live, kubeconfig=kubeconfig)
+    if mock is not None:
+        world = _with_machine(world, options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True))
+    worlds.nodes_of(world, node)  # Raises for an unknown name.
+    _report(world, chosen, node, form)
 
 
 def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form: options.Format) -> None:
@@ -94,14 +85,6 @@ def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form
         output.document({**report.document(found), **worlds.document_of_notes(world)}, form)
     if not report.is_any(found):
         raise typer.Exit(exits.Exit.NEGATIVE)
-
-
-def _check_node(world: "whatif.World", wanted: str | None) -> None:
-    from drakit_cluster.objects import json_types
-
-    known = [json_types.text(node, "metadata", "name") for node in world.known_nodes()]
-    if wanted is not None and wanted not in known:
-        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, known)}")
 
 
 def _with_machine(world: "whatif.World", settings: values.Settings) -> "whatif.World":

@@ -1,7 +1,6 @@
 """``drakit lint``: find mistakes in slices, classes, claims and templates before they reach a cluster."""
 
 import dataclasses
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -10,18 +9,19 @@ import typer
 
 from drakit import exits, extras
 from drakit import settings as values
-from drakit.admission import opaque
+from drakit.admission import lenient_json, opaque, whole_objects
 from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
-    from drakit_cluster.lint import Finding
+    from drakit_cluster.lint import Finding, Severity
     from drakit_cluster.manifests import Document
 
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
+_NAMESPACE = "default"
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -38,6 +38,7 @@ class _Checked:
 
 
 @options.quietly
+@sources.answering()
 def lint(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -71,11 +72,7 @@ def lint(
 
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
-    try:
-        checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
     if form is options.Format.TABLE:
         _print(checked)
         output.note(_devices_notice(checked))
@@ -96,10 +93,9 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
-    is_of = _requests_of(documents)
-    refused = [finding for document in documents for finding in _refused(document, is_of)]
+    rules, known = composition.opaque_rules(values.defaults()), _known(documents)
+    refused = [finding for document in documents for finding in _refused(document, rules, known)]
     kinds = frozenset(document.body.get("kind") for document in documents)
-    attaching, rules = composition.network_drivers(values.defaults()), composition.opaque_rules(values.defaults())
 
     def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
         return opaque.fits(driver, parameters, attributes, rules)
@@ -107,7 +103,7 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     found: dict[Finding, list[str]] = {}
     for features in chosen:
         compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint(documents, features, refused, network_drivers=attaching, compared=compared, fits=fits):
+        for finding in linting.lint(documents, features, refused, compared=compared, fits=fits):
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -130,38 +126,40 @@ def _devices_notice(checked: _Checked) -> str:
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
-def _requests_of(documents: "Sequence[Document]") -> opaque.IsOf:
-    """Return whether only a driver's devices satisfy a request, by the classes of the documents and those with a driver's name."""
-    from drakit_cluster.lint import host_network
-
-    classes = [document.body for document in documents if document.body.get("kind") == "DeviceClass"]
-
-    @functools.cache
-    def devices_of(driver: str) -> host_network.NetworkDevices:
-        return host_network.NetworkDevices.of(frozenset({driver}), classes)
-
-    return lambda driver, choice: devices_of(driver).is_choice(dict(choice))
+def _known(documents: "Sequence[Document]") -> whole_objects.Known:
+    """Return the claims, templates and classes of the documents."""
+    found = {}
+    for document in documents:
+        kind, namespace = document.body.get("kind"), lenient_json.text(document.body, "metadata", "namespace") or _NAMESPACE
+        if isinstance(kind, str) and kind in opaque.KINDS:
+            name = lenient_json.text(document.body, "metadata", "name")
+            found[kind, "" if kind == whole_objects.CLASS else namespace, name] = document.body
+    return found
 
 
-def _refused(document: "Document", is_of: opaque.IsOf) -> "Iterator[Finding]":
-    """Yield a finding for each opaque parameter that drakit's drivers would reject, as ``drakit webhook`` does, or else for likely mistakes."""
+def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known) -> "Iterator[Finding]":
+    """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes."""
     from drakit_cluster import lint as linting
+    from drakit_cluster.lint import pod_templates
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        rules = composition.opaque_rules(values.defaults())
-        mistakes = opaque.mistakes(kind, document.body, rules)
-        refused = mistakes or (() if kind == "DeviceClass" else opaque.repetitions(kind, document.body, rules, is_of))
+        refused = opaque.mistakes(kind, document.body, rules) or whole_objects.of_claim(kind, document.body, rules, known)
         severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
         for mistake in refused or opaque.warnings(kind, document.body, rules):
-            reason, _, fix = mistake.reason.partition("; ")
-            yield linting.Finding(
-                severity=severity,
-                document=document,
-                field=mistake.field,
-                text=reason,
-                fix=fix or "correct the value, or remove the field",
-            )
+            yield _finding(document, severity, mistake)
+    namespace = lenient_json.text(document.body, "metadata", "namespace") or _NAMESPACE
+    for pod in pod_templates.of(document):
+        for mistake in whole_objects.of_pod(pod.spec, rules, known, namespace=namespace, path=pod.path):
+            yield _finding(document, linting.Severity.ERROR, mistake)
+
+
+def _finding(document: "Document", severity: "Severity", mistake: errors.ConfigError) -> "Finding":
+    from drakit_cluster import lint as linting
+
+    reason, _, fix = mistake.reason.partition("; ")
+    fix = fix or "correct the value, or remove the field"
+    return linting.Finding(severity=severity, document=document, field=mistake.field, text=reason, fix=fix)
 
 
 def _print(checked: _Checked) -> None:

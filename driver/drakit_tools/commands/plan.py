@@ -1,7 +1,7 @@
 """``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +15,6 @@ from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
-    from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet, Group
     from drakit_cluster.simulation.plan.moves import Plan as Moves
@@ -35,6 +34,7 @@ class _Question:
 
 
 @options.quietly
+@sources.answering()
 def plan(
     machines: fleets.Machines = None,
     files: sources.Files = None,
@@ -85,19 +85,15 @@ def plan(
 
       drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
     """
-    try:
-        extras.require_local_cluster()
-        if bool(buy) == move:
-            raise errors.ConfigError("add either --buy MACHINE or --move")
-        with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
-            question = _question(machines or [], workload, ask or [], world, chosen)
-            bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
-            fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
-            answer = _moved(question, world) if move else _bought(question, bought)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    extras.require_local_cluster()
+    if bool(buy) == move:
+        raise errors.ConfigError("add either --buy MACHINE or --move")
+    with fleets.bad_input():
+        world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
+        question = _question(machines or [], workload, ask or [], world, chosen)
+        bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
+        fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
+        answer = _moved(question, world) if move else _bought(question, bought)
     if form is options.Format.TABLE:
         answer.print(why=why)
         worlds.print_doubts(world)
@@ -150,11 +146,7 @@ class _Bought:
             "exact": self.purchase.exact,
             "why": self.purchase.why,
             "nodes": [{"machine": name, "count": count} for name, count in self.purchase.nodes],
-            "placements": [
-                {"pod": name, "node": grant.node.name, "devices": grant.names()}
-                for (name, _), outcome in zip(self.question.pods, self.purchase.outcomes, strict=True)
-                for grant in outcome.grants
-            ],
+            "placements": [{"pod": name, "node": node, "devices": devices} for name, node, devices in self._placements()],
         }
 
     def print(self, *, why: bool) -> None:
@@ -173,12 +165,13 @@ class _Bought:
             less = f"with {bought.total - 1} instead of {bought.total}: " if bought.exact and not bought.why.startswith("an ") else ""
             _say(f"why: {less}{bought.why}")
         if why:
-            rows = [
-                (name, grant.node.name, ", ".join(grant.names()))
-                for (name, _), outcome in zip(self.question.pods, bought.outcomes, strict=True)
-                for grant in outcome.grants
-            ]
+            rows = [(name, node, ", ".join(devices)) for name, node, devices in self._placements()]
             output.put(output.console(), output.table("\nPlacements", ["POD", "NODE", "DEVICES"], rows))
+
+    def _placements(self) -> Iterator[tuple[str, str, Sequence[str]]]:
+        """Yield each pod with its node and devices."""
+        for (name, _), outcome in zip(self.question.pods, self.purchase.outcomes, strict=True):
+            yield from ((name, grant.node.name, grant.names()) for grant in outcome.grants)
 
 
 def _bought(question: _Question, buy: "Sequence[Group]") -> _Bought:
@@ -248,6 +241,7 @@ class _Moved:
 
 
 def _moved(question: _Question, world: "whatif.World") -> _Moved:
+    from drakit_cluster.client import pod_claims
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.plan import moves
     from drakit_cluster.simulation.report import refusals
@@ -255,7 +249,7 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     if not question.fleet.size:
         raise errors.ConfigError(fleets.NO_NODES)
     nodes = Nodes(question.fleet, gates=question.gates)
-    holders = moves.pods_of(nodes, _allocated(world))
+    holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)))
     answer = moves.MovePlanner(nodes, holders).plan(question.pods)
     reasons = []
     for template in dict.fromkeys(template for _, template in question.pods):
@@ -267,12 +261,6 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     return _Moved(
         question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )
-
-
-def _allocated(world: "whatif.World") -> "list[Object]":
-    from drakit_cluster.client import pod_claims
-
-    return [claim for claim in world.claims if pod_claims.is_allocated(claim)]
 
 
 def _place(node: str, devices: Sequence[str]) -> str:

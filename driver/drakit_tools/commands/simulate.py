@@ -14,7 +14,7 @@ import rich.console
 import rich.progress
 import typer
 
-from drakit import exits, extras
+from drakit import extras
 from drakit.cli import options, output, terminal
 from drakit.core import errors
 from drakit.telemetry import escaping, plurals
@@ -34,6 +34,7 @@ _SEEDS_MAX = 100
 
 
 @options.quietly
+@sources.answering()
 def simulate(
     machines: fleets.Machines = None,
     files: sources.Files = None,
@@ -106,32 +107,28 @@ def simulate(
 
       drakit simulate --live --mix gpu=1:1
     """
-    try:
-        extras.require_local_cluster()
-        if report is not None:
-            extras.require_report()
-        repeated = sources.errors_of(kubernetes)
-        with fleets.bad_input():
-            world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
-            made = fleets.groups(fleets.parsed(machines or []))
-            fleets.require_nodes(made, world)
-            drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)
-            if workload is not None and seeds > 1:
-                raise errors.ConfigError("--seeds: the tasks of --workload have no seed; leave one out")
-            work = fleets.workload_of(workload, world) if workload is not None else _synthetic(drawn, made, world)
-            fleet = fleets.assembled(made, world, work.templates)
-            fleets.require_profiles(work.templates, fleet.groups)
-            runs = [_results(fleet, work, policies or ["first-fit"], chosen, repeated)]
-            for number in range(seed + 1, seed + seeds):
-                other = _synthetic(dataclasses.replace(drawn, seed=number), made, world)
-                runs.append(_results(fleet, other, policies or ["first-fit"], chosen, repeated))
-            results = runs[0]
-        about = _provenance(workload, drawn, seeds, _weights(drawn, made, world), chosen.version)
-        if report is not None:
-            _write_report(report, fleet, work, runs, about)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+    extras.require_local_cluster()
+    if report is not None:
+        extras.require_report()
+    repeated = sources.errors_of(kubernetes)
+    with fleets.bad_input():
+        world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
+        made = fleets.groups(fleets.parsed(machines or []))
+        fleets.require_nodes(made, world)
+        drawn = _Drawn(tasks=tasks, span=span, duration=duration, mix=mix, gangs=gangs, seed=seed)
+        if workload is not None and seeds > 1:
+            raise errors.ConfigError("--seeds: the tasks of --workload have no seed; leave one out")
+        work = fleets.workload_of(workload, world) if workload is not None else _synthetic(drawn, made, world)
+        fleet = fleets.assembled(made, world, work.templates)
+        fleets.require_profiles(work.templates, fleet.groups)
+        runs = [_results(fleet, work, policies or ["first-fit"], chosen, repeated)]
+        for number in range(seed + 1, seed + seeds):
+            other = _synthetic(dataclasses.replace(drawn, seed=number), made, world)
+            runs.append(_results(fleet, other, policies or ["first-fit"], chosen, repeated))
+        results = runs[0]
+    about = _provenance(workload, drawn, seeds, _weights(drawn, made, world), chosen.version)
+    if report is not None:
+        _write_report(report, fleet, work, runs, about)
     if form is options.Format.TABLE:
         _print(fleet, work, results)
         _print_conclusion(runs)

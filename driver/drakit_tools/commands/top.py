@@ -11,7 +11,7 @@ import rich.control
 import rich.text
 import typer
 
-from drakit import exits, extras
+from drakit import extras
 from drakit.cli import composition, options, output, process, terminal
 from drakit.core import errors
 from drakit.core.encoding import wire
@@ -26,6 +26,7 @@ _SHORTEST = 0.5
 
 
 @options.quietly
+@sources.answering()
 def top(
     given: sources.Given = None,
     files: sources.Files = None,
@@ -60,32 +61,28 @@ def top(
 
       kubectl get resourceslices,resourceclaims,pods -A -o yaml | drakit top -
     """
-    try:
-        with contextlib.ExitStack() as stack:
-            wanted = [*(given or []), *(files or [])]
-            is_live = live or kubeconfig is not None
-            if is_live + bool(wanted) + (mock is not None) > 1:
-                raise errors.ConfigError("--live, --mock and files exclude each other; choose one")
-            is_once = once or bool(wanted) or form is not options.Format.TABLE or not terminal.is_terminal(terminal.console())
-            if wanted:
-                read = _of_files(wanted)
-            elif is_live:
-                read = stack.enter_context(_of_cluster(kubeconfig, is_once=is_once))
-            else:
-                from drakit_tools.dashboard import node_source
+    with contextlib.ExitStack() as stack:
+        wanted = [*(given or []), *(files or [])]
+        is_live = live or kubeconfig is not None
+        if is_live + bool(wanted) + (mock is not None) > 1:
+            raise errors.ConfigError("--live, --mock and files exclude each other; choose one")
+        is_once = once or bool(wanted) or form is not options.Format.TABLE or not terminal.is_terminal(terminal.console())
+        if wanted:
+            read = _of_files(wanted)
+        elif is_live:
+            read = stack.enter_context(of_cluster(kubeconfig, is_once=is_once))
+        else:
+            from drakit_tools.dashboard import node_source
 
-                settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
-                output.note(composition.unserved_note(settings, families or ()))
-                read = node_source.NodeSource(settings, only=families or ()).state
-            if (is_live or wanted) and node is not None:
-                read = _of_node(read, node, must_exist=is_once)
-            if is_once:
-                _put(read(), form)
-            else:
-                _follow(read, interval)
-    except errors.DrakitError as error:
-        output.warn(str(error))
-        raise typer.Exit(exits.Exit.BAD_INPUT) from error
+            settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+            output.note(composition.unserved_note(settings, families or ()))
+            read = node_source.NodeSource(settings, only=families or ()).state
+        if (is_live or wanted) and node is not None:
+            read = _of_node(read, node, must_exist=is_once)
+        if is_once:
+            _put(read(), form)
+        else:
+            _follow(read, interval)
 
 
 def _of_files(files: list[str]) -> "Callable[[], model.State]":
@@ -98,7 +95,8 @@ def _of_files(files: list[str]) -> "Callable[[], model.State]":
 
 
 @contextlib.contextmanager
-def _of_cluster(kubeconfig: pathlib.Path | None, *, is_once: bool) -> "Iterator[Callable[[], model.State]]":
+def of_cluster(kubeconfig: pathlib.Path | None, *, is_once: bool) -> "Iterator[Callable[[], model.State]]":
+    """Yield a function that returns the state of a cluster, which is watched unless it is needed once."""
     from drakit.kube import client
     from drakit.node import timing
     from drakit_tools.dashboard import cluster_source, cluster_state, listing

@@ -5,6 +5,7 @@ and never opens a gRPC channel or a connection, so that forking it is sound. A d
 no limit stops it.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import datetime
@@ -138,10 +139,13 @@ def serve(order: Order) -> int:
     _obey_file_modes()
     logs.setup(level=logs.Level.INFO, style=logs.Style.JSON, stream=sys.stderr)
     log = logs.get_logger("storm")
-    api = client.connect(pathlib.Path(order.kubeconfig), seconds=5.0)
-    serving: node.Node | None = None
+    closing = contextlib.ExitStack()
     try:
+        # The keys of a kubeconfig go to a temporary file, so that a full disk is an error here already.
+        api = client.connect(pathlib.Path(order.kubeconfig), seconds=5.0)
+        closing.callback(api.close)
         serving = build(order, api)
+        closing.callback(serving.stop)
         serving.start()
         log.info("driver serves", pid=os.getpid())
         while not _is_asked(asked):
@@ -156,9 +160,7 @@ def serve(order: Order) -> int:
     else:
         return STOPPED
     finally:
-        if serving is not None:
-            serving.stop()
-        api.close()
+        closing.close()
 
 
 def build(order: Order, api: client.Client) -> node.Node:

@@ -112,11 +112,37 @@ def test_ignored_kinds_are_named(shell: command_line.CommandLine, slices: str) -
 
 
 def test_a_skipped_workload_is_named_with_the_command_that_checks_it(shell: command_line.CommandLine, slices: str) -> None:
-    trainer = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "trainer"}, "spec": {}}
+    trainer = {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "trainer"}, "spec": {}}
     ran = shell.run("allocate", slices, write(shell, claim("one", request("3g.20gb")), trainer))
     assert ran.status == 0
-    assert "skipped: Deployment trainer (" in ran.err
-    assert "pods, claims and claim templates are read here, but no workloads; drakit lint checks them" in ran.err
+    assert "skipped: DaemonSet trainer (" in ran.err
+    assert "the pods of these workloads are not read here; drakit lint checks them" in ran.err
+
+
+WORKLOADS = {
+    "Deployment": {"apiVersion": "apps/v1", "spec": {"replicas": 7, "template": None}},
+    "StatefulSet": {"apiVersion": "apps/v1", "spec": {"replicas": 7, "template": None}},
+    "Job": {"apiVersion": "batch/v1", "spec": {"parallelism": 7, "template": None}},
+    "CronJob": {"apiVersion": "batch/v1", "spec": {"jobTemplate": {"spec": {"parallelism": 7, "template": None}}}},
+}
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+def test_the_pods_of_a_workload_are_decided_one_after_the_other(shell: command_line.CommandLine, slices: str, kind: str) -> None:
+    of_pod = {"name": "gpu", "resourceClaimTemplateName": "half"}
+    container = {"name": "main", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}
+    pods = {"metadata": {"labels": {"app": "trainer"}}, "spec": {"resourceClaims": [of_pod], "containers": [container]}}
+    body = json.loads(json.dumps(WORKLOADS[kind]).replace("null", json.dumps(pods)))
+    half = claim("half", request("3g.20gb"))
+    template = half | {"kind": "ResourceClaimTemplate", "spec": {"spec": half["spec"]}}
+    workload = body | {"kind": kind, "metadata": {"name": "trainer", "namespace": "demo"}}
+    ran = shell.run("allocate", slices, write(shell, template, workload))
+    assert ran.status == 1
+    assert [line.split()[2:4] for line in ran.out.splitlines() if line.startswith("demo/trainer-")] == [
+        ["pod", f"demo/trainer-{number}"] for number in range(4)
+    ], "two GPUs have room for four halves"
+    assert "pod demo/trainer-4 and 2 more do not fit: " in ran.out
+    assert "template demo/half" not in ran.out, "pods use it, so it is not decided by itself"
 
 
 def test_drakits_own_class_need_not_be_in_the_files_and_is_noted(shell: command_line.CommandLine, slices: str) -> None:

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import drakit
-from fakes import command_line
+from fakes import command_line, forked_cli
 
 APP = importlib.import_module("drakit.cli.app").app
 COMMANDS = [str(command.name or command.callback.__name__) for command in APP.registered_commands]
@@ -60,17 +60,25 @@ def test_python_knows_the_version_too(shell: command_line.CommandLine) -> None:
 @pytest.mark.parametrize(
     "words, completed",
     [
-        ("drakit si", ["simulate"]),
         ("drakit free --li", ["--live"]),
         ("drakit show --mock dgx-h", ["dgx-h100"]),
         ("drakit plan --buy server-a", ["server-a30"]),
     ],
 )
-def test_a_shell_completes_commands_options_and_machines(words: str, completed: list[str]) -> None:
-    asked = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_DRAKIT_COMPLETE": "complete_bash"}
-    program = pathlib.Path(sys.executable).parent / "drakit"
-    ran = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, check=False)
+def test_a_shell_completes_options_and_machines(commands: forked_cli.Commands, words: str, completed: list[str]) -> None:
+    ran = commands.run(environment={**os.environ, **completion(words)})
     assert ran.stdout.split() == completed, ran.stderr
+
+
+def test_a_shell_completes_commands_of_the_program() -> None:
+    program = pathlib.Path(sys.executable).parent / "drakit"
+    ran = subprocess.run([program], env={**os.environ, **completion("drakit si")}, capture_output=True, text=True, check=False)
+    assert ran.stdout.split() == ["simulate"], ran.stderr
+
+
+def completion(words: str) -> dict[str, str]:
+    """Return what a shell sets to complete the last of these words."""
+    return {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_DRAKIT_COMPLETE": "complete_bash"}
 
 
 @pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])

@@ -5,7 +5,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,13 +38,6 @@ def files(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     return (file for file in sorted(folder.rglob("*")) if file.is_file() and not ignored & set(file.parts))
 
 
-def python(folder: pathlib.Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'driver'}{os.pathsep}{ROOT / 'cluster'}", **variables}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=110
-    )
-
-
 def test_a_new_project_is_the_hello_example(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
     written = made(tmp_path / "hello", "hello.example.com", empty)
     assert written == {str(file.relative_to(HELLO)): file.read_text() for file in files(HELLO)}
@@ -77,18 +69,21 @@ def test_a_folder_that_cannot_name_a_package_is_refused(tmp_path: pathlib.Path, 
         new.checked(tmp_path / folder, "fpga.example.com")
 
 
-def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wheels) -> None:
+def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wheels, commands: forked_cli.Commands) -> None:
     made(tmp_path / "two-words", "fpga.example.com", empty)
     (tmp_path / "boards" / "board-7").mkdir(parents=True)
     (tmp_path / "boards" / "board-7" / "model").write_text("m\n")
     (tmp_path / "boards" / "board-7" / "memory").write_text("1Gi\n")
-    variables = {"FPGA_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
-    ran = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "-o", "yaml", **variables)
+    environment = {**os.environ, "FPGA_FOLDER": str(tmp_path / "boards"), "COLUMNS": "80"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return commands.run("-m", "two_words_driver", *words, program="python", folder=tmp_path / "two-words", environment=environment)
+
+    ran = run("slices", "-o", "yaml")
     assert ran.returncode == 0, ran.stderr
     assert yaml.safe_load(ran.stdout)["spec"]["devices"][0]["name"] == "board-7"
-    shown = python(tmp_path / "two-words", "-m", "two_words_driver", "--help", **variables).stdout
-    assert "python -m two_words_driver [OPTIONS] COMMAND" in shown
-    refused = python(tmp_path / "two-words", "-m", "two_words_driver", "slices", "--set", "mock.machine=dgx-h100", **variables)
+    assert "python -m two_words_driver [OPTIONS] COMMAND" in run("--help").stdout
+    refused = run("slices", "--set", "mock.machine=dgx-h100")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.startswith("python -m two_words_driver: mock: is not a setting; known are api.kubeconfig")
 

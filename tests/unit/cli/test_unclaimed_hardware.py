@@ -11,9 +11,9 @@ from drakit.core import advanced
 from drakit.kubelet import checkpoint
 from drakit.node import metrics
 from drakit_gpu import driver as gpu_driver
+from drakit_gpu import identity
 from drakit_gpu import port as gpu_port
 from drakit_gpu.mock import mock_gpus
-from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import daemon_folder
 from drakit_nic import driver as nic_driver
 from drakit_nic import mock_port, pod_interfaces, port
@@ -142,7 +142,7 @@ def test_an_instance_with_a_marker_is_the_drivers_own(shell: command_line.Comman
 def test_an_unclaimed_mps_daemon_is_found_and_stopped(shell: command_line.CommandLine) -> None:
     with demo.short_folder() as folder, mps_pods.daemons(folder, gpus(shell).driver_root()) as daemons:
         author = gpu_driver.GpuDriver(gpus(shell), resources=gpu_driver.HostResources(daemons=daemons))
-        daemons.ensure("claim/gpu-0/", "GPU-0", gpu_settings.Mps())
+        daemons.ensure("claim/gpu-0/", "GPU-0", identity.Mps())
         daemons.check("claim/gpu-0/")
         (found,) = author.unclaimed()
         assert (found.kind, found.name, found.needs_name) == ("MPS daemon", daemon_folder.name_of("claim/gpu-0/"), False)

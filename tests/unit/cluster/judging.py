@@ -1,5 +1,6 @@
 """Asks the rules, as the API server does, and names their failures in short."""
 
+from drakit_cluster import cel
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
@@ -12,7 +13,7 @@ GATES = FeatureGates()
 
 def problems(resource: Resource, new: Object, old: Object | None = None, gates: FeatureGates = GATES, *, subresource: str = "") -> set[str]:
     """Return "Type field" for each failure. Objects get the name, namespace and version that the test does not care about."""
-    rules = context.Context(gates=gates, expressions=context.SelectorCompiler(gates))
+    rules = context.Context(gates=gates, selectors=cel.Selectors(gates))
     before = None if old is None else _stored(resource, old)
     found = table.check(resource, _stored(resource, new), before, rules, subresource=subresource)
     return {f"{one.type.removeprefix('FieldValue')} {one.field}" for one in found}

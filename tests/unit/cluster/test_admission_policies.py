@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 from drakit_cluster.access import users
-from drakit_cluster.admission import expressions, matching
+from drakit_cluster.admission import expressions
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import client
-from drakit_cluster.objects import errors, json_types
+from drakit_cluster.objects import errors, json_types, labels
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import ADMISSION_BINDING, ADMISSION_POLICY, CLASS, CONFIGMAP, NAMESPACE, SLICE
 from unit.cluster import samples
@@ -229,4 +229,4 @@ def test_variables_are_evaluated_on_use_and_errors_reach_the_user() -> None:
     ],
 )
 def test_label_selectors_follow_their_operators(requirement: Json, chosen: bool) -> None:  # noqa: FBT001
-    assert matching.selects({"matchExpressions": [requirement]}, {"metadata": {"labels": {"a": "1"}}}) is chosen
+    assert labels.selects({"matchExpressions": [requirement]}, {"metadata": {"labels": {"a": "1"}}}) is chosen

@@ -5,7 +5,8 @@ import pytest
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.validation import context, requests
+from drakit_cluster.objects.validation import context
+from drakit_cluster.objects.validation.claims import requests
 from unit.cluster import samples
 from unit.cluster.judging import problems, repeated
 

@@ -58,6 +58,13 @@ def test_kubernetes_tries_no_other_node_for_all_devices(errors: KnownErrors, bad
     assert decide(slices, claim(request()), errors).node == good, "a request for a number of devices is not affected"
 
 
+def test_a_pool_by_which_a_driver_tests_the_server_is_no_obstacle() -> None:
+    probing = resource_slice([device("d0")], name="probe", pool=f"{FIRST}/probe", count=2, place={"nodeName": FIRST})
+    decision = decide([*incomplete(LAST), probing], claim(request()))
+    assert "pool drv/n2 is incomplete" in decision.message
+    assert "probe" not in decision.message
+
+
 def test_the_message_names_the_unusable_pool_of_every_node() -> None:
     decision = decide([*incomplete(FIRST), *invalid(LAST)], claim(request(mode="All")))
     assert decision.message.startswith("0/2 nodes are available: ")

@@ -25,6 +25,7 @@ AUTHORS = (
     "node_resources",
     "quantity",
     "claim",
+    "specs",
     "claim_status",
     "edits",
     "errors",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import drakit
-from drakit import numa, pci, testing
+from drakit import numa, pci, testing, vfio
 from drakit.node import driver_context
 
 DRAWN = drakit.CounterConsumption(counter_set="card", counters={"engines": 1})
@@ -43,7 +43,9 @@ SAMPLES: Mapping[type[Any], Mapping[str, object]] = {
     drakit.Requirement: {"key": "k", "operator": drakit.Operator.EXISTS},
     drakit.Taint: {"key": "k"},
 }
-GIVEN_BY_THE_FRAMEWORK = {"AllNodes", "ClaimRef", "Grant", "NoConfig", "OpaqueConfig", "PerDevice", "PodState", "Quantity", "Version"}
+GIVEN_BY_THE_FRAMEWORK = {"AllNodes", "ClaimRef", "Grant", "NoConfig", "OpaqueConfig", "PerDevice", "PodState", "Quantity", "Version"} | {
+    *("ClaimSpec", "ConfigSpec", "PodSpec", "RequestSpec", "RequestUse"),
+}
 CHECKED_BY_THEIR_DEVICE = {"Capacity", "NodeResource", "RequestPolicy", "ValidRange"}
 FAMILIES_ONLY = {"PodRequest", "Right", "Rules", "Site"}
 
@@ -111,9 +113,10 @@ UNCHECKED = {
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yield every public function, and the public methods of the test kit and of the context, by name."""
-    for module in (drakit, testing, pci, numa):
+    for module in (drakit, testing, pci, numa, vfio):
         for name, value in vars(module).items():
-            if inspect.isfunction(value) and (module.__name__ != "drakit" or name in drakit.__all__) and not name.startswith("_"):
+            is_ours = inspect.isfunction(value) and value.__module__.startswith("drakit")
+            if is_ours and (module.__name__ != "drakit" or name in drakit.__all__) and not name.startswith("_"):
                 yield name, value
     for kind in (testing.Node, testing.Cluster, testing.FakeContext, driver_context.NodeDriverContext):
         for name, value in vars(kind).items():

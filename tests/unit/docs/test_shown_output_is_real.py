@@ -22,7 +22,7 @@ ELLIPSIS = "..."
 
 
 def environment(folder: pathlib.Path, fast: pathlib.Path, commands: forked_cli.Commands) -> dict[str, str]:
-    """A clean environment in which nothing can be written outside of the folder, with a ``drakit`` in ``fast`` that starts fast."""
+    """A clean environment in which nothing can be written outside of the folder, with a ``drakit`` and a ``python`` in ``fast`` that start fast."""
     commands.script(fast)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("DRAKIT_", "XDG_", "PYTHONUNBUFFERED"))}
     places = {name: str(folder / "system" / name.lower()) for name in ("PLUGINS_DIR", "REGISTRY_DIR", "CDI_DIR")}

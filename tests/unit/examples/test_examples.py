@@ -19,8 +19,8 @@ EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/
 FAMILY = manifests.ROOT / "examples" / "tpu"
 """The example that has no command of its own: ``drakit run`` serves it."""
 
-RARELY = {"cpu", "fpga"}
-"""The examples that the full run installs; what they show beyond the others is tested without an environment of their own too."""
+RARELY = {"cpu", "fpga", "hello"}
+"""The examples that the full run installs. hello is the new project below; what the others show is tested without an environment of their own too."""
 
 pytestmark = pytest.mark.timeout(300)
 

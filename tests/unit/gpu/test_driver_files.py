@@ -150,12 +150,12 @@ def test_the_toolkit_can_be_disabled(root: driver_root.DriverRoot) -> None:
         ({"mounts": []}, "incomplete"),
         ({"mounts": [{"hostPath": "usr/lib", "containerPath": "/usr/lib"}]}, "must be absolute"),
         ({"mounts": [{"hostPath": "/a/../b", "containerPath": "/usr/lib"}]}, "must be absolute"),
-        ({"mounts": [{"hostPath": "/a"}]}, "containerPath must be a text"),
+        ({"mounts": [{"hostPath": "/a"}]}, r"mounts\[0\]\.containerPath: is required"),
         ({"hooks": [{"hookName": "createContainer", "path": "/bin/sh"}]}, "sh is not installed below"),
         ({"hooks": [{"hookName": "whenever", "path": "/usr/bin/nvidia-cdi-hook"}]}, "whenever"),
         ({"env": ["A"]}, "'A' is not NAME=value"),
-        ({"env": "A=B"}, "env must be a list"),
-        ({"netDevices": []}, "unknown field netDevices"),
+        ({"env": "A=B"}, "env: must be a list"),
+        ({"netDevices": []}, "netDevices: is not a known field"),
     ],
 )
 def test_edits_of_the_toolkit_are_checked(root: driver_root.DriverRoot, common: dict[str, object], message: str) -> None:

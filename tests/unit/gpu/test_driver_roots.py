@@ -6,9 +6,8 @@ import platform
 import pytest
 
 from drakit.core import edits, errors
-from drakit_gpu import cdi, driver_root
+from drakit_gpu import cdi, driver_root, identity
 from drakit_gpu.nvml import library
-from drakit_gpu.sharing import gpu_settings
 from drakit_gpu.sharing.mps import supervisor
 
 VERSION = "570.133.20"
@@ -179,7 +178,7 @@ def test_links_between_folders_are_one_folder(tmp_path: pathlib.Path) -> None:
 
 
 def test_an_mps_pod_searches_the_folders_of_the_settings(tmp_path: pathlib.Path) -> None:
-    spec = supervisor.DaemonSpec(grant="g", device="d", limits=gpu_settings.Mps(), root=tmp_path, own_shm=False, stop_seconds=1.0)
+    spec = supervisor.DaemonSpec(grant="g", device="d", limits=identity.Mps(), root=tmp_path, own_shm=False, stop_seconds=1.0)
     for folders in ((), ("opt/own",)):
         written = supervisor.DaemonSpec(**{**vars(spec), "folders": folders})
         written.write(tmp_path)

@@ -53,7 +53,7 @@ def test_claims_that_fill_a_gpu_are_restored_and_released(tmp_path: pathlib.Path
     with site.open() as local:
         assert local.restorer.restore(claim_statuses.FakeClaimList()) == {}
         local.offered.refresh()
-        published = resource_slice.published_devices(slices(local.offered.inventory), crash_node.POOL)
+        published = resource_slice.published_devices(slices(local.offered.current.authored), crash_node.POOL)
         for one in wanted:
             site.source.put(one)
             assert local.engine.prepare([one.ref], crash_node.Waiting())[one.ref.uid].error == ""

@@ -228,7 +228,7 @@ def test_a_claim_outside_a_new_layout_keeps_its_partition_which_nobody_else_gets
     ]
     assert running.health_of(PART)[0] is not contexts.Health.UNHEALTHY
     assert running.node is not None
-    assert running.node.local.offered.displaced[PART].event.message == (
+    assert running.node.local.offered.current.displaced[PART].event.message == (
         f"{PART}: gpu.mig_layouts does not name it; new claims do not get it, and the pods that have it keep it"
     )
     _, error = running.prepare("gpu-0-mig-2g10gb-14-0")

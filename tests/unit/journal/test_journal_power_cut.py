@@ -6,13 +6,12 @@ A power cut is played by what it leaves: the database as it was, and the write-a
 import dataclasses
 import pathlib
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from drakit.core import lifecycle, names
-from drakit.journal import files, journal, sqlite
+from drakit.journal import files, journal
 from fakes import journal_samples as samples
 
 DRIVER = "gpu.example.com"
@@ -57,37 +56,6 @@ def test_a_relaxed_journal_waits_for_nothing(memory: journal.Journal) -> None:
         database = memory._writer._connection
         assert database is not None
         assert database.execute("PRAGMA synchronous").fetchone() == (NORMAL,)
-
-
-def test_changes_that_share_a_commit_wait_for_the_disk_if_one_of_them_asks(memory: journal.Journal) -> None:
-    own = sqlite.Writer(memory.path)
-    busy, release = threading.Event(), threading.Event()
-    seen: list[int] = []
-
-    def hold(_: object) -> None:
-        busy.set()
-        release.wait()
-
-    def look() -> None:
-        own.commit(lambda database: seen.append(database.execute("PRAGMA synchronous").fetchone()[0]), synced=False)
-
-    def write() -> None:
-        own.commit(lambda database: seen.append(database.execute("PRAGMA synchronous").fetchone()[0]))
-
-    threads = [threading.Thread(target=own.commit, args=(hold,))]
-    threads[0].start()
-    busy.wait()
-    threads += [threading.Thread(target=work) for work in (look, write)]
-    for thread in threads[1:]:
-        thread.start()
-    while len(own._queue) < 2:
-        pass
-    release.set()
-    for thread in threads:
-        thread.join()
-    look()
-    own.close()
-    assert seen == [FULL, FULL, NORMAL]
 
 
 def test_a_power_cut_keeps_every_change_up_to_some_commit(memory: journal.Journal, tmp_path: pathlib.Path) -> None:

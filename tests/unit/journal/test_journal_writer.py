@@ -1,5 +1,6 @@
-"""Group commit: callers share a commit, not each other's errors; and what stops SQLite stops with a reason and a fix."""
+"""The writer commits one change after the other, keeps nothing of a failed one, and reports what stops SQLite with a reason and a fix."""
 
+import concurrent.futures
 import contextlib
 import pathlib
 import sqlite3
@@ -30,37 +31,6 @@ def commits(memory: journal.Journal) -> Iterator[sqlite.Writer]:
     own.close()
 
 
-def together(own: sqlite.Writer, changes: list[sqlite.Change]) -> tuple[list[str], list[Exception | None]]:
-    """Hand over changes while the writer is busy, so that they wait for one batch; the SQL of that batch, and each one's error."""
-    busy, release = threading.Event(), threading.Event()
-    statements: list[str] = []
-    outcomes: list[Exception | None] = [None] * len(changes)
-
-    def hold(connection: sqlite3.Connection) -> None:
-        busy.set()
-        release.wait()
-        connection.set_trace_callback(statements.append)
-
-    def hand_over(number: int) -> None:
-        try:
-            own.commit(changes[number])
-        except Exception as error:  # noqa: BLE001 - the outcome is what is tested
-            outcomes[number] = error
-
-    first = threading.Thread(target=own.commit, args=(hold,))
-    first.start()
-    busy.wait()
-    threads = [threading.Thread(target=hand_over, args=(number,)) for number in range(len(changes))]
-    for thread in threads:
-        thread.start()
-    while len(own._queue) < len(changes):
-        pass
-    release.set()
-    for thread in (first, *threads):
-        thread.join()
-    return statements, outcomes
-
-
 def note(key: str) -> sqlite.Change:
     def change(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO meta (key, value) VALUES (?, '')", (key,))
@@ -73,33 +43,43 @@ def notes(memory: journal.Journal) -> set[str]:
         return {row[0] for row in database.execute("SELECT key FROM meta WHERE key LIKE 'n%'")}
 
 
-def test_waiting_changes_share_one_commit(memory: journal.Journal, commits: sqlite.Writer) -> None:
-    statements, outcomes = together(commits, [note(f"n{number}") for number in range(12)])
-    assert outcomes == [None] * 12
-    assert notes(memory) == {f"n{number}" for number in range(12)}
-    assert statements.count("BEGIN IMMEDIATE") == 1
-    assert statements.count("COMMIT") == 2
-    assert sum(statement.startswith("INSERT") for statement in statements) == 12
-
-
-def test_a_failing_change_rolls_back_no_other(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_a_failing_change_is_rolled_back_and_the_next_one_is_not(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         note("n-half")(connection)
         raise lifecycle.IllegalMoveError("no")
 
-    _, outcomes = together(commits, [note("n1"), fail, note("n2")])
-    assert [type(outcome) for outcome in outcomes] == [type(None), lifecycle.IllegalMoveError, type(None)]
-    assert notes(memory) == {"n1", "n2"}
+    with pytest.raises(lifecycle.IllegalMoveError):
+        commits.commit(fail)
+    commits.commit(note("n1"))
+    assert notes(memory) == {"n1"}
 
 
-def test_an_sqlite_error_fails_every_caller_and_rolls_back(memory: journal.Journal, commits: sqlite.Writer) -> None:
+def test_changes_of_many_threads_are_all_committed_one_after_the_other(memory: journal.Journal, commits: sqlite.Writer) -> None:
+    running: list[int] = []
+    overlaps: list[int] = []
+
+    def change(number: int) -> sqlite.Change:
+        def body(connection: sqlite3.Connection) -> None:
+            running.append(number)
+            note(f"n{number}")(connection)
+            overlaps.extend(other for other in running if other != number)
+            running.remove(number)
+
+        return body
+
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        list(pool.map(commits.commit, [change(number) for number in range(24)]))
+    assert notes(memory) == {f"n{number}" for number in range(24)}
+    assert overlaps == []
+
+
+def test_an_sqlite_error_rolls_back_and_the_next_change_is_committed(memory: journal.Journal, commits: sqlite.Writer) -> None:
     def break_down(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
         connection.execute("INSERT INTO meta (key, value) VALUES ('n-large', ?)", ("x" * 1_000_000,))
 
-    _, outcomes = together(commits, [note("n1"), break_down])
-    assert all(isinstance(outcome, errors.JournalError) for outcome in outcomes)
-    assert all(f"{memory.path}: database or disk is full; free space" in str(outcome) for outcome in outcomes)
+    with pytest.raises(sqlite3.OperationalError, match="database or disk is full"):
+        commits.commit(break_down)
     assert notes(memory) == set()
     commits.commit(note("n3"))
     assert notes(memory) == {"n3"}
@@ -115,27 +95,25 @@ def test_an_exception_in_one_change_reaches_only_its_caller(memory: journal.Jour
     assert notes(memory) == {"n1"}
 
 
-def test_closing_commits_waiting_changes(memory: journal.Journal) -> None:
+def test_closing_waits_for_the_change_under_way(memory: journal.Journal) -> None:
     own = sqlite.Writer(memory.path)
     busy, release = threading.Event(), threading.Event()
 
-    def hold(_: sqlite3.Connection) -> None:
+    def hold(connection: sqlite3.Connection) -> None:
         busy.set()
         release.wait()
+        note("n1")(connection)
 
-    threads = [threading.Thread(target=own.commit, args=(hold,))]
-    threads[0].start()
+    changing, closing = threading.Thread(target=own.commit, args=(hold,)), threading.Thread(target=own.close)
+    changing.start()
     busy.wait()
-    threads.append(threading.Thread(target=own.commit, args=(note("n1"),)))
-    threads[1].start()
-    while not own._queue:
-        pass
-    closing = threading.Thread(target=own.close)
     closing.start()
     release.set()
-    for thread in (*threads, closing):
+    for thread in (changing, closing):
         thread.join()
     assert notes(memory) == {"n1"}
+    with pytest.raises(errors.JournalError, match="closed"):
+        own.commit(note("n2"))
 
 
 def test_reads_do_not_wait_for_the_writer(memory: journal.Journal, commits: sqlite.Writer) -> None:

@@ -36,7 +36,7 @@ def _chip(device: devices.Device) -> str:
 
 
 def names_of(offered: inventory_cache.InventoryCache) -> set[str]:
-    return {device.name for device in offered.flat.devices}
+    return {device.name for device in offered.current.flat.devices}
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def test_the_parts_of_a_held_whole_are_not_offered_until_it_is_unprepared(node: 
     node.hardware.present.add("cut chip-0")
     node.offered.refresh()
     assert names_of(node.offered) == {"chip-0", "chip-1", "pipe"}
-    (held,) = (device for device in node.offered.inventory.devices if device.name == "chip-0")
+    (held,) = (device for device in node.offered.current.authored.devices if device.name == "chip-0")
     assert held.taints == (TAINT,)
-    assert node.offered.displaced["chip-0"].claims == (ref,)
+    assert node.offered.current.displaced["chip-0"].claims == (ref,)
     assert node.engine.unprepare([ref], node.caller)[ref.uid] == ""
     node.offered.refresh()
     assert names_of(node.offered) == {"chip-0-left", "chip-0-right", "chip-1", "pipe"}
@@ -74,7 +74,7 @@ def test_the_whole_is_not_offered_while_a_part_is_held_and_other_parts_stay(node
     node.hardware.present.discard("cut chip-0")
     node.offered.refresh()
     assert names_of(node.offered) == {"chip-0-left", "chip-1-left", "chip-1-right", "pipe"}
-    assert [device.taints for device in node.offered.flat.devices if device.name == "chip-1-right"] == [()]
+    assert [device.taints for device in node.offered.current.flat.devices if device.name == "chip-1-right"] == [()]
 
 
 def test_a_claim_that_got_a_withheld_device_is_refused_with_the_holder(node: crash_node.CrashNode) -> None:
@@ -93,21 +93,21 @@ def test_a_shared_device_that_vanishes_takes_no_more_shares(node: crash_node.Cra
     prepared(node, "pipe", shared=True)
     node.hardware.present.discard("pipe")
     node.offered.refresh()
-    (pipe,) = (device for device in node.offered.flat.devices if device.name == "pipe")
+    (pipe,) = (device for device in node.offered.current.flat.devices if device.name == "pipe")
     assert pipe.taints == (TAINT,)
-    assert len(node.offered.displaced["pipe"].claims) == 2
+    assert len(node.offered.current.displaced["pipe"].claims) == 2
 
 
 def test_a_device_that_comes_back_is_offered_as_before(node: crash_node.CrashNode) -> None:
-    before = node.offered.inventory
+    before = node.offered.current.authored
     prepared(node, "chip-0")
     node.hardware.present.discard("chip-0")
     node.offered.refresh()
-    assert "chip-0" in node.offered.displaced
+    assert "chip-0" in node.offered.current.displaced
     node.hardware.present.add("chip-0")
     node.offered.refresh()
-    assert node.offered.inventory == before
-    assert not node.offered.displaced
+    assert node.offered.current.authored == before
+    assert not node.offered.current.displaced
 
 
 def test_without_claims_and_for_claims_of_an_earlier_boot_hardware_decides_alone(node: crash_node.CrashNode) -> None:
@@ -124,7 +124,7 @@ def test_more_counters_of_the_same_set_after_an_upgrade_displace_nothing() -> No
     prepared(node, "chip-0-left")
     node.driver_type = Finer
     node.boot()
-    assert not node.offered.displaced
+    assert not node.offered.current.displaced
     assert "chip-0" in names_of(node.offered)
 
 
@@ -174,13 +174,13 @@ def test_a_withheld_device_gets_no_advice_to_delete_pods() -> None:
     node.hardware.present.discard("chip-0")
     node.hardware.present.add("used chip-0")
     node.offered.refresh()
-    assert [device.taints for device in node.offered.flat.devices if device.name == "chip-0"] == [(TAINT,)]
-    entry = node.offered.displaced["chip-0"]
+    assert [device.taints for device in node.offered.current.flat.devices if device.name == "chip-0"] == [(TAINT,)]
+    entry = node.offered.current.displaced["chip-0"]
     assert (entry.is_withheld, entry.reason, entry.claims) == (True, "chip-0 is used by the host", (ref,))
     assert (entry.event.reason, entry.event.type) == ("DeviceWithheld", context.EventType.NORMAL)
     assert "chip-0 is used by the host" in entry.event.message
     assert "delete" not in entry.event.message
     node.hardware.present.discard("used chip-0")
     node.offered.refresh()
-    assert not node.offered.displaced["chip-0"].is_withheld
-    assert node.offered.displaced["chip-0"].event.reason == "DeviceChanged"
+    assert not node.offered.current.displaced["chip-0"].is_withheld
+    assert node.offered.current.displaced["chip-0"].event.reason == "DeviceChanged"

@@ -10,11 +10,12 @@ import pytest
 
 import drakit
 from drakit import testing
+from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.core import lifecycle, record_versions
-from drakit.node import engine, local_node, recovery
+from drakit.node import engine, local_node, node, recovery, timing
 from drakit.testing import node as nodes
-from fakes import claim_source, node_with_intents, versioned_driver
+from fakes import claim_source, node_with_intents, slice_store, versioned_driver, waits
 
 Upgraded = tuple[testing.Node, drakit.ClaimRef]
 STAMP = "drakit.dev/records-version"
@@ -188,11 +189,83 @@ def test_a_roll_back_releases_its_own_claims_and_offers_nothing_beside_a_newer_o
     with local_node.LocalNode.open(spec, folders, claim_source.FakeClaimSource()) as back:
         with pytest.raises(drakit.JournalError, match=f"^claim {new}: .* version 2, .* install the release that wrote it, or a newer one$"):
             back.offered.refresh()
-        assert back.offered.flat.devices == ()
+        assert back.offered.current.flat.devices == ()
         answers = back.unprepare([old, new], recovery.Deadline())
         assert answers[old.uid] == ""
         assert "version 2" in answers[new.uid]
         assert board.used() == {1: new.uid}
+
+
+class Monitoring(versioned_driver.Release1):
+    """Reads its claims when it starts, and offers a second board."""
+
+    seen: tuple[str, ...] = ()
+
+    def discover(self) -> drakit.Inventory:
+        boards = (drakit.Device(name=name, allow_multiple_allocations=True) for name in ("board", "other"))
+        return drakit.Inventory.of(boards)
+
+    def start(self, context: drakit.DriverContext) -> None:
+        self.seen = (*self.seen, *(str(grant.claim) for grant in context.grants()), "started")
+
+    def watch(self, context: drakit.DriverContext) -> None:
+        self.seen = (*self.seen, "watched")
+
+    def stop(self) -> None:
+        self.seen = (*self.seen, "stopped")
+
+
+def test_a_roll_back_serves_other_claims_where_start_reads_a_newer_one(
+    site: Site, board: versioned_driver.Board, tmp_path: pathlib.Path
+) -> None:
+    with site.run(versioned_driver.Release1) as release:
+        old, _ = site.prepare(release)
+    with site.run(versioned_driver.Release2) as release:
+        new, _ = site.prepare(release)
+    author, source, registry = Monitoring(board), claim_source.FakeClaimSource(), tmp_path / "r"
+    registry.mkdir()
+    spec = local_node.DriverSpec(
+        driver_name=author.name, build=lambda _: author, identity=engine.NodeIdentity(pool=nodes.POOL, boot_id="boot-1")
+    )
+    folders = local_node.Folders(home=tmp_path / "node" / "home", cdi=tmp_path / "node" / "cdi")
+    outside = node.NodeDependencies(
+        claim_source=source, slice_store=slice_store.FakeSliceStore(), registry=registry, clock=timing.SystemClock()
+    )
+    served = node.Node(spec, folders, outside, node_name="n")
+    served.start()
+    try:
+        note = served.note()
+        assert note.startswith(f"driver not started: claim {new}: the journal's intent has version 2")
+        answers = served.local.engine.unprepare([old, new], recovery.Deadline())
+        assert (answers[old.uid], "version 2" in answers[new.uid]) == ("", True)
+        assert waits.eventually(lambda: "other" in served.local.offered.current.flat.by_name())
+        share = drakit.ShareId("1b4e28ba-2fa1-41d2-883f-0016d3cca427")
+        result = claims.AllocationResult(request="r", driver=author.name, pool=nodes.POOL, device="other", share_id=share)
+        fresh = drakit.ClaimRef(uid=drakit.ClaimUid("7d0f3a52-5d0e-4f0e-9a5f-0a3a9b1c2d3e"), namespace="default", name="fresh")
+        source.put(claims.Claim(ref=fresh, results=(result,)))
+        assert served.local.engine.prepare([fresh], recovery.Deadline())[fresh.uid].error == ""
+        assert board.used() == {0: fresh.uid, 1: new.uid}
+    finally:
+        served.stop()
+    assert author.seen == ()
+
+
+def test_an_error_of_start_that_no_newer_claim_explains_ends_the_node(tmp_path: pathlib.Path, board: versioned_driver.Board) -> None:
+    class Broken(versioned_driver.Release1):
+        def start(self, context: drakit.DriverContext) -> None:
+            raise drakit.JournalError("the disk is full")
+
+    (tmp_path / "r").mkdir()
+    identity = engine.NodeIdentity(pool="n", boot_id="boot-1")
+    spec = local_node.DriverSpec(driver_name=Broken.name, build=lambda _: Broken(board), identity=identity)
+    outside = node.NodeDependencies(
+        claim_source=claim_source.FakeClaimSource(),
+        slice_store=slice_store.FakeSliceStore(),
+        registry=tmp_path / "r",
+        clock=timing.SystemClock(),
+    )
+    with pytest.raises(drakit.JournalError, match="the disk is full"):
+        node.Node(spec, local_node.Folders(home=tmp_path / "h", cdi=tmp_path / "c"), outside, node_name="n").start()
 
 
 def test_a_driver_that_reads_intents_before_it_is_made_is_told_when_it_can(board: versioned_driver.Board, tmp_path: pathlib.Path) -> None:
@@ -224,17 +297,17 @@ def test_both_releases_of_a_rolling_update_read_one_journal(site: Site, board: v
 
 def test_every_reader_of_intents_gets_their_present_form(site: Site, tmp_path: pathlib.Path) -> None:
     author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
-    assert record_versions.intent(author, {"slot": 3}) == {"slots": (3,)}
-    assert record_versions.intent(author, {"slots": (3,), STAMP: 2}) == {"slots": (3,)}
-    assert record_versions.intent(author, {}) == {}
-    assert isinstance(record_versions.intent(author, {"slot": 3}), types.MappingProxyType)
+    assert record_versions.present(author, {"slot": 3}, "intent") == {"slots": (3,)}
+    assert record_versions.present(author, {"slots": (3,), STAMP: 2}, "intent") == {"slots": (3,)}
+    assert record_versions.present(author, {}, "intent") == {}
+    assert isinstance(record_versions.present(author, {"slot": 3}, "intent"), types.MappingProxyType)
 
 
 @pytest.mark.parametrize("version", [3, 0, -1, "2", 1.0, None])
 def test_a_version_that_no_release_wrote_is_refused(tmp_path: pathlib.Path, version: Any) -> None:
     author = versioned_driver.Release2(versioned_driver.Board(tmp_path))
     with pytest.raises(drakit.JournalError, match=r"the journal's record has version .* reads versions up to 2"):
-        record_versions.record(author, {"at": 1, STAMP: version})
+        record_versions.present(author, {"at": 1, STAMP: version}, "record")
 
 
 @pytest.mark.parametrize("version, fix", [(2, "inherit drakit.RecordUpgrade"), (0, "write a whole number from 1"), ("2", "whole number")])

@@ -10,11 +10,10 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
-from fakes import manifests
+from fakes import kube_schema, manifests
 
 pytestmark = [
     manifests.needs_kubectl,
@@ -61,7 +60,7 @@ def test_the_chart_renders_the_objects_of_the_kustomization() -> None:
 
 def test_every_object_is_what_the_api_server_takes() -> None:
     for item in template(*WEBHOOK):
-        kubernetes_validate.validate(item, "1.36", strict=True)
+        kube_schema.validate(item)
     linted = helm("lint", "--strict", CHART)
     assert linted.returncode == 0, linted.stdout
 

@@ -13,21 +13,19 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from drakit import settings
 from drakit.core import quantity
 from drakit.serving import certificates
-from fakes import manifests
+from fakes import kube_schema, manifests
 
 pytestmark = [
     manifests.needs_kubectl,
     pytest.mark.skipif(shutil.which("helm") is None, reason="helm renders the chart and is not installed"),
 ]
 CHART = "daemonset/chart"
-API = "1.36"
 HELM_LABELS = {"helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"}
 
 
@@ -90,6 +88,15 @@ def test_the_chart_renders_the_same_webhook_as_the_kustomization() -> None:
     (hook,) = added["ValidatingWebhookConfiguration", "", "drakit-webhook"]["webhooks"]
     assert hook["clientConfig"].pop("caBundle") == secret["data"]["tls.crt"]
     assert added == identified(manifests.rendered("daemonset/webhook"))
+
+
+def test_the_chart_renders_the_same_reviews_of_pods_as_the_component() -> None:
+    plain, found = identified(template()), identified(template("--set", "webhook.enabled=true,webhook.pods=true"))
+    added = {key: item for key, item in found.items() if key not in plain and key[0] != "Secret"}
+    for (kind, *_), item in added.items():
+        if kind == "ValidatingWebhookConfiguration":
+            assert item["webhooks"][0]["clientConfig"].pop("caBundle")
+    assert added == identified(manifests.webhook_with_pods())
 
 
 def test_the_certificate_of_the_chart_is_for_its_service_and_works(tmp_path: pathlib.Path) -> None:
@@ -169,7 +176,7 @@ def test_the_chart_renders_the_same_extended_resources_as_the_component(tmp_path
     found = template(*values_of("gpu"), *extended(*profiles_of_the_component()))
     assert identified(found) == identified(manifests.rendered(str(tmp_path)))
     for item in by_name(found, "DeviceClass").values():
-        kubernetes_validate.validate(item, API, strict=True)
+        kube_schema.validate(item)
 
 
 def test_a_profile_is_a_class_of_its_own_named_as_nvidias_device_plugin_names_it() -> None:
@@ -201,7 +208,7 @@ def test_the_monitor_finds_the_pods_and_their_port() -> None:
 @pytest.mark.parametrize("overlay", manifests.OVERLAYS)
 def test_every_object_of_the_chart_matches_the_schema_of_kubernetes(overlay: str) -> None:
     for item in template(*values_of(overlay)):
-        kubernetes_validate.validate(item, API, strict=True)
+        kube_schema.validate(item)
 
 
 def test_helm_finds_nothing_to_complain_of() -> None:

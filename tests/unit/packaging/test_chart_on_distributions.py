@@ -7,11 +7,10 @@ import shutil
 import subprocess
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
-from fakes import manifests
+from fakes import kube_schema, manifests
 from release import versions
 from unit.packaging import test_chart as charts
 
@@ -51,7 +50,7 @@ def leaves(values: Any, path: str = "") -> "list[str]":
 @pytest.mark.parametrize("file", FILES, ids=name)
 def test_a_value_file_renders_what_kubernetes_takes(file: pathlib.Path) -> None:
     for item in charts.template("--values", str(file), *FAMILIES):
-        kubernetes_validate.validate(item, charts.API, strict=True)
+        kube_schema.validate(item)
 
 
 @pytest.mark.parametrize("file", FILES, ids=name)
@@ -100,7 +99,7 @@ def test_the_readme_begins_with_mock_hardware_and_an_image_that_is_there() -> No
 def test_common_labels_are_on_every_object_and_pod() -> None:
     rendered = charts.template(*PLATFORM, *FAMILIES)
     for item in rendered:
-        kubernetes_validate.validate(item, charts.API, strict=True)
+        kube_schema.validate(item)
         assert item["metadata"]["labels"]["team"] == "ml", item["kind"]
         template = item.get("template") or item.get("spec", {}).get("template")
         if template is not None:
@@ -145,7 +144,7 @@ def test_extra_volumes_are_mounted_in_the_pod_of_their_family() -> None:
     mount = '[{"name": "nvidia", "mountPath": "/opt/nvidia", "readOnly": true}]'
     rendered = charts.template("--set-json", f"gpu.extraVolumes={volume}", "--set-json", f"gpu.extraVolumeMounts={mount}", *FAMILIES)
     for item in rendered:
-        kubernetes_validate.validate(item, charts.API, strict=True)
+        kube_schema.validate(item)
     daemonsets = charts.by_name(rendered, "DaemonSet")
     gpu, nic = pod_of(daemonsets["drakit-gpu"]), pod_of(daemonsets["drakit-nic"])
     assert {"name": "nvidia", "mountPath": "/opt/nvidia", "readOnly": True} in gpu["containers"][0]["volumeMounts"]

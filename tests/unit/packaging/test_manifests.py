@@ -8,18 +8,18 @@ import shutil
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import kubernetes_validate
+import jsonschema
 import pytest
 
 from drakit import settings
 from drakit_gpu import family as gpu_family
+from fakes import kube_schema
 from fakes.manifests import EXAMPLES, NAMESPACE, OVERLAYS, ROOT, TPU, example, needs_kubectl, overlay, rendered
 
 FOLDERS = {**{f"daemonset/overlays/{name}": daemonsets for name, daemonsets in OVERLAYS.items()}, TPU: {"drakit-tpu"}}
 DRIVERS = [(folder, name) for folder, names in FOLDERS.items() for name in sorted(names)]
 OF_EXAMPLES = [(f"examples/{name}/deploy", f"{name}-driver") for name in EXAMPLES]
 DRIVER_ROOT = {"/", "/dev"}
-API = "1.36"
 
 
 def find(folder: str, kind: str, name: str) -> Any:
@@ -62,7 +62,7 @@ def walk(value: Any) -> Iterator[dict[str, Any]]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_manifest_matches_the_schema_of_kubernetes(folder: str) -> None:
     for item in rendered(folder):
-        kubernetes_validate.validate(item, API, strict=True)
+        kube_schema.validate(item)
     assert {item["metadata"]["name"] for item in rendered(folder) if item["kind"] == "DaemonSet"} == FOLDERS[folder]
     kinds = {item["kind"] for item in rendered(folder)}
     assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DeviceClass"} <= kinds
@@ -72,7 +72,7 @@ def test_every_manifest_matches_the_schema_of_kubernetes(folder: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_manifests_of_an_example_match_the_schema_and_are_all_a_driver_needs(name: str) -> None:
     for item in example(name):
-        kubernetes_validate.validate(item, API, strict=True)
+        kube_schema.validate(item)
     assert {(item["kind"], item["metadata"]["name"]) for item in example(name) if not item["metadata"]["name"].endswith("-restore")} == {
         ("DeviceClass", EXAMPLES[name]),
         *(
@@ -108,8 +108,8 @@ def test_the_pod_of_an_example_is_as_safe_as_drakits_own(folder: str, daemonset:
 @needs_kubectl
 def test_a_wrong_field_would_be_noticed() -> None:
     broken = dict(find("daemonset/base", "DaemonSet", "drakit"), spek={})
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, API, strict=True)
+    with pytest.raises(jsonschema.ValidationError):
+        kube_schema.validate(broken)
 
 
 @needs_kubectl
@@ -370,7 +370,7 @@ def test_uninstall_stops_every_driver_and_runs_with_the_mounts_of_the_driver(nam
     after = {item["metadata"]["name"]: item for item in rendered(f"daemonset/uninstall/{name}") if item["kind"] == "DaemonSet"}
     assert before.keys() == after.keys()
     for daemonset, item in after.items():
-        kubernetes_validate.validate(item, API, strict=True)
+        kube_schema.validate(item)
         assert item["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "100%"}
         pod = item["spec"]["template"]["spec"]
         (driver,), (cleaner,) = before[daemonset]["spec"]["template"]["spec"]["containers"], pod["initContainers"]

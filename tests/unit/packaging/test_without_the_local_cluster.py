@@ -3,11 +3,12 @@
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from drakit import extras
-from fakes import waits
+from fakes import demo, forked_cli, waits
 
 ROOT = pathlib.Path(__file__).parents[3]
 WITHOUT = f"import sys; sys.path[:] = [part for part in sys.path if part != {str(ROOT / 'cluster')!r}]; "
@@ -19,13 +20,17 @@ def python(program: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
 
 
-def drakit(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return python(f"sys.argv = ['drakit', *{arguments!r}]; import drakit_command; drakit_command.main()")
+@pytest.fixture(scope="module")
+def without() -> Iterator[forked_cli.Commands]:
+    with demo.short_folder() as folder:
+        made = forked_cli.Commands(folder, modules=[*forked_cli.NODE, "drakit_gpu.assembly", "drakit_nic.kernel_port"], before=WITHOUT)
+        yield made
+        made.close()
 
 
 @pytest.mark.parametrize("arguments", [("cluster",), ("demo",), ("allocate", "x.yaml"), ("lint", "x.yaml")])
-def test_a_command_that_needs_it_says_what_to_install(arguments: tuple[str, ...]) -> None:
-    ran = drakit(*arguments)
+def test_a_command_that_needs_it_says_what_to_install(without: forked_cli.Commands, arguments: tuple[str, ...]) -> None:
+    ran = without.run(*arguments)
     assert (ran.returncode, ran.stderr, ran.stdout) == (2, f"drakit: {ABSENT}\n", "")
 
 
@@ -36,8 +41,8 @@ def test_the_test_kit_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("slices", "--mock", "dgx-a100-40gb"), ("show", "--mock", "dgx-a100-40gb"), ("demo", "--help")])
-def test_other_commands_do_without_it(arguments: tuple[str, ...]) -> None:
-    ran = drakit(*arguments)
+def test_other_commands_do_without_it(without: forked_cli.Commands, arguments: tuple[str, ...]) -> None:
+    ran = without.run(*arguments)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 

@@ -44,7 +44,7 @@ def lit():
 @pytest.fixture
 def run(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> Run:
     (tmp_path / "lamp.py").write_text(DRIVER)
-    return functools.partial(commands.run, folder=tmp_path, kit=True)
+    return functools.partial(commands.run, folder=tmp_path, program="kit")
 
 
 def test_a_good_driver_is_reported_with_seconds_and_as_junit(run: Run, tmp_path: pathlib.Path) -> None:

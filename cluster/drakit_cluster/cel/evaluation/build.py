@@ -109,12 +109,7 @@ class _Builder:
         optional = _INDEXING[expr.function]
         if key.constant:
             return paths.Step(key=key.value, optional=optional)
-        return paths.Step(run=key.run, optional=optional, cost=0 if self._is_path(expr.args[1]) else 1)
-
-    def _is_path(self, expr: Expr) -> bool:
-        if isinstance(expr, tree.Call):
-            return expr.function in _INDEXING
-        return expr in self._checked.names or (isinstance(expr, tree.Select) and not expr.test_only)
+        return paths.Step(run=key.run, optional=optional)
 
     def call(self, expr: tree.Call) -> Plan:
         if expr.function in _INDEXING:

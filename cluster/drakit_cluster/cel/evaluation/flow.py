@@ -1,24 +1,45 @@
 """Closures for calls, logic, literals and loops."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drakit_cluster.cel import charges, errors
+from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import paths
 from drakit_cluster.cel.evaluation.paths import Frame, Run
-from drakit_cluster.cel.evaluation.values import Optional, Value, size
+from drakit_cluster.cel.evaluation.values import Optional, Value
 from drakit_cluster.cel.functions import operators
+
+_SIZED: frozenset[object] = frozenset({str, bytes, list, tuple, dict})
+_PLAIN = re.compile(r"_[<>]=?_.*|\.?[\w@.]+\((?:(?:int|uint|double|bool|duration|quantity|semver|ip|cidr),?)*\)")
+"""An overload that takes the same time for arguments of any size, or whose arguments have none."""
+_QUADRATIC = frozenset({"distinct", "sets.contains", "sets.equivalent", "sets.intersects"})
+"""The functions that compare every element with every other one."""
+_UNIT = 10
+"""The characters or elements that cost as much as a step."""
 
 
 def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], args: list[Run]) -> Run:
-    """Return a call. It is charged before it runs, so that a failing call costs as much, or afterwards by its result."""
-    after, before = charges.after(function), charges.before(function, overloads)
-    if after is not None:
-        return _charged_by_result(do, args, after)
-    return _unit_cost_call(do, args) if before is None else _charged(do, args, before)
+    """Return a call. Arguments and results that have a size are charged by it, so that no expression takes long or grows large."""
+    if all(map(_PLAIN.fullmatch, overloads)):
+        return _plain(do, args)
+    return _charged(do, args, _squared if function in _QUADRATIC else _size)
 
 
-def _unit_cost_call(do: Callable[..., Value], args: list[Run]) -> Run:
+def _size(values: list[Value]) -> int:
+    """Return the cost of reading or making values, by their size."""
+    total = 0
+    for value in values:
+        if value.__class__ in _SIZED:
+            total += len(value)
+    return total // _UNIT
+
+
+def _squared(values: list[Value]) -> int:
+    return max(len(value) if value.__class__ in _SIZED else 0 for value in values) ** 2
+
+
+def _plain(do: Callable[..., Value], args: list[Run]) -> Run:
     if len(args) == 2:
         left, right = args
 
@@ -37,21 +58,14 @@ def _unit_cost_call(do: Callable[..., Value], args: list[Run]) -> Run:
     return run
 
 
-def _charged(do: Callable[..., Value], args: list[Run], charge: charges.Charge) -> Run:
+def _charged(do: Callable[..., Value], args: list[Run], charge: Callable[[list[Value]], int]) -> Run:
     def run(frame: Frame) -> Value:
         arguments = [arg(frame) for arg in args]
-        frame.cost += charge(*arguments)
+        frame.cost += 1 + charge(arguments)
         frame.afford()
-        return do(*arguments)
-
-    return run
-
-
-def _charged_by_result(do: Callable[..., Value], args: list[Run], charge: charges.Charge) -> Run:
-    def run(frame: Frame) -> Value:
-        result = do(*(arg(frame) for arg in args))
-        frame.cost += charge(size(result))
-        frame.afford()
+        result = do(*arguments)
+        if result.__class__ in _SIZED:
+            frame.cost += len(result) // _UNIT
         return result
 
     return run
@@ -59,15 +73,11 @@ def _charged_by_result(do: Callable[..., Value], args: list[Run], charge: charge
 
 def equals_text(left: Run, text: str) -> Run:
     """Return `left == "text"`, the commonest of all terms."""
-    length = len(text)
 
     def run(frame: Frame) -> bool:
         value = left(frame)
-        if type(value) is str:
-            frame.cost += charges.reading(min(len(value), length))
-            return bool(value == text)
-        frame.cost += charges.equality(value, text)
-        return operators.equal(value, text)
+        frame.cost += 1
+        return bool(value == text) if type(value) is str else operators.equal(value, text)
 
     return run
 
@@ -141,7 +151,7 @@ def make_list(elements: list[Run], optional: frozenset[int]) -> Run:
     """Return a list literal."""
 
     def run(frame: Frame) -> list[Value]:
-        frame.cost += charges.LIST
+        frame.cost += 1
         if not optional:
             return [element(frame) for element in elements]
         evaluated = [(element(frame), place in optional) for place, element in enumerate(elements)]
@@ -163,7 +173,7 @@ def make_map(keys: list[Run], value_runs: list[Run], optional: frozenset[int]) -
     """Return a map literal."""
 
     def run(frame: Frame) -> dict[Value, Value]:
-        frame.cost += charges.MAP
+        frame.cost += 1
         entries: dict[Value, Value] = {}
         for place, (key, value_run) in enumerate(zip(keys, value_runs, strict=True)):
             name, value = key(frame), value_run(frame)
@@ -226,7 +236,7 @@ def grow(accu: int, addition: Run) -> Run:
     read = paths.variable(accu)
 
     def run(frame: Frame) -> list[Value]:
-        frame.cost += 2
+        frame.cost += 1
         items: list[Value] = read(frame)
         items.extend(addition(frame))
         return items

@@ -65,15 +65,11 @@ def _has(value: Value, field: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One field or index: a constant, or computed where `run` is given. Optional with `?`.
-
-    `cost` is 0 for an index that is itself a path, because that path is already charged.
-    """
+    """One field or index: a constant, or computed where `run` is given. Optional with `?`."""
 
     key: Value = None
     run: Run | None = None
     optional: bool = False
-    cost: int = 1
 
 
 def device(steps: list[Step]) -> Run:
@@ -103,9 +99,10 @@ def _plain(keys: tuple[str, ...]) -> Run:
 
 def follow(base: Run, steps: list[Step]) -> Run:
     """Return a path from any value. After an optional step, or from an optional value, a missing element makes the result absent."""
+    cost = 1 + len(steps)
 
     def run(frame: Frame) -> Value:
-        frame.cost += 1
+        frame.cost += cost
         value = base(frame)
         optional = isinstance(value, Optional)
         if optional:
@@ -118,7 +115,6 @@ def follow(base: Run, steps: list[Step]) -> Run:
             value = look_up(value, key) if optional else qualify(value, key)
             if value is MISSING:
                 return NONE
-            frame.cost += step.cost
         return Optional.of(value) if optional else value
 
     return run

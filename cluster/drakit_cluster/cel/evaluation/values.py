@@ -66,13 +66,6 @@ class Duration:
     nanos: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class Timestamp:
-    """An instant in nanoseconds since 1970-01-01T00:00:00Z."""
-
-    nanos: int
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ip:
     """An IP address."""
@@ -103,20 +96,10 @@ class Url:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """One of Kubernetes' named string formats: `validate` returns the complaints, `regex_size` is for the cost."""
+    """One of Kubernetes' named string formats: `validate` returns the complaints."""
 
     name: str
-    regex_size: int
     validate: Callable[[str], list[str]] = dataclasses.field(compare=False)
-
-
-def size(value: Value) -> int:
-    """Return the size for costs: characters, bytes, elements or entries; 1 for a value without a size."""
-    if isinstance(value, (str, bytes, list, tuple, dict)):
-        return len(value)
-    if isinstance(value, (Ip, Cidr)):
-        return value.address.max_prefixlen // 8
-    return 1
 
 
 def is_accepted(parse: Callable[..., Value], *args: Value) -> bool:

@@ -8,8 +8,8 @@ from typing import Final
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
-from drakit_cluster.cel.evaluation.values import Duration, Timestamp, Uint, Value
-from drakit_cluster.cel.functions import moments, operators
+from drakit_cluster.cel.evaluation.values import Duration, Uint, Value
+from drakit_cluster.cel.functions import durations, operators
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _FLOAT: Final = re.compile(r"[+-]?(?:inf|infinity|nan|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)", re.ASCII | re.IGNORECASE)
@@ -28,8 +28,6 @@ def _to_int(value: Value) -> int:
         value = _truncated(value, "integer overflow", values.INT_MIN, values.INT_MAX)
     elif isinstance(value, Duration):
         value = value.nanos
-    elif isinstance(value, Timestamp):
-        value = value.nanos // moments.SECOND
     return _within(value, values.INT_MIN, values.INT_MAX)
 
 
@@ -89,8 +87,8 @@ def to_string(value: Value) -> str:  # noqa: PLR0911 - one return a type
             return str(value)
         case float():
             return double_text(value)
-        case Duration() | Timestamp():
-            return moments.text(value)
+        case Duration():
+            return durations.text(value)
         case values.Ip():
             return str(value.address)
         case values.Cidr():
@@ -123,14 +121,7 @@ def to_duration(value: Value) -> Duration:
     """Return `duration(value)`; an int counts nanoseconds."""
     if isinstance(value, Duration):
         return value
-    return moments.duration(value) if isinstance(value, str) else Duration(value)
-
-
-def to_timestamp(value: Value) -> Timestamp:
-    """Return `timestamp(value)`; an int counts seconds since 1970."""
-    if isinstance(value, Timestamp):
-        return value
-    return moments.timestamp(value) if isinstance(value, str) else moments.checked_timestamp(value * moments.SECOND)
+    return durations.parse(value) if isinstance(value, str) else Duration(value)
 
 
 def _to_type(value: Value) -> values.TypeValue:
@@ -145,7 +136,6 @@ FUNCTIONS: Final[dict[str, Callable[[Value], Value]]] = {
     "dyn": lambda value: value,
     "int": _to_int,
     "string": to_string,
-    "timestamp": to_timestamp,
     "type": _to_type,
     "uint": _to_uint,
 }

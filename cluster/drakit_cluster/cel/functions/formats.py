@@ -67,21 +67,21 @@ def _date_time(text: str) -> list[str]:
 
 
 NAMED: Final = {
-    name: NamedFormat(shown, size, check)
-    for name, shown, size, check in (
-        ("dns1123Label", "DNS1123Label", 30, _label),
-        ("dns1123Subdomain", "DNS1123Subdomain", 60, _subdomain),
-        ("dns1035Label", "DNS1035Label", 30, _label_1035),
-        ("qualifiedName", "QualifiedName", 60, _qualified),
-        ("dns1123LabelPrefix", "DNS1123LabelPrefix", 30, _prefix(_label)),
-        ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", 60, _prefix(_subdomain)),
-        ("dns1035LabelPrefix", "DNS1035LabelPrefix", 30, _prefix(_label_1035)),
-        ("labelValue", "LabelValue", 40, lambda text: _name_part(text) if text else []),
-        ("uri", "URI", 1000, _uri),
-        ("uuid", "uuid", len(_UUID), _pattern(_UUID, "does not match the UUID format")),
-        ("byte", "byte", len(_BASE64), _pattern(_BASE64, "invalid base64")),
-        ("date", "date", len(_DATE_TIME), _date),
-        ("datetime", "datetime", len(_DATE_TIME), _date_time),
+    name: NamedFormat(shown, check)
+    for name, shown, check in (
+        ("dns1123Label", "DNS1123Label", _label),
+        ("dns1123Subdomain", "DNS1123Subdomain", _subdomain),
+        ("dns1035Label", "DNS1035Label", _label_1035),
+        ("qualifiedName", "QualifiedName", _qualified),
+        ("dns1123LabelPrefix", "DNS1123LabelPrefix", _prefix(_label)),
+        ("dns1123SubdomainPrefix", "DNS1123SubdomainPrefix", _prefix(_subdomain)),
+        ("dns1035LabelPrefix", "DNS1035LabelPrefix", _prefix(_label_1035)),
+        ("labelValue", "LabelValue", lambda text: _name_part(text) if text else []),
+        ("uri", "URI", _uri),
+        ("uuid", "uuid", _pattern(_UUID, "does not match the UUID format")),
+        ("byte", "byte", _pattern(_BASE64, "invalid base64")),
+        ("date", "date", _date),
+        ("datetime", "datetime", _date_time),
     )
 }
 

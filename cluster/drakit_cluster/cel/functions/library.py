@@ -5,7 +5,7 @@ from typing import Final
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation.values import Value
-from drakit_cluster.cel.functions import conversions, formats, lists, moments, network, operators, quantities, semver, strings
+from drakit_cluster.cel.functions import conversions, durations, formats, lists, network, operators, quantities, semver, strings
 from drakit_cluster.cel.types import declarations
 from drakit_cluster.cel.types.celtypes import Kind, Type
 
@@ -16,7 +16,7 @@ _UNCHECKED: Final[dict[str, Function]] = {
     "isLessThan": lambda left, right: left < right,
     "compareTo": lambda left, right: int(left > right) - int(left < right),
     **conversions.FUNCTIONS,
-    **moments.FUNCTIONS,
+    **durations.FUNCTIONS,
     **strings.FUNCTIONS,
     **lists.FUNCTIONS,
     **quantities.FUNCTIONS,
@@ -27,7 +27,6 @@ _UNCHECKED: Final[dict[str, Function]] = {
 _TYPE_NAMES: Final = {
     Kind.NULL: "null_type",
     Kind.DURATION: "google.protobuf.Duration",
-    Kind.TIMESTAMP: "google.protobuf.Timestamp",
     **dict.fromkeys((Kind.PARAM, Kind.DYN, Kind.ANY), ""),
 }
 

@@ -11,13 +11,13 @@ from typing import Final
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation import values
-from drakit_cluster.cel.evaluation.values import Duration, Timestamp, Uint, Value
-from drakit_cluster.cel.functions import moments, quantities, semver
+from drakit_cluster.cel.evaluation.values import Duration, Uint, Value
+from drakit_cluster.cel.functions import durations, quantities, semver
 
 _NUMERIC: Final = frozenset({int, float, Uint})
 _STRICT: Final = frozenset({quantities.Amount, semver.Semver, values.Ip, values.Cidr, values.Url})
 _COMPOUND: Final = frozenset({list, tuple, dict, values.DomainMap, values.Optional})
-_ORDERED: Final = frozenset({bool, str, bytes, Duration, Timestamp})
+_ORDERED: Final = frozenset({bool, str, bytes, Duration})
 _LIMITS: Final = {int: (values.INT_MIN, values.INT_MAX), Uint: (0, values.UINT_MAX)}
 MISSING: Final = object()
 """What `find` returns for a key that is not in the map."""
@@ -37,7 +37,6 @@ TYPE_NAMES: Final[dict[type, str]] = {
     values.Optional: "optional_type",
     values.TypeValue: "type",
     Duration: "google.protobuf.Duration",
-    Timestamp: "google.protobuf.Timestamp",
     values.Ip: "net.IP",
     values.Cidr: "net.CIDR",
     values.Url: "kubernetes.URL",
@@ -49,7 +48,6 @@ _GO_NAMES: Final[dict[str, str]] = {
     "null_type": "types.Null",
     "optional_type": "*types.Optional",
     "google.protobuf.Duration": "types.Duration",
-    "google.protobuf.Timestamp": "types.Timestamp",
     "net.IP": "cel.IP",
     "net.CIDR": "cel.CIDR",
     "kubernetes.URL": "cel.URL",
@@ -155,20 +153,14 @@ def add(left: Value, right: Value) -> Value:
         return left + right
     if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
         return [*left, *right]
-    if kind in (Duration, Timestamp) and other in (Duration, Timestamp):
-        if kind is Timestamp and other is Timestamp:
-            raise errors.no_such_overload()
-        make = moments.checked_duration if kind is other else moments.checked_timestamp
-        return make(left.nanos + right.nanos)
+    if kind is other is Duration:
+        return durations.checked(left.nanos + right.nanos)
     return _arithmetic(operator.add, left, right)
 
 
 def _subtract(left: Value, right: Value) -> Value:
-    kind, other = type(left), type(right)
-    if kind is Timestamp and other is Duration:
-        return moments.checked_timestamp(left.nanos - right.nanos)
-    if kind is other and kind in (Duration, Timestamp):
-        return moments.checked_duration(left.nanos - right.nanos)
+    if type(left) is type(right) is Duration:
+        return durations.checked(left.nanos - right.nanos)
     return _arithmetic(operator.sub, left, right)
 
 

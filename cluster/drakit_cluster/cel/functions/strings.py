@@ -1,4 +1,4 @@
-"""Functions on strings: the standard ones, cel-go's strings extension, version 2 (`format` is in ``formatting``), and Kubernetes' `find`.
+"""Functions on strings: the standard ones, cel-go's strings extension, version 2 without `format`, and Kubernetes' `find`.
 
 Positions count characters. Functions raise EvalError for arguments out of range. Regular expressions are RE2's, as in Kubernetes.
 """
@@ -12,7 +12,6 @@ import re2
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.evaluation.values import Value
-from drakit_cluster.cel.functions import formatting
 
 SPACES: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 _UPPER: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -21,6 +20,7 @@ _TO_UPPER: Final = str.maketrans(_UPPER.lower(), _UPPER)
 _QUOTED: Final = str.maketrans(
     {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
 )
+_SIZE_MAX: Final = 10_000_000
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
@@ -110,7 +110,19 @@ def _substring(text: str, start: int, end: int | None = None) -> str:
 def _join(parts: list[Value], separator: str = "") -> str:
     if not all(isinstance(part, str) for part in parts):
         raise errors.no_such_overload()
+    _affordable(sum(map(len, parts)) + len(parts) * len(separator))
     return separator.join(parts)
+
+
+def _replace(text: str, old: str, new: str, count: int = -1) -> str:
+    _affordable(len(text) + text.count(old) * len(new))
+    return text.replace(old, new, max(count, -1))
+
+
+def _affordable(size: int) -> None:
+    """Raise BudgetError for a text that costs more than any expression may spend, before it is made."""
+    if size > _SIZE_MAX:
+        raise errors.BudgetError
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
@@ -125,9 +137,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Value]]] = {
     "matches": lambda text, expression: pattern(expression).search(text) is not None,
     "find": find,
     "findAll": find_all,
-    "replace": lambda text, old, new, count=-1: text.replace(old, new, max(count, -1)),
+    "replace": _replace,
     "split": split,
     "substring": _substring,
     "join": _join,
-    "format": formatting.render,
 }

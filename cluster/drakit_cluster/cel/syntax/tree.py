@@ -120,11 +120,10 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
-def walk(expr: Expr) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
-    """Yield every node, parents first, each with its ancestors, nearest last."""
-    pending: list[tuple[Expr, tuple[Expr, ...]]] = [(expr, ())]
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Yield every node, parents first."""
+    pending = [expr]
     while pending:
-        node, ancestors = pending.pop()
-        yield node, ancestors
-        below = (*ancestors, node)
-        pending.extend((child, below) for child in reversed(children(node)))
+        node = pending.pop()
+        yield node
+        pending.extend(reversed(children(node)))

@@ -24,7 +24,6 @@ class Kind(enum.Enum):
     PARAM = "param"
     STRING = "string"
     STRUCT = "struct"
-    TIMESTAMP = "timestamp"
     TYPE = "type"
     UINT = "uint"
 
@@ -54,7 +53,7 @@ class Type:
 
 
 _WILD: Final = frozenset({Kind.ANY, Kind.DYN, Kind.ERROR})
-_NULLABLE: Final = frozenset({Kind.NULL, Kind.DURATION, Kind.TIMESTAMP, Kind.OPAQUE, Kind.STRUCT})
+_NULLABLE: Final = frozenset({Kind.NULL, Kind.DURATION, Kind.OPAQUE, Kind.STRUCT})
 _COMPOUND: Final = frozenset({Kind.LIST, Kind.MAP, Kind.OPAQUE})
 OPTIONAL_NAME: Final = "optional_type"
 
@@ -68,7 +67,6 @@ ERROR: Final = Type(Kind.ERROR)
 INT: Final = Type(Kind.INT)
 NULL: Final = Type(Kind.NULL)
 STRING: Final = Type(Kind.STRING)
-TIMESTAMP: Final = Type(Kind.TIMESTAMP)
 UINT: Final = Type(Kind.UINT)
 QUANTITY: Final = Type(Kind.STRUCT, "kubernetes.Quantity")
 SEMVER: Final = Type(Kind.STRUCT, "kubernetes.Semver")

@@ -10,10 +10,11 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from drakit_cluster.cel.types import celtypes
 from drakit_cluster.cel.types.celtypes import Kind, Type
+from drakit_cluster.objects import features
 
 
 class EnvType(enum.Enum):
@@ -23,13 +24,19 @@ class EnvType(enum.Enum):
     STORED = "StoredExpressions"
 
 
-class Features(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gates:
     """The feature gates that selectors depend on."""
 
-    @property
-    def consumable_capacity(self) -> bool: ...
-    @property
-    def list_type_attributes(self) -> bool: ...
+    consumable_capacity: bool = True
+    list_type_attributes: bool = False
+
+    @classmethod
+    def of(cls, gates: features.FeatureGates) -> "Gates":
+        return cls(
+            consumable_capacity=gates.on(features.Gate.CONSUMABLE_CAPACITY),
+            list_type_attributes=gates.on(features.Gate.LIST_TYPE_ATTRIBUTES),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +68,7 @@ FORMATS: Final = (
     *("dns1123Label", "dns1123Subdomain", "dns1035Label", "qualifiedName", "dns1123LabelPrefix", "dns1123SubdomainPrefix"),
     *("dns1035LabelPrefix", "labelValue", "uri", "uuid", "byte", "date", "datetime"),
 )
-ORDERED: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
+ORDERED: Final = ("int", "uint", "double", "bool", "duration", "string", "bytes")
 _TABLE: Final = """
 !_ bool -> bool
 -_ double -> double; int -> int
@@ -72,10 +79,9 @@ _!=_ A,A -> bool
 @in A,list(A) -> bool; A,map(A,B) -> bool
 _[_] list(A),int -> A; map(A,B),A -> B; optional(list(V)),int -> optional(V); optional(map(K,V)),K -> optional(V)
 _[?_] list(V),int -> optional(V); optional(list(V)),int -> optional(V); map(K,V),K -> optional(V); optional(map(K,V)),K -> optional(V)
-_+_ bytes,bytes -> bytes; double,double -> double; duration,duration -> duration; duration,timestamp -> timestamp
-_+_ timestamp,duration -> timestamp; int,int -> int; list(A),list(A) -> list(A); string,string -> string; uint,uint -> uint
-_-_ double,double -> double; duration,duration -> duration; int,int -> int; timestamp,duration -> timestamp
-_-_ timestamp,timestamp -> duration; uint,uint -> uint
+_+_ bytes,bytes -> bytes; double,double -> double; duration,duration -> duration
+_+_ int,int -> int; list(A),list(A) -> list(A); string,string -> string; uint,uint -> uint
+_-_ double,double -> double; duration,duration -> duration; int,int -> int; uint,uint -> uint
 _*_ double,double -> double; int,int -> int; uint,uint -> uint
 _/_ double,double -> double; int,int -> int; uint,uint -> uint
 _%_ int,int -> int; uint,uint -> uint
@@ -84,9 +90,8 @@ bytes bytes/string -> bytes
 double double/int/string/uint -> double
 duration duration/int/string -> duration
 dyn A -> dyn
-int int/double/duration/string/timestamp/uint -> int
-string string/bool/bytes/double/duration/int/timestamp/uint/ip/cidr -> string
-timestamp timestamp/int/string -> timestamp
+int int/double/duration/string/uint -> int
+string string/bool/bytes/double/duration/int/uint/ip/cidr -> string
 type A -> type(A)
 uint uint/double/int/string -> uint
 size bytes/list(A)/map(A,B)/string -> int
@@ -107,7 +112,6 @@ matches string,string -> bool
 .substring string,int -> string; string,int,int -> string
 .trim string -> string
 .join list(string) -> string; list(string),string -> string
-.format string,list(dyn) -> string
 strings.quote string -> string
 .find string,string -> string
 .findAll string,string -> list(string); string,string,int -> list(string)
@@ -187,7 +191,6 @@ format.named string -> optional(named_format)
 
 One capital letter is a type parameter; `int/string` stands for one overload with each type.
 """
-_TIMES: Final = ["FullYear", "Month", "DayOfYear", "DayOfMonth", "Date", "DayOfWeek", "Hours", "Minutes", "Seconds", "Milliseconds"]
 _INCLUDES: Final = ".includes dyn,dyn -> bool"
 _WORD: Final = re.compile(r"[A-Za-z_]+|[(),]")
 _NAMED: Final = {
@@ -216,7 +219,6 @@ def _lines() -> Iterable[str]:
         yield f".sort list({kind}) -> list({kind})"
         yield f".@sortByAssociatedKeys list(T),list({kind}) -> list(T)"
     yield from (f".sum list({kind}) -> {kind}" for kind in (*numbers, "duration"))
-    yield from (f".get{part} timestamp -> int; timestamp,string -> int" for part in _TIMES)
     yield from (f"format.{name} -> named_format" for name in FORMATS)
     yield from filter(None, _TABLE.splitlines())
 
@@ -281,23 +283,22 @@ _TYPE_NAMES: Final = {
     "type": celtypes.type_of(celtypes.param("A")),
     "optional_type": celtypes.optional_of(celtypes.param("V")),
     "google.protobuf.Duration": celtypes.DURATION,
-    "google.protobuf.Timestamp": celtypes.TIMESTAMP,
 }
 
 
-def environment(features: Features, kind: EnvType) -> Environment:
+def environment(gates: Gates, kind: EnvType) -> Environment:
     """Return what an expression of this kind may use under these gates."""
     stored = kind is EnvType.STORED
-    attribute = celtypes.DYN if features.list_type_attributes else celtypes.ANY
+    attribute = celtypes.DYN if gates.list_type_attributes else celtypes.ANY
     fields = {
         "driver": celtypes.STRING,
         "attributes": celtypes.map_of(celtypes.STRING, celtypes.map_of(celtypes.STRING, attribute)),
         "capacity": celtypes.map_of(celtypes.STRING, celtypes.map_of(celtypes.STRING, celtypes.QUANTITY)),
     }
-    if stored or features.consumable_capacity:
+    if stored or gates.consumable_capacity:
         fields["allowMultipleAllocations"] = celtypes.BOOL
     return Environment(
-        functions=functions(includes=stored or features.list_type_attributes),
+        functions=functions(includes=stored or gates.list_type_attributes),
         idents={**{name: celtypes.type_of(value) for name, value in _TYPE_NAMES.items()}, "device": celtypes.DEVICE},
         fields=fields,
         attribute=attribute,

@@ -1,4 +1,4 @@
-"""The context of validation rules: feature gates, and a compiler of device selectors."""
+"""The context of validation rules: feature gates, and the compiler of expressions."""
 
 from dataclasses import dataclass, field
 
@@ -6,23 +6,9 @@ from drakit_cluster import cel
 from drakit_cluster.objects.features import FeatureGates
 
 
-class SelectorCompiler:
-    """Compiles under one set of gates, each expression once. Safe to use from many threads."""
-
-    def __init__(self, gates: FeatureGates) -> None:
-        self._selectors = cel.Selectors(gates)
-
-    def worst_case(self, expression: str, *, stored: bool, purpose: cel.Purpose = cel.Purpose.SELECTOR) -> int:
-        """Return the highest cost of an evaluation; raise :class:`drakit_cluster.cel.CompileError`.
-
-        ``stored`` expressions may use features that new expressions get only on newer servers.
-        """
-        return self._selectors.compile(expression, cel.EnvType.STORED if stored else cel.EnvType.NEW, purpose).max_cost
-
-
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """The context of one validation. Without ``expressions``, only the length of selectors is checked."""
+    """The context of one validation. Without ``selectors``, only the length of expressions is checked."""
 
     gates: FeatureGates = field(default_factory=FeatureGates)
-    expressions: SelectorCompiler | None = None
+    selectors: cel.Selectors | None = None

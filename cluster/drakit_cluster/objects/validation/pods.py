@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import workloads
-from drakit_cluster.objects.validation import failure, fields, metadata, names, rules
+from drakit_cluster.objects.validation import conditions, failure, fields, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -106,7 +106,7 @@ def update_group_status(new: Object, _old: Object, _context: Context) -> Iterato
             yield failure.invalid(f"{path}.name", name, "must be the name of an entry of spec.resourceClaims")
         yield from rules.if_set(rules.of_text(names.subdomain), "resourceClaimName")(status, path)
 
-    yield from metadata.check_conditions(new.get("status"), "status")
+    yield from conditions.check(new.get("status"), "status")
     yield from rules.items("resourceClaimStatuses", check, limit=MAX_GROUP_CLAIMS, key=rules.by("name"))(new.get("status"), "status")
 
 

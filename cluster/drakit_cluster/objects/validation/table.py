@@ -9,10 +9,12 @@ from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.objects.schema import table
-from drakit_cluster.objects.validation import claims, devices, fields, metadata, names, pods, slices
+from drakit_cluster.objects.validation import fields, metadata, names, pods
+from drakit_cluster.objects.validation.claims import claims, classes
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 from drakit_cluster.objects.validation.rules import NameRule
+from drakit_cluster.objects.validation.slices import pool_requests, slices, taints
 
 Creation: TypeAlias = Callable[[Object, Context], Iterable[Failure]]
 Change: TypeAlias = Callable[[Object, Object, Context], Iterable[Failure]]
@@ -37,10 +39,10 @@ _RULES: dict[tuple[str, str], Rules] = {
     (_DRA, "ResourceSlice"): Rules(create=slices.create, update=slices.update),
     (_DRA, "ResourceClaim"): Rules(create=claims.create, update=claims.update, update_status=claims.update_status, full_metadata=True),
     (_DRA, "ResourceClaimTemplate"): Rules(create=claims.create_template, update=claims.update_template),
-    (_DRA, "DeviceClass"): Rules(create=claims.create_class, update=claims.update_class, full_metadata=True),
-    (_DRA, "DeviceTaintRule"): Rules(create=devices.create_rule, update=devices.update_rule, update_status=devices.update_rule_status),
+    (_DRA, "DeviceClass"): Rules(create=classes.create, update=classes.update, full_metadata=True),
+    (_DRA, "DeviceTaintRule"): Rules(create=taints.create, update=taints.update, update_status=taints.update_status),
     (_DRA, "ResourcePoolStatusRequest"): Rules(
-        create=slices.create_request, update=slices.update_request, update_status=slices.update_request_status
+        create=pool_requests.create, update=pool_requests.update, update_status=pool_requests.update_status
     ),
     ("", "Pod"): Rules(create=pods.create, update=pods.update, full_metadata=True),
     (resources.SCHEDULING_GROUP, "PodGroup"): Rules(

@@ -41,6 +41,8 @@ class Obstacle:
     """Sorted by nearness to fitting, then smallest first."""
 
 
+_PROBE = "/probe"
+"""The end of the names of pools by which drivers test what a server stores: never complete, and deleted at once (docs/reference/wire.md)."""
 _MISMATCHES = {Refusal.NODE: 1, Refusal.SELECTOR: 1, Refusal.CLASS_SELECTOR: 2}
 
 
@@ -66,7 +68,7 @@ def find(problem: Problem, holders: Holders) -> list[Obstacle]:
 
 def of_pools(problem: Problem) -> list[Obstacle]:
     """Return the obstacles of unusable pools."""
-    unusable = [pool for pool in problem.inventory.pools if pool.condition is not Condition.USABLE]
+    unusable = [pool for pool in problem.inventory.pools if pool.condition is not Condition.USABLE and not pool.id.pool.endswith(_PROBE)]
     return [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
 
 

@@ -9,16 +9,18 @@ from typing import Annotated, Literal
 import typer
 
 from drakit import settings as values
-from drakit.admission import opaque, review
+from drakit.admission import opaque, referenced, review
 from drakit.cli import composition, options, process
 from drakit.cli import probes as reports
 from drakit.core import errors
+from drakit.kube import client
 from drakit.node import metrics
 from drakit.serving import accepting, certificates
 from drakit.serving import http as serving
 from drakit.telemetry import logs
 
 PATH = "/validate"
+PODS_PATH = "/validate-pods"
 CONNECTIONS_MAX = 256
 """API servers send up to 200 writes at once (--max-mutating-requests-inflight)."""
 
@@ -48,6 +50,9 @@ def webhook(
     The API server calls it when a ResourceClaim, ResourceClaimTemplate or DeviceClass is created or its spec is changed. The webhook rejects
     parameters that every node would reject at prepare, and names the field and the fix; drakit lint does the same for files. It always allows
     deletions and changes of labels and statuses. It needs no rights in the cluster.
+
+    With POST /validate-pods it also rejects pods that can never start, such as one of the host's network with a NIC. It then reads the pod's claims,
+    their templates and their classes.
 
     It serves POST /validate. It loads a new certificate when the files change, without a restart. If serve.address is set, it also serves
     /healthz, /readyz and /metrics there, over plain HTTP. To install it, see docs/howto/validate-at-admission.md.
@@ -81,13 +86,16 @@ class Webhook:
         self._rules = composition.opaque_rules(settings)
         certificate = certificates.Certificate(settings.webhook.certificate, settings.webhook.key, key="webhook.certificate")
         self._judging = threading.Lock()
-        self._durations = measures(measured, lambda: certificate.loaded_at)
+        checks_pods = any(rule.check_pod is not None for rule in self._rules.values())
+        api = client.LazyClient(lambda: client.connect(settings.api.kubeconfig, seconds=referenced.SECONDS))
+        self._referenced = referenced.Referenced(api)
+        self._durations = measures(measured, lambda: certificate.loaded_at, checks_pods=checks_pods)
         overload = accepting.Overload("webhook.address")
         measured.refusals(overload)
         self._server = serving.HttpServer(
             serving.Address.parse(settings.webhook.address, key="webhook.address"),
             {},
-            reviews={PATH: self._review},
+            reviews={PATH: self._review, **({PODS_PATH: self._review_pod} if checks_pods else {})},
             tls=certificate.context,
             connections_max=CONNECTIONS_MAX,
             key="webhook.address",
@@ -113,16 +121,28 @@ class Webhook:
         began = time.monotonic()
         with self._judging:  # One at a time: parsing is CPU-bound, and hostile bodies need much memory.
             answer = review.answer(body, self._rules)
+        return self._page(answer, began)
+
+    def _review_pod(self, body: bytes) -> serving.Page:
+        began = time.monotonic()
+        with self._judging:
+            claims = review.claims_of_pod(body)
+        known = self._referenced.by(claims)  # Without the lock, because a slow API server must not delay the reviews of others.
+        with self._judging:
+            answer = review.answer(body, self._rules, known)
+        return self._page(answer, began)
+
+    def _page(self, answer: review.Answer, began: float) -> serving.Page:
         self._durations.labels(answer.resource, answer.verdict.value).observe(time.monotonic() - began)
         content_type = "application/json" if answer.verdict is not review.Verdict.UNREADABLE else "text/plain; charset=utf-8"
         return serving.Page(body=answer.body, content_type=content_type, status=answer.status)
 
 
-def measures(target: metrics.Metrics, loaded_at: Callable[[], float]) -> metrics.Histogram:
+def measures(target: metrics.Metrics, loaded_at: Callable[[], float], *, checks_pods: bool = False) -> metrics.Histogram:
     """Add the webhook's metrics, and return the histogram of its reviews, with samples of 0 for every kind that is checked."""
     target.gauge("drakit_webhook_certificate_loaded_seconds", _LOADED, (), lambda: [({}, loaded_at())])
     reviews = target.durations("drakit_webhook_seconds", "Seconds from a review's last byte to its answer.", _LABELS)
-    for kind in opaque.KINDS.values():
+    for resource in (*(kind.resource for kind in opaque.KINDS.values()), *((review.PODS,) if checks_pods else ())):
         for verdict in (review.Verdict.ALLOWED, review.Verdict.DENIED):
-            reviews.labels(kind.resource, verdict.value)
+            reviews.labels(resource, verdict.value)
     return reviews

@@ -157,10 +157,14 @@ class Format:
 
 
 class _Member(NamedTuple):
-    """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET."""
+    """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET.
+
+    The value of a field that ``is_plain`` is its own JSON.
+    """
 
     name: str
     converter: Converter
+    is_plain: bool
     is_required: bool
     absent: object
 
@@ -181,7 +185,9 @@ class _Object:
         if rule.inline:
             self._inline[field.name] = converter
         else:
-            self._members[rule.name or camel(field.name)] = _Member(field.name, converter, is_required, rule.absent)
+            self._members[rule.name or camel(field.name)] = _Member(
+                field.name, converter, converter.encode is _unchanged, is_required, rule.absent
+            )
             self._nested = frozenset(key for key in self._members if "." in key)
 
     def decode(self, value: Any) -> object:
@@ -192,7 +198,7 @@ class _Object:
             self._check_names(value)
         arguments: dict[str, object] = {}
         empty_is_absent = self._rules.empty_is_absent
-        for key, (name, converter, is_required, absent) in self._members.items():
+        for key, (name, converter, _, is_required, absent) in self._members.items():
             member = value.get(key, UNSET) if key not in self._nested else _get_nested(value, key)
             if member is not UNSET and not (empty_is_absent and member in (None, "")):
                 arguments[name] = decode(converter, member, key)
@@ -214,9 +220,9 @@ class _Object:
         members: dict[str, Any] = {}
         for name, converter in self._inline.items():
             members |= converter.encode(getattr(value, name))
-        for key, (name, converter, is_required, _) in self._members.items():
+        for key, (name, converter, is_plain, is_required, _) in self._members.items():
             attribute = getattr(value, name)
-            encoded = None if attribute is None else converter.encode(attribute)
+            encoded = attribute if is_plain or attribute is None else converter.encode(attribute)
             # The number 0 is not an absent value, and neither is a dataclass whose fields are all defaults.
             if encoded or attribute or is_required or type(encoded) in (int, float):
                 if key in self._nested:
@@ -355,7 +361,8 @@ def _list_of(converter: Converter) -> Converter:
             raise json_errors.wrong("a list", value)
         return tuple([_decode_at(index, converter, element) for index, element in enumerate(value)])
 
-    return Converter(decode, lambda values: [converter.encode(element) for element in values])
+    encode = converter.encode
+    return Converter(decode, list if encode is _unchanged else lambda values: [encode(element) for element in values])
 
 
 def _map_of(converter: Converter, *, sorted_keys: bool) -> Converter:

@@ -12,9 +12,6 @@ from typing import Self
 
 from drakit.core import arguments, errors, names, records
 
-HOSTNAME = "kubernetes.io/hostname"
-_FIELD_KEY = "metadata.name"
-
 
 class Operator(enum.Enum):
     """The operator of a requirement (v1 NodeSelectorOperator)."""
@@ -27,6 +24,8 @@ class Operator(enum.Enum):
     LESS = "Lt"
 
 
+HOSTNAME = "kubernetes.io/hostname"
+_FIELD_KEY = "metadata.name"
 _LISTS = (Operator.IN, Operator.NOT_IN)
 _PRESENCE = (Operator.EXISTS, Operator.DOES_NOT_EXIST)
 

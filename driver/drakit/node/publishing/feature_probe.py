@@ -18,8 +18,6 @@ from drakit.telemetry import logs
 
 _log = logs.get_logger(__name__)
 
-UNPROCESSABLE = 422
-
 
 class Probe(enum.Enum):
     """The subject of a probe. Each but the first two is one field that only some inventories have."""
@@ -44,6 +42,7 @@ class Target:
     reach: node_selection.PoolNodes | None = None
 
 
+UNPROCESSABLE = 422
 GATES: Mapping[Probe, frozenset[str]] = {
     Probe.COUNTERS: frozenset({"DRAPartitionableDevices", "DRAResourceSliceMixins"}),
     Probe.DEVICES: frozenset({"DRAConsumableCapacity", "DRADeviceTaints"}),

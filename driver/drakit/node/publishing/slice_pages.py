@@ -7,20 +7,6 @@ from drakit.core import inventory
 from drakit.core.slices import feature_gates, mixin_factoring, paging, resource_slice
 from drakit.node.publishing import feature_probe
 
-GATES = frozenset({feature_gates.NODE_RESOURCES_FIELD}).union(*feature_probe.GATES.values())
-_REDUCTIONS = (
-    ("DRADeviceTaints", feature_gates.without_taints),
-    ("DRAListTypeAttributes", feature_gates.without_lists),
-    (feature_gates.NODE_RESOURCES, feature_gates.without_node_resources),
-    (feature_gates.NODE_RESOURCES_FIELD, feature_gates.with_node_resource_mappings),
-    (feature_gates.NODE_OPERATIONS, feature_gates.without_skipped_operations),
-    (feature_gates.PARTITION_TYPE, feature_gates.without_partition_type),
-    (feature_gates.GROUPS, feature_gates.without_groups),
-    (feature_gates.FRACTIONS, feature_gates.without_fractions),
-    ("DRAPartitionableDevices", feature_gates.without_counters),
-    ("DRAConsumableCapacity", feature_gates.without_sharing),
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Server:
@@ -44,6 +30,19 @@ class Server:
         return Server(stores={**self.stores, **answers}, layout=layout or self.layout)
 
 
+GATES = frozenset({feature_gates.NODE_RESOURCES_FIELD}).union(*feature_probe.GATES.values())
+_REDUCTIONS = (
+    ("DRADeviceTaints", feature_gates.without_taints),
+    ("DRAListTypeAttributes", feature_gates.without_lists),
+    (feature_gates.NODE_RESOURCES, feature_gates.without_node_resources),
+    (feature_gates.NODE_RESOURCES_FIELD, feature_gates.with_node_resource_mappings),
+    (feature_gates.NODE_OPERATIONS, feature_gates.without_skipped_operations),
+    (feature_gates.PARTITION_TYPE, feature_gates.without_partition_type),
+    (feature_gates.GROUPS, feature_gates.without_groups),
+    (feature_gates.FRACTIONS, feature_gates.without_fractions),
+    ("DRAPartitionableDevices", feature_gates.without_counters),
+    ("DRAConsumableCapacity", feature_gates.without_sharing),
+)
 OFF_BY_DEFAULT = frozenset(
     {
         "DRAListTypeAttributes",

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import drakit
-from drakit_gpu import driver_root, programs
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import driver_root, identity, programs
 from drakit_gpu.sharing.mps import daemon_folder, launcher, processes
 
 CONTROL = "nvidia-cuda-mps-control"
@@ -48,7 +47,7 @@ class ControlDaemon:
         self._variable = daemon_folder.variable(folder)
         self._running: subprocess.Popen[bytes] | None = None
 
-    def start(self, device: str, wanted: gpu_settings.Mps) -> int:
+    def start(self, device: str, wanted: identity.Mps) -> int:
         """Start the daemon on the device with this UUID, set its limits, and return its pid. Raises HardwareError."""
         self.stop()
         program = self._program()
@@ -122,7 +121,7 @@ class ControlDaemon:
                 raise drakit.HardwareError(CONTROL, f"does not answer; see {self._log}")
             self._pause(_POLL_SECONDS)
 
-    def _set_limits(self, wanted: gpu_settings.Mps) -> None:
+    def _set_limits(self, wanted: identity.Mps) -> None:
         """Set the limits. The daemon sees one device, so its number is 0; the memory limit is in whole mebibytes, rounded down."""
         if wanted.percentage is not None:
             self._send_command(f"set_default_active_thread_percentage {wanted.percentage}")

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Collection
 
 import drakit
-from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import driver_root, identity
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, supervisor
 
 FOLDER_VARIABLE = "MPS_FOLDER"
@@ -60,7 +59,7 @@ class PodDaemons:
             )
         return self.pods
 
-    def ensure(self, grant: str, device: str, wanted: gpu_settings.Mps, *, claim: str = "") -> None:
+    def ensure(self, grant: str, device: str, wanted: identity.Mps, *, claim: str = "") -> None:
         """Create the pod of a grant's daemon, on the device with this UUID, unless the daemon serves. ``claim`` is shown to users.
 
         The daemon may not answer yet on return: ``check`` waits for it. Raises ConfigError without a store of pods, ApiError, HardwareError.

@@ -20,10 +20,11 @@ import socket
 import sys
 import threading
 import types
+from typing import Annotated
 
 import drakit
-from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit import wire
+from drakit_gpu import driver_root, identity
 from drakit_gpu.sharing.mps import control_daemon
 
 SOCKET = "supervisor"
@@ -35,6 +36,7 @@ _REQUEST_SECONDS = 5.0
 _CONNECT_SECONDS = 2.0
 _ANSWER_SECONDS = 30.0
 _MESSAGE_MAX = 4096
+_FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,37 +45,25 @@ class DaemonSpec:
 
     grant: str
     device: str
-    limits: gpu_settings.Mps
-    root: pathlib.Path
-    own_shm: bool
-    stop_seconds: float
+    limits: identity.Mps
+    root: Annotated[pathlib.Path, wire.Converter(pathlib.Path, str)]
+    own_shm: Annotated[bool, wire.Field(name="own_shm")]
+    stop_seconds: Annotated[float, wire.Field(name="stop_seconds")]
     folders: tuple[str, ...] = ()
 
     def write(self, folder: pathlib.Path) -> None:
         """Write the description for the pod. Raises OSError."""
         beside = folder / f"{WANTED}.new"
-        document = {**dataclasses.asdict(self), "root": str(self.root)}
-        if not self.folders:
-            # The supervisor of an older version, which may still run, knows no such field.
-            del document["folders"]
         with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE), "w", encoding="utf-8") as stream:
-            json.dump(document, stream)
+            json.dump(_FORMAT.encode(self), stream)
             stream.flush()
             os.fsync(stream.fileno())
         beside.replace(folder / WANTED)
 
     @classmethod
     def read(cls, folder: pathlib.Path) -> "DaemonSpec":
-        """Return the description that the driver wrote. Raises OSError, ValueError, KeyError, TypeError."""
-        document = json.loads((folder / WANTED).read_text("utf-8"))
-        return cls(
-            **{
-                **document,
-                "limits": gpu_settings.Mps(**document["limits"]),
-                "root": pathlib.Path(document["root"]),
-                "folders": tuple(document.get("folders", ())),
-            }
-        )
+        """Return the description that the driver wrote. Raises OSError, ValueError, ConfigError."""
+        return _FORMAT.decode(cls, json.loads((folder / WANTED).read_text("utf-8")))
 
 
 def is_running(folder: pathlib.Path) -> bool:
@@ -182,7 +172,7 @@ def main(folder: pathlib.Path) -> int:
         Supervisor(folder, DaemonSpec.read(folder)).run()
     except FileNotFoundError as error:
         sys.stderr.write(f"nothing to run: {error}\n")
-    except (drakit.DrakitError, OSError, ValueError, KeyError, TypeError) as error:
+    except (drakit.DrakitError, OSError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     while not (is_ending.wait(_IDLE_SECONDS) or (folder / WANTED).exists()):

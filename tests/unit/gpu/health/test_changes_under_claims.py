@@ -187,7 +187,7 @@ def test_another_device_in_the_same_slot_is_reported_and_kept_by_unprepare(amper
 
 def test_mig_mode_turned_off_is_reported_while_pending_and_after_the_reset(ampere: Watched) -> None:
     ampere.prepare(PART)
-    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, pending_mode=False), None))
+    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, is_mode_pending=True), None))
     ampere.poll()
     ampere.assert_reported(PART, "will be turned off by the next reset")
     ampere.hardware.reset(ampere.gpu)
@@ -239,7 +239,7 @@ def test_a_compute_mode_that_a_claim_set_is_reported_and_queued_for_its_restorat
     queued: list[object] = []
     monkeypatch.setattr(hopper.watch, "_lost_settings", queued.append)
     grant = hopper.node.grant("gpu-1")
-    settings = {"computeMode": port.ComputeMode.DEFAULT.value}
+    settings = identity.Settings(compute_mode=port.ComputeMode.DEFAULT)
     gpu = hopper.hardware.plugged()[1].uuid
     hopper.hardware.set_mig_mode(gpu, enabled=False)
     intent = identity.Identity(boot=hopper.hardware.boot_id(), gpu=gpu, settings=settings).to_record()

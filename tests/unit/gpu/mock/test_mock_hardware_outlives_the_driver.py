@@ -181,7 +181,7 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
     with pytest.raises(nvml_errors.CallError, match="UNKNOWN"):
         hardware.gpus()
     file.write_text('{"faults": [{"call": "gpus", "moment": "during", "action": "fail"}]}')
-    with pytest.raises(errors.SettingsError, match=r"faults\[0\].moment: 'during' is not one of before, after"):
+    with pytest.raises(errors.SettingsError, match=r'faults\[0\].moment: must be one of "before", "after", not "during"'):
         hardware.gpus()
 
 
@@ -199,6 +199,26 @@ def test_a_directory_of_another_machine_is_refused(choice: machines.Choice, tmp_
     for other in ({"name": "dgx-h100", "owner": "node-a"}, {"name": MACHINE, "owner": "node-b"}):
         with pytest.raises(errors.SettingsError, match="use another directory"):
             mock_gpus.MockGpus(machines.Choice(directory=choice.directory, **other))
+
+
+def test_a_state_of_an_earlier_version_is_read(choice: machines.Choice) -> None:
+    first, second = (gpu.uuid for gpu in mock_gpus.MockGpus(choice).gpus())
+    instance = {"id": 1, "profile": 19, "start": 6, "size": 1, "computes": [{"id": 0, "profile": 0}]}
+    clients = [{"pid": 7, "instance": 1}, {"pid": 8}]
+    rows = [
+        {"uuid": first, "migMode": True, "instances": [instance], "pendingMode": False, "clients": clients},
+        {"uuid": second, "migMode": False, "instances": [], "timeSlice": "Long", "lost": True},
+    ]
+    boot = machines.boot_id(choice.directory)
+    document = {"version": 1, "machine": MACHINE, "owner": "node-a", "bootID": boot, "gpus": rows}
+    (choice.directory / "gpus.json").write_text(json.dumps(document))
+    hardware = mock_gpus.MockGpus(choice)
+    assert [gpu.uuid for gpu in hardware.gpus()] == [first]
+    assert hardware.mig_mode(first) == port.MigMode(current=True, pending=False)
+    assert (hardware.running_processes(first), hardware.running_processes(first, 1)) == ((7, 8), (7,))
+    assert [compute.profile_id for compute in hardware.compute_instances(first, 1)] == [0]
+    hardware.attach(first, 9)
+    assert hardware.mig_mode(first) == port.MigMode(current=True, pending=False)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "machine": "x"}'])

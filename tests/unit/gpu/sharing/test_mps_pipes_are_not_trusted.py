@@ -18,12 +18,12 @@ from collections.abc import Iterator
 import pytest
 
 from drakit.core import errors
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import identity
 from drakit_gpu.sharing.mps import control_daemon, daemon_folder, processes
 from fakes import mps_daemon, waits
 
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = gpu_settings.Mps(percentage=50)
+WANTED = identity.Mps(percentage=50)
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace of one's own needs root")]
 
 
@@ -167,11 +167,11 @@ IN_A_POD = """
 import pathlib, sys
 from drakit.core import errors
 from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import identity
 from drakit_gpu.sharing.mps import control_daemon
 
 daemon = control_daemon.ControlDaemon(pathlib.Path(sys.argv[1]), driver_root.DriverRoot(path=pathlib.Path(sys.argv[2])), own_shm=True)
-daemon.start(sys.argv[3], gpu_settings.Mps())
+daemon.start(sys.argv[3], identity.Mps())
 print("ready", flush=True)
 input()
 try:

@@ -17,7 +17,7 @@ from typing import cast
 
 import pytest
 
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import identity
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 from fakes import log_lines, mps_daemon, mps_pods
 
@@ -25,7 +25,7 @@ Record = Callable[[str, object], None]
 
 GRANT = "67c1cba1-aaab-58cb-bb24-8e2024acd678/gpu-0/"
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
-WANTED = gpu_settings.Mps(percentage=50)
+WANTED = identity.Mps(percentage=50)
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")]
 
 
@@ -225,13 +225,13 @@ def test_shared_memory_in_use_is_freed_with_its_last_user(place: pathlib.Path, d
 PREPARE = """
 import os, pathlib, signal, sys
 from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import identity
 from drakit_gpu.sharing.mps import pod_daemons
 from fakes import mps_pods
 
 folder, grant, gpu = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 pods = mps_pods.RemotePods(address=folder / "kubelet")
-pod_daemons.PodDaemons(pods=pods, home=folder / "mps", root=driver_root.DriverRoot(path=folder / "root")).ensure(grant, gpu, gpu_settings.Mps())
+pod_daemons.PodDaemons(pods=pods, home=folder / "mps", root=driver_root.DriverRoot(path=folder / "root")).ensure(grant, gpu, identity.Mps())
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -257,7 +257,7 @@ def test_memory_outlives_the_container_of_the_driver_that_mounted_it(place: path
 MATRIX = """
 import os, pathlib, signal, sys
 from drakit_gpu import driver_root
-from drakit_gpu.sharing import gpu_settings
+from drakit_gpu import identity
 from drakit_gpu.sharing.mps import daemon_folder, pod_daemons
 from fakes import mps_pods
 
@@ -269,7 +269,7 @@ files = {pod_daemons.__file__, daemon_folder.__file__}
 
 
 def ensure():
-    daemons.ensure(grant, gpu, gpu_settings.Mps())
+    daemons.ensure(grant, gpu, identity.Mps())
 
 
 def life(act, at):

@@ -112,7 +112,7 @@ def test_a_take_over_never_leaves_the_host_the_smallest_class(used: dict[str, ob
 
 def test_an_addressed_interface_offered_without_a_reserve_comes_with_a_warning() -> None:
     (offered,) = survey(nic(addressed=True), offer_addressed=True).nics
-    assert offered.caution == eligibility.Caution(
+    assert offered.caution == eligibility.Refusal(
         reason="is used by the host and has no reserve: while it has shares, the host's own traffic is limited to 1M bit/s",
         change="set a reserve above 0 (nic.reserve, or a rule in nic.rules)",
     )

@@ -56,7 +56,6 @@ def test_every_setting_arrives_and_is_read_back(
     )
     sriov.write(socket_of(parent), sriov.Function(parent="enp1s0", number=number), wanted)
     assert settings_in(parent, number) == wanted
-    assert sriov.from_record(sriov.to_record(wanted)) == wanted
     assert sriov.differing(settings_in(parent, number), wanted) == []
 
 

@@ -367,6 +367,13 @@ def test_what_is_planned_is_found_again_from_the_journal(node: Node) -> None:
     assert whole_interface.intent_of({}) is None
 
 
+def test_an_interface_that_is_down_is_remembered_as_down() -> None:
+    down = port.Interface(ifindex=7, name="eth7", mtu=1500, carrier=False, state="down", up=False)
+    host_state = pod_interfaces.HostState(name="eth7", mac="", mtu=1500, up=False)
+    planned = whole_interface.Intent(mark="m", interface=down, host_state=host_state)
+    assert whole_interface.intent_of(records.freeze_record(planned.to_record())) == planned
+
+
 class RdmaMachine(Machine):
     """A mock machine whose eth1 has an RDMA device."""
 

@@ -1,11 +1,12 @@
-"""Rules of ResourceClaims, their templates, and DeviceClasses."""
+"""Rules of ResourceClaims and their templates."""
 
 from collections.abc import Iterator
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
-from drakit_cluster.objects.schema import claims, formats
-from drakit_cluster.objects.validation import failure, fields, metadata, requests, rules
+from drakit_cluster.objects.schema import claims
+from drakit_cluster.objects.validation import failure, fields, metadata, rules
+from drakit_cluster.objects.validation.claims import allocations, requests
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -41,7 +42,7 @@ def update_status(new: Object, old: Object, _context: Context) -> Iterator[Failu
     """Yield the failures of a changed status."""
     allocation, old_allocation = json_types.at(new, "status", "allocation"), json_types.at(old, "status", "allocation")
     yield from _users(new, old, allocation)
-    yield from requests.statuses(new.get("status"), "status")
+    yield from allocations.statuses(new.get("status"), "status")
     yield from _allocation(allocation, old_allocation, json_types.at(new, "spec", "devices"))
 
 
@@ -51,7 +52,7 @@ def _allocation(allocation: Json, old_allocation: Json, requested_devices: Json)
     if allocation is None:
         return
     if old_allocation is None:
-        yield from requests.check_allocation(allocation, requested_devices, path)
+        yield from allocations.check(allocation, requested_devices, path)
     elif not fields.same(claims.ALLOCATION, allocation, old_allocation):
         yield failure.immutable(path, allocation)
 
@@ -78,37 +79,3 @@ def _user(user: Json, path: str) -> Iterator[Failure]:
 
 _consumer = rules.if_set(_user, "reservedFor")
 """The rule for the workload that a claim is reserved for, if it names one (KEP-5194)."""
-
-
-MAX_CONFIGS = 32
-
-
-def create_class(new: Object, context: Context) -> Iterator[Failure]:
-    """Yield the failures of a new class."""
-    return _spec(new, {}, context)
-
-
-def update_class(new: Object, old: Object, context: Context) -> Iterator[Failure]:
-    """Yield the failures of a changed class. Selectors, and configurations, that are all as before count as stored ones."""
-    return _spec(new, json_types.mapping(old, "spec"), context)
-
-
-def _spec(new: Object, old: Object, context: Context) -> Iterator[Failure]:
-    spec = json_types.mapping(new, "spec")
-    selectors_unchanged = fields.same(claims.SELECTORS, spec.get("selectors"), old.get("selectors"))
-    configs_unchanged = fields.same(claims.CONFIG, spec.get("config"), old.get("config"))
-
-    def config(value: Json, where: str) -> Iterator[Failure]:
-        return requests.check_configuration(value, where, stored=configs_unchanged)
-
-    yield from requests.check_selectors(spec, "spec", context, stored=selectors_unchanged)
-    yield from rules.items("config", config, limit=MAX_CONFIGS)(spec, "spec")
-    if (name := spec.get("extendedResourceName")) is not None and not _is_extended(str(name)):
-        detail = "must be domain/name, neither of kubernetes.io nor beginning with requests."
-        yield failure.invalid("spec.extendedResourceName", name, detail)
-
-
-def _is_extended(name: str) -> bool:
-    """Return whether a name can be that of an extended resource, and of the quota for it."""
-    native = "/" not in name or "kubernetes.io/" in name
-    return not native and not name.startswith("requests.") and not formats.label_key(f"requests.{name}")

@@ -1,4 +1,4 @@
-"""Rules of one device in a slice: attributes, capacities, counters, binding conditions, taints. Rules of tolerations and DeviceTaintRules."""
+"""Rules of one device in a slice: attributes, capacities, counters, binding conditions, taints."""
 
 import functools
 import itertools
@@ -9,9 +9,9 @@ from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.quantity import Quantity
 from drakit_cluster.objects.schema import devices, formats
-from drakit_cluster.objects.validation import failure, fields, metadata, names, rules
-from drakit_cluster.objects.validation.context import Context
+from drakit_cluster.objects.validation import failure, fields, names, rules
 from drakit_cluster.objects.validation.failure import Failure
+from drakit_cluster.objects.validation.slices import taints
 from drakit_cluster.objects.versions import Rule
 
 MAX_NAMES = 32
@@ -23,9 +23,7 @@ MAX_COUNTERS = 32
 MAX_GROUPS = 2
 MAX_CONDITIONS = 4
 MAX_VALID_VALUES = 10
-MAX_RULE_CONDITIONS = 8
 LISTS = ("bools", "ints", "strings", "versions")
-_EFFECTS = ("NoExecute", "NoSchedule", "None")
 _CONDITIONS, _FAILING = "bindingConditions", "bindingFailureConditions"
 
 
@@ -42,7 +40,7 @@ def check(device: Json, old: Json, path: str, gates: FeatureGates) -> Iterator[F
     yield from rules.entries("capacity", names.qualified, rule, shown=names.QUALIFIED_BYTES)(device, path)
     # Unchanged taints are not checked again: a newer server may have accepted them.
     if old is None or not fields.same(devices.TAINTS, json_types.items(device, "taints"), json_types.at(old, "taints")):
-        check_taint = rules.all_of(taint, _effect(gates))
+        check_taint = rules.all_of(taints.check, taints.effect(gates))
         yield from rules.items("taints", check_taint, limit=gates.limits.taints)(device, path)
     for resource, mapping in json_types.mapping(device, "nodeAllocatableResourceMappings").items():
         yield from _mapping(resource, json_types.mapping(mapping), capacity, f"{path}.nodeAllocatableResourceMappings[{resource}]")
@@ -286,65 +284,3 @@ def _step(step: Quantity, low: Quantity, ends: list[Quantity], total: Quantity, 
     for end in ends:
         if (count(end) - count(low)) % count(step):
             yield failure.invalid(path, str(step), f"{end} must be a whole number of steps above min, {low}")
-
-
-_TAINT_NAMES = rules.all_of(rules.text(names.label_key, "key"), rules.text(names.label_value, "value"))
-
-
-def _effect(gates: FeatureGates) -> rules.Rule:
-    """Return the rule for the effect of a taint that was not there before, in versions that do not have all effects."""
-
-    def check(value: Json, path: str) -> Iterator[Failure]:
-        if json_types.text(value, "effect") == "None" and not gates.follows(Rule.EFFECT_NONE):
-            yield failure.not_supported(f"{path}.effect", "None", tuple(effect for effect in _EFFECTS if effect != "None"))
-
-    return check
-
-
-def taint(value: Json, path: str, old: Json = None) -> Iterator[Failure]:
-    """Yield the failures of a taint. An effect that the ``old`` taint has stays allowed: a newer server may have accepted it."""
-    yield from _TAINT_NAMES(value, path)
-    if old is None or json_types.text(old, "effect") != json_types.text(value, "effect"):
-        yield from rules.word("effect", _EFFECTS)(value, path)
-
-
-def toleration(value: Json, path: str) -> Iterator[Failure]:
-    """Yield the failures of a toleration."""
-    key, operator, value_text = (json_types.text(value, field) for field in ("key", "operator", "value"))
-    if key:
-        yield from names.label_key(key, f"{path}.key")
-    yield from rules.word("operator", ("Equal", "Exists"))(value, path)
-    if operator == "Exists" and value_text:
-        yield failure.invalid(f"{path}.value", value_text, "must be empty for operator Exists, which accepts every value")
-    if operator == "Equal":
-        yield from names.label_value(value_text, f"{path}.value")
-    yield from rules.word("effect", _EFFECTS, optional=True)(value, path)
-
-
-tolerations = rules.items("tolerations", toleration)
-_SELECTOR = rules.all_of(
-    rules.if_set(rules.of_text(names.driver), "driver"),
-    rules.if_set(rules.of_text(names.pool), "pool"),
-    rules.if_set(rules.of_text(names.label), "device"),
-)
-
-
-def create_rule(new: Object, context: Context) -> Iterator[Failure]:
-    """Yield the failures of a new DeviceTaintRule."""
-    yield from _rule(new, None)
-    yield from _effect(context.gates)(json_types.mapping(new, "spec", "taint"), "spec.taint")
-
-
-def update_rule(new: Object, old: Object, _context: Context) -> Iterator[Failure]:
-    """Yield the failures of a changed DeviceTaintRule."""
-    return _rule(new, json_types.at(old, "spec", "taint"))
-
-
-def update_rule_status(new: Object, _old: Object, _context: Context) -> Iterator[Failure]:
-    """Yield the failures of what a DeviceTaintRule's controller reports."""
-    return metadata.check_conditions(new.get("status"), "status", limit=MAX_RULE_CONDITIONS)
-
-
-def _rule(new: Object, old: Json) -> Iterator[Failure]:
-    yield from _SELECTOR(json_types.at(new, "spec", "deviceSelector"), "spec.deviceSelector")
-    yield from taint(json_types.mapping(new, "spec", "taint"), "spec.taint", old)

@@ -1,0 +1,1 @@
+"""Rules of what users request and get: ResourceClaims, their templates, and DeviceClasses."""
