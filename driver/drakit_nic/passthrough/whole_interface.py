@@ -70,8 +70,7 @@ class Intent:
 
     def to_record(self) -> drakit.Record:
         """Return the intent as the journal stores it."""
-        # The format leaves out what is False, also where the default is True, as for the carrier.
-        return {_KEY: {**_FORMAT.encode(self), "interface": dataclasses.asdict(self.interface)}}
+        return {_KEY: _FORMAT.encode(self)}
 
 
 def intent_of(record: drakit.Record) -> Intent | None:

@@ -88,6 +88,20 @@ def test_empty_optional_fields_are_not_written_and_read_as_the_format_says() -> 
     assert STRICT.encode(Part(name="a")) == {"name": "a", "size": 0}
 
 
+def test_an_empty_value_is_written_where_the_default_is_another() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Link:
+        up: bool = True
+        peer: str | None = "eth0"
+        addresses: tuple[str, ...] = dataclasses.field(default_factory=lambda: ("10.0.0.1",))
+        is_shared: bool = False
+
+    written = {"up": False, "peer": None, "addresses": []}
+    value = Link(up=False, peer=None, addresses=())
+    assert wire.Format().encode(value) == written
+    assert wire.Format().decode(Link, written) == value
+
+
 def test_keys_of_maps_are_sorted_where_the_format_says_so() -> None:
     whole = Whole(uid="u", by_name={"b": Part(name="b"), "a": Part(name="a")})
     assert list(KUBERNETES.encode(whole)["byName"]) == ["a", "b"]

@@ -89,7 +89,7 @@ class Format:
             return None
 
     def encode(self, value: object) -> dict[str, Any]:
-        """Return the JSON object of a dataclass instance, without optional fields that are None, False or empty."""
+        """Return the JSON object of a dataclass instance, without fields that are None, False or empty and are so by default."""
         return self._object(type(value)).encode(value)
 
     def converter(self, annotation: _Schema) -> Converter:
@@ -159,13 +159,15 @@ class Format:
 class _Member(NamedTuple):
     """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET.
 
-    The value of a field that ``is_plain`` is its own JSON.
+    The value of a field that ``is_plain`` is its own JSON. A field that ``is_written`` is on the wire also if it is None, False or empty, because it is
+    required or has another default.
     """
 
     name: str
     converter: Converter
     is_plain: bool
     is_required: bool
+    is_written: bool
     absent: object
 
 
@@ -181,12 +183,14 @@ class _Object:
 
     def add(self, field: "dataclasses.Field[Any]", rule: Field, converter: Converter) -> None:
         """Add one field."""
-        is_required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING and rule.absent is UNSET
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        default = default if rule.absent is UNSET else rule.absent
+        is_required = default is dataclasses.MISSING
         if rule.inline:
             self._inline[field.name] = converter
         else:
             self._members[rule.name or camel(field.name)] = _Member(
-                field.name, converter, converter.encode is _unchanged, is_required, rule.absent
+                field.name, converter, converter.encode is _unchanged, is_required, is_required or bool(default), rule.absent
             )
             self._nested = frozenset(key for key in self._members if "." in key)
 
@@ -198,7 +202,7 @@ class _Object:
             self._check_names(value)
         arguments: dict[str, object] = {}
         empty_is_absent = self._rules.empty_is_absent
-        for key, (name, converter, _, is_required, absent) in self._members.items():
+        for key, (name, converter, _, is_required, _, absent) in self._members.items():
             member = value.get(key, UNSET) if key not in self._nested else _get_nested(value, key)
             if member is not UNSET and not (empty_is_absent and member in (None, "")):
                 arguments[name] = decode(converter, member, key)
@@ -220,11 +224,11 @@ class _Object:
         members: dict[str, Any] = {}
         for name, converter in self._inline.items():
             members |= converter.encode(getattr(value, name))
-        for key, (name, converter, is_plain, is_required, _) in self._members.items():
+        for key, (name, converter, is_plain, _, is_written, _) in self._members.items():
             attribute = getattr(value, name)
             encoded = attribute if is_plain or attribute is None else converter.encode(attribute)
             # The number 0 is not an absent value, and neither is a dataclass whose fields are all defaults.
-            if encoded or attribute or is_required or type(encoded) in (int, float):
+            if encoded or attribute or is_written or type(encoded) in (int, float):
                 if key in self._nested:
                     _set_nested(members, key, encoded)
                 else:
