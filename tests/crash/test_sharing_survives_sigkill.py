@@ -106,7 +106,7 @@ def test_a_kill_at_any_line_leaves_no_daemon_and_no_setting(world: gpu_daemons.W
 def test_a_daemon_that_dies_at_any_line_is_restarted(world: gpu_daemons.World, record_property: gpu_scenarios.Record) -> None:
     points = check_every_call(world, by_line=True, falls="daemons")
     record_property("matrix", f"MPS: {len(points)} kills of the daemon, by line")
-    assert len(points) >= 90
+    assert len(points) >= 80
 
 
 @pytest.mark.full

@@ -159,8 +159,8 @@ class Format:
 class _Member(NamedTuple):
     """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET.
 
-    The value of a field that ``is_plain`` is its own JSON. A field that ``is_written`` is on the wire also if it is None, False or empty, because it is
-    required or has another default.
+    The value of a field that ``is_plain`` is its own JSON. A field that ``is_written`` is on the wire also if it is None, False or empty, because it
+    is required or has another default.
     """
 
     name: str
