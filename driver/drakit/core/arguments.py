@@ -129,8 +129,8 @@ def _accepts(field: _Field, value: object) -> bool:
 
 
 def _expected(kind: type[Any]) -> Mapping[str, _Field]:
-    found = ((field.name, _field(field.type)) for field in dataclasses.fields(kind) if field.init)
-    return {name: field._replace(exact=frozenset(() if field.elements else field.classes)) for name, field in found if field is not None}
+    fields = ((field.name, _field(field.type)) for field in dataclasses.fields(kind) if field.init)
+    return {name: field._replace(exact=frozenset(() if field.elements else field.classes)) for name, field in fields if field is not None}
 
 
 def _field(hint: Any) -> _Field | None:  # noqa: PLR0911 - one for each form of annotation
