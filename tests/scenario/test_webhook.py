@@ -54,7 +54,7 @@ def guarded(tmp_path: pathlib.Path) -> Iterator[Guarded]:
         hook.start()
         for file, path in ((CONFIGURATION, webhook.PATH), (PODS / "configuration.yaml", webhook.PODS_PATH)):
             configuration: Any = yaml.safe_load(file.read_text("utf-8"))
-            configuration["webhooks"][0]["clientConfig"] = {"url": f"https://{hook.address}{path}", "caBundle": ca}
+            configuration["webhooks"][0] |= {"clientConfig": {"url": f"https://{hook.address}{path}", "caBundle": ca}, "timeoutSeconds": 30}
             memory.create(resources.WEBHOOKS, configuration)
         token = server.issue_token("tester", ("system:masters",))
         with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as api:

@@ -95,6 +95,11 @@ class LazyClient:
         """Start a watch. Raise ApiError."""
         return self._client().stream(path, query=query, timeout=timeout)
 
+    def connect_now(self) -> None:
+        """Connect, so that the first request need not wait for it. A configuration that cannot be used fails with the first request."""
+        with contextlib.suppress(errors.ApiError):
+            self._client()
+
     def _client(self) -> transport.Transport:
         if self._connected is None:
             try:

@@ -41,6 +41,10 @@ def keeps_the_hardware_of_others(bench: benches.Bench) -> None:
                 name = f"prepare and unprepare of another claim for {' and '.join(others)} changed the hardware of a claim for {one}"
                 benches.require_unchanged(before, after, name)
                 node.prepare(second)
+                both = bench.hardware()
+                node.prepare(first)
+                name = f"a second prepare of a claim for {one} changed hardware beside a claim for {' and '.join(others)}"
+                benches.require_unchanged(both, bench.hardware(), name)
                 node.unprepare(first)
                 left = bench.hardware()
                 node.prepare(second)
@@ -126,6 +130,46 @@ def pairs(bench: benches.Bench, node: nodes.Node) -> Iterator[Pair]:
                 if takes(device, bench.consumed, times=3):
                     yield device.name, (device.name, device.name)
             yield from ((device.name, others) for others in _beside(offered, device))
+
+
+def beside_under_one_lock(bench: benches.Bench, node: nodes.Node, name: str, *, claims: int) -> str | None:
+    """Return a device that fits beside so many claims for a device and has a lock in common with it, such as itself if it is shared."""
+    offered = node.all_devices
+    near = (others[0] for one, others in pairs(bench, node) if one == name and len(others) == 1)
+    locked = (other for other in near if not set(offered[other].lock_names).isdisjoint(offered[name].lock_names))
+    return next((other for other in locked if other != name or takes(offered[name], bench.consumed, times=claims + 1)), None)
+
+
+def enforces_amounts(bench: benches.Bench) -> None:
+    """Require that twice the amounts change hardware or edits, because a driver enforces what the scheduler accounted."""
+    _require_hardware(bench)
+    with bench.node() as node:
+        tried = False
+        for name in dict.fromkeys(itertools.chain.from_iterable(bench.groups)):
+            claim = node.claims.fetch(bench.claim(node, name))
+            (result,) = claim.results
+            (doubled,) = _with_different_amounts(node, dataclasses.replace(claim, results=(result, result))).results[1:]
+            if doubled == result:
+                continue
+            tried = True
+            if _given(bench, node, claim, result) == _given(bench, node, claim, doubled):
+                amounts = ", ".join(
+                    f"{key} {result.consumed_capacity[key]} or {amount}" for key, amount in doubled.consumed_capacity.items()
+                )
+                raise reports.AdviceError(
+                    f"{name}: hardware and edits are the same whether a claim takes {amounts}; enforce grant.consumed_capacity, if the hardware can"
+                )
+    if not tried:
+        raise reports.NotApplicableError("no device can be given in two amounts")
+
+
+def _given(bench: benches.Bench, node: nodes.Node, claim: claims.Claim, result: claims.AllocationResult) -> tuple[object, object]:
+    """Return the hardware's state and the container's view while only this result of the claim is prepared."""
+    ref = node.claims.put(dataclasses.replace(claim, results=(result,)))
+    view = node.prepare(ref)
+    state = bench.hardware()
+    node.unprepare(ref)
+    return state, view
 
 
 def takes(device: devices.Device, consumed: Mapping[str, quantity.Amount], *, times: int) -> bool:

@@ -143,7 +143,11 @@ def _restores_after_a_lost_journal(bench: benches.Bench) -> None:
 
 def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Sequence[claims.ClaimRef]) -> bool:
     """Check that restored claims keep their intents, hardware and container views. Return whether all of them have CDI files."""
-    first, planned, before = [node.prepare(ref) for ref in refs], _intents(node), bench.hardware()
+    earlier = _earlier_claim(bench, node, refs)
+    first = [node.prepare(ref) for ref in refs]
+    if earlier is not None:
+        node.unprepare(earlier)
+    planned, before = _intents(node), bench.hardware()
     has_files = all(view.cdi_ids for view in first)
     node.lose_journal()
     recalled = _intents(node)
@@ -158,6 +162,19 @@ def _restores_claims(bench: benches.Bench, node: nodes.Node, name: str, refs: Se
     for ref in refs:
         node.unprepare(ref)
     return has_files
+
+
+def _earlier_claim(bench: benches.Bench, node: nodes.Node, refs: Sequence[claims.ClaimRef]) -> claims.ClaimRef | None:
+    """Prepare a claim for hardware under the same lock, so that the claims get other parts than a plan without it would choose."""
+    device = node.claims.fetch(refs[0]).results[0].device
+    near = isolation_obligations.beside_under_one_lock(bench, node, device, claims=len(refs))
+    if near is None:
+        return None
+    earlier = bench.claim(node, near)
+    if not node.try_prepare(earlier).error:
+        return earlier
+    node.unprepare(earlier)
+    return None
 
 
 def _intents(node: nodes.Node) -> Mapping[str, Sequence[records.Record]]:
@@ -331,6 +348,7 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "requests of one claim do not overwrite each other's hardware": isolation_obligations.keeps_requests_apart,
     "plan() gives no two claims the same intent": isolation_obligations.plans_different_intents,
     "no two claims get the same exclusive part": isolation_obligations.gives_each_part_once,
+    "the amounts of a claim make a difference": isolation_obligations.enforces_amounts,
     "prepare of a prepared claim returns the same result": _prepares_twice_equally,
     "device nodes that prepare returns exist on this host": _returns_existing_nodes,
     "unprepare succeeds before prepare, and twice": _unprepares_twice,

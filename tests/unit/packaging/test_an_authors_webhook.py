@@ -125,7 +125,7 @@ def regions(tmp_path: pathlib.Path) -> Iterator[client.ApiClient]:
             for configuration in copy.deepcopy(configurations):
                 (hook,) = configuration["webhooks"]
                 path = hook["clientConfig"]["service"]["path"]
-                hook["clientConfig"] = {"url": f"https://127.0.0.1:{running.port}{path}", "caBundle": authority}
+                hook |= {"clientConfig": {"url": f"https://127.0.0.1:{running.port}{path}", "caBundle": authority}, "timeoutSeconds": 30}
                 hook["matchConditions"][-1]["expression"] = hook["matchConditions"][-1]["expression"].replace("hello.example.com", REGION)
                 server.registry.create(resources.WEBHOOKS, configuration)
             token = server.issue_token("tester", ("system:masters",))

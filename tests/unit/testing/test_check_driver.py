@@ -75,6 +75,7 @@ def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
         "unprepare undoes a claim that was bound and never prepared": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
         NODES: "prepare() returns no device node",
+        "the amounts of a claim make a difference": "no device can be given in two amounts",
         EARLIER: "intents and records have their first form, and earlier= has no claim of an earlier release",
         PARTS: "exclusive names no variable or device node that identifies a part, such as 'ENGINE_*'",
     }

@@ -1,5 +1,6 @@
 """``check_driver`` finds each of these faulty drivers by the obligation that it breaks; each fault is one small change of a good driver."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,29 @@ class MakesAnother(Card):
         super().unprepare(grant)
 
 
+class RecallsByPlanning(Card):
+    """Gives a restored claim the lowest free engines, not those that its container has."""
+
+    def recall(self, grant: Grant) -> drakit.Record:
+        return self.plan(grant)
+
+
+class DisturbsTheNextPart(Card):
+    """Damages a part that was prepared after its own, when the kubelet calls prepare again."""
+
+    def prepare(self, grant: Grant) -> drakit.Prepared:
+        if self.key(grant) in self.hardware:
+            self.hardware.pop(chr(ord(grant.device.name[0]) + 1), None)
+        return super().prepare(grant)
+
+
+class GivesEachShareTheSame(Card):
+    def prepare(self, grant: Grant) -> drakit.Prepared:
+        if grant.share_id is None:
+            return super().prepare(grant)
+        return super().prepare(dataclasses.replace(grant, consumed_capacity={"rate": drakit.ONE}))
+
+
 FAULTS: list[tuple[Callable[[Hardware], Card], str]] = [
     (ClearsEverything, OTHERS),
     (ClearsItsCard, OTHERS),
@@ -210,6 +234,8 @@ FAULTS: list[tuple[Callable[[Hardware], Card], str]] = [
     (RaisesForTheUnknown, "unprepare succeeds without an intent, after a lost journal"),
     (LeavesShares, "prepare and then unprepare leave nothing behind"),
     (NeedsItsRecord, "a crash at any line, then a retry or unprepare, leaves nothing behind"),
+    (RecallsByPlanning, "claims are restored after a lost journal, and can be undone"),
+    (DisturbsTheNextPart, OTHERS),
     (MakesAnother, "prepare of a prepared claim returns the same result"),
 ]
 
@@ -226,6 +252,12 @@ def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...] = ("EN
 def test_a_planted_fault_is_found_by_the_obligation_that_it_breaks(make: Callable[[Hardware], Card], obligation: str) -> None:
     failed = {item.name: item.message for item in check(make).checks if item.verdict is drakit.Verdict.FAILED}
     assert obligation in failed, failed
+
+
+def test_a_driver_that_ignores_the_amount_of_a_claim_is_warned() -> None:
+    warned = {item.name: item.message for item in check(GivesEachShareTheSame, every=900).checks if item.verdict is drakit.Verdict.WARNING}
+    text = "link: hardware and edits are the same whether a claim takes rate 1 or 2; enforce grant.consumed_capacity, if the hardware can"
+    assert warned == {"the amounts of a claim make a difference": text}
 
 
 def test_the_driver_without_a_fault_passes_and_a_wrong_pattern_is_named() -> None:

@@ -88,6 +88,8 @@ class Webhook:
         self._judging = threading.Lock()
         checks_pods = any(rule.check_pod is not None for rule in self._rules.values())
         api = client.LazyClient(lambda: client.connect(settings.api.kubeconfig, seconds=referenced.SECONDS))
+        if checks_pods:
+            api.connect_now()
         self._referenced = referenced.Referenced(api)
         self._durations = measures(measured, lambda: certificate.loaded_at, checks_pods=checks_pods)
         overload = accepting.Overload("webhook.address")
