@@ -66,6 +66,12 @@ def check(
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
     exclusive: Exclusive = None,
+    earlier: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            "--earlier", metavar="FILE", help="A claim of an earlier release, as its journal show UID -o json printed it. May be repeated."
+        ),
+    ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
@@ -94,6 +100,7 @@ def check(
             refused_parameters=wanted[1],
             consumed=amounts,
             exclusive=exclusive or (),
+            earlier=earlier or (),
             death=crashing.Death.KILL if kill else crashing.Death.RAISE,
             every=every,
             junit=junit,
