@@ -22,7 +22,8 @@ _KEY = "nics"
 _STATE = "nics.json"
 _LOCK = "nics.lock"
 _BITS_PER_MEGABIT = 10**6
-_FORMAT = wire.Format(fields={(port.Member, "share_id"): wire.Field(name="share_id")})
+# A roll-back reads what a later version wrote.
+_FORMAT = wire.Format(ignore_unknown=True, fields={(port.Member, "share_id"): wire.Field(name="share_id")})
 _ETHERNET = 0x020000
 
 

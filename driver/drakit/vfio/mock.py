@@ -36,7 +36,8 @@ class State:
     opened: tuple[int, ...] = ()
 
 
-_FORMAT = wire.Format()
+# A roll-back reads what a later version wrote.
+_FORMAT = wire.Format(ignore_unknown=True)
 _AS_BOOTED = State(boot_id="")
 
 

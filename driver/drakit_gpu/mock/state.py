@@ -21,7 +21,8 @@ Result = TypeVar("Result")
 
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
-_FORMAT = wire.Format()
+# A roll-back reads what a later version wrote.
+_FORMAT = wire.Format(ignore_unknown=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -99,6 +99,15 @@ def test_a_state_file_edited_by_hand_is_an_error_and_stays_as_it_is(tmp_path: pa
     assert (tmp_path / "nics.json").read_bytes() == raw
 
 
+def test_a_rolled_back_version_reads_the_state_of_a_later_one(tmp_path: pathlib.Path) -> None:
+    machine = mock_port.MockPort(choice(tmp_path))
+    machine.install(UPLINK, share())
+    state = json.loads((tmp_path / "nics.json").read_text())
+    state["shares"][0]["colour"] = "red"
+    (tmp_path / "nics.json").write_text(json.dumps(state | {"switches": []}))
+    assert machine.shares() == (share(),)
+
+
 def test_the_state_is_for_its_owner_alone(tmp_path: pathlib.Path) -> None:
     mock_port.MockPort(choice(tmp_path)).install(UPLINK, share())
     assert {file.name: file.stat().st_mode & 0o077 for file in tmp_path.iterdir() if file.name.startswith("nics")} == {
