@@ -6,7 +6,6 @@ import platform
 
 import pytest
 
-from drakit_nic import checks
 from vm import vfio_machine
 
 
@@ -16,10 +15,9 @@ def is_old() -> bool:
     return (int(major), int(minor)) < (5, 14)
 
 
-VFIO, SELINUX, OLD = "test_vfio_", "test_selinux", "test_before_5_14"
+VFIO, OLD = "test_vfio_", "test_before_5_14"
 NEEDS = {
     VFIO: (vfio_machine.has_iommu, "a machine with an IOMMU: --iommu"),
-    SELINUX: (checks.ENFORCE.exists, "a machine with SELinux: --selinux"),
     OLD: (is_old, "an older kernel: --kernel 5.10"),
 }
 """By the beginning of a file's name: whether this machine has what its tests need, and what that is."""
