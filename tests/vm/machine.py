@@ -19,7 +19,7 @@ import tarfile
 import time
 from collections.abc import Sequence
 
-KERNELS = ("6.12", "6.1", "5.15", "5.10")
+KERNELS = ("6.12", "6.1", "5.15")
 """The kernels that ``tests/vm/build`` installs. The first is the default."""
 
 UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
