@@ -235,17 +235,17 @@ class DriverFamily(Family[Any]):
 
     def rights(self, options: object) -> Sequence[Right]:  # noqa: ARG002 - the class decides
         kind, name = self.kind_and_name
-        found: list[Right] = []
+        rights: list[Right] = []
         if issubclass(kind, advanced.Binder):
             why = "to bind devices with binding conditions before their pods are bound"
-            found.append(Right(group=_GROUP, resource="resourceclaims", verbs=("list", "watch"), why=why))
+            rights.append(Right(group=_GROUP, resource="resourceclaims", verbs=("list", "watch"), why=why))
         if issubclass(kind, advanced.ClusterPools | advanced.ClusterDevices):
             why = "to write the status of devices that belong to no single node, from Kubernetes 1.36 on"
             verbs = ("arbitrary-node:patch",)
-            found.append(
+            rights.append(
                 Right(group=_GROUP, resource="resourceclaims", subresource="driver", verbs=verbs, needed=False, why=why, name=name)
             )
-        return found
+        return rights
 
     def _given(self, options: object) -> tuple[object, ...]:
         return () if self.options is None else (options,)
@@ -277,11 +277,11 @@ def group_of(driver_name: str) -> str:
 @functools.cache
 def installed() -> tuple[Family[Any], ...]:
     """Return the families of all installed distributions, sorted by name. Raises SettingsError for one that cannot be loaded."""
-    found = tuple(_loaded(point) for point in entry_points.of(GROUP))
-    for first, second in itertools.pairwise(found):
+    loaded = tuple(_loaded(point) for point in entry_points.of(GROUP))
+    for first, second in itertools.pairwise(loaded):
         if first.name == second.name:
             raise errors.SettingsError(f"two installed distributions have a family {first.name!r}; uninstall one", key=GROUP)
-    return found
+    return loaded
 
 
 def _loaded(point: "importlib.metadata.EntryPoint") -> Family[Any]:

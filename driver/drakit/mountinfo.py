@@ -33,7 +33,7 @@ def parse(text: str) -> Iterator[Mount]:
     for fields in (line.split(" ") for line in text.split("\n") if line):
         end = fields.index("-", _TAGS)
         yield Mount(
-            point=_ESCAPED.sub(lambda found: chr(int(found[1], 8)), fields[_POINT]),
+            point=_ESCAPED.sub(lambda escape: chr(int(escape[1], 8)), fields[_POINT]),
             kind=fields[end + 1],
             is_shared=any(tag.startswith("shared:") for tag in fields[_TAGS:end]),
         )

@@ -38,9 +38,9 @@ def attributes(address: str, *, sysfs: pathlib.Path = SYSFS) -> Mapping[str, dev
     Raises HardwareError for an address that is malformed or that this host does not have.
     """
     folder = _folder(address, sysfs)
-    found = root(folder)
+    bus = root(folder)
     near = numa.attribute(numa.of_device(folder, sysfs / "devices/system"))
-    return {BUS_ID: folder.name, **({ROOT: found} if found else {}), **near}
+    return {BUS_ID: folder.name, **({ROOT: bus} if bus else {}), **near}
 
 
 @arguments.checked_call

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from drakit import machines
 from drakit.core import records
-from drakit.core.slices import paging, reconcile, resource_slice
+from drakit.core.slices import feature_gates, paging, reconcile, resource_slice
 from drakit.kube import slice_codec
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -51,7 +51,8 @@ def write_template(folder: pathlib.Path) -> pathlib.Path:
     """Write the slices of one node as the GPU driver publishes them, and return the file."""
     choice = machines.Choice(name=MACHINE, directory=folder / "mock", owner=TEMPLATE_NODE)
     driver = installed_drivers.build("gpu", node=TEMPLATE_NODE, machine=choice)
-    pages = paging.paginate(driver.discover(), form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
+    offered = feature_gates.without_lists(driver.discover())  # As for a server with the gates of a release.
+    pages = paging.paginate(offered, form=resource_slice.Form.FLAT, layout=resource_slice.Layout.APART)
     changes = reconcile.plan(pages, (), driver=DRIVER, node=TEMPLATE_NODE, pool=TEMPLATE_NODE)
     made = [
         {"metadata": {"name": f"{create.prefix}x"}, "spec": records.thaw(slice_codec.encode(create.spec))} for create in changes.creates

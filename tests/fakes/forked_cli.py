@@ -41,8 +41,9 @@ LATE = (
     "drakit.cli.composition",
     "drakit.testing.__main__",
     "drakit_tools.demo.story",
-    "drakit_gpu.assembly",
-    "drakit_nic.kernel_port",
+    *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
+    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family"),
+    *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
 )
 """The modules that commands import late."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")

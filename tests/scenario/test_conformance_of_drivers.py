@@ -19,7 +19,7 @@ from drakit.kube import client
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from drakit_tools.conformance import api_objects
-from fakes import author, command_line, demo, waits
+from fakes import author, command_line, demo, forked_cli, waits
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -31,7 +31,9 @@ def cluster() -> Iterator[clusters.LocalCluster]:
         yield running
 
 
-def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str], report: pathlib.Path, **variables: str) -> dict[str, str]:
+def conformance(
+    cluster: clusters.LocalCluster, commands: forked_cli.Commands, driver: str, program: list[str], report: pathlib.Path, **variables: str
+) -> dict[str, str]:
     """Run the suite on a driver's command; return the verdicts."""
     folder = cluster.node(NODE).folder
     cluster.api.create(CLASS, testing.device_class("device", driver=driver))
@@ -51,35 +53,32 @@ def conformance(cluster: clusters.LocalCluster, driver: str, program: list[str],
         "--junit",
         str(report),
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "drakit.testing", "conformance", *sockets, *wanted],
-        env=demo.environment(cluster.folder) | variables,
-        capture_output=True,
-        text=True,
-        timeout=waits.SECONDS,
-        check=False,
-    )
+    done = commands.run("conformance", *sockets, *wanted, program="kit", environment=demo.environment(cluster.folder) | variables)
     assert done.returncode == 0, done.stdout + done.stderr
     assert cluster.api.list(CLAIM).items == [], "what the suite made is gone"
     return {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
 
 
 @pytest.mark.parametrize("family", ["gpu", "nic"])
-def test_the_gpu_and_nic_drivers_pass_conformance(cluster: clusters.LocalCluster, family: str, tmp_path: pathlib.Path) -> None:
+def test_the_gpu_and_nic_drivers_pass_conformance(
+    cluster: clusters.LocalCluster, commands: forked_cli.Commands, family: str, tmp_path: pathlib.Path
+) -> None:
     program = ["drakit", "run", "--mock", command_line.MACHINE, "--family", family]
-    verdicts = conformance(cluster, f"{family}.drakit.dev", program, tmp_path / "report.xml")
+    verdicts = conformance(cluster, commands, f"{family}.drakit.dev", program, tmp_path / "report.xml")
     assert set(verdicts.values()) == {"pass"}
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
     assert suite.get("tests") == str(len(verdicts))
 
 
-def test_the_template_of_a_new_project_passes_conformance(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_the_template_of_a_new_project_passes_conformance(
+    cluster: clusters.LocalCluster, commands: forked_cli.Commands, tmp_path: pathlib.Path
+) -> None:
     for name in ("board-0", "board-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text("example-9\n")
         (tmp_path / name / "memory").write_text("16Gi\n")
     variables = {"PYTHONPATH": str(EXAMPLES / "hello"), "HELLO_FOLDER": str(tmp_path)}
-    verdicts = conformance(cluster, "hello.example.com", ["hello_driver", "run"], tmp_path / "report.xml", **variables)
+    verdicts = conformance(cluster, commands, "hello.example.com", ["hello_driver", "run"], tmp_path / "report.xml", **variables)
     assert set(verdicts.values()) == {"pass"}
 
 

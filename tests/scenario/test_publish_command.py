@@ -5,7 +5,6 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -34,13 +33,14 @@ class Cluster:
         return ["publish", "tpu", "--mock", machine, "--kubeconfig", str(self.kubeconfig), *settings, *arguments]
 
     @contextlib.contextmanager
-    def publisher(self, identity: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "drakit", *self.words("--set", f"election.identity={identity}")]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    def publisher(self, identity: str) -> Iterator[forked_cli.Started]:
+        words = self.words("--set", f"election.identity={identity}")
+        with pathlib.Path(os.devnull).open("wb") as nothing:
+            process = self._commands.start(*words, out=nothing.fileno(), folder=pathlib.Path.cwd(), environment=os.environ)
         try:
             yield process
         finally:
-            process.kill()
+            process.send_signal(signal.SIGKILL)
             process.wait()
 
     def once(self, *arguments: str, machine: str = "tpu-v5e-8x8") -> subprocess.CompletedProcess[str]:

@@ -53,7 +53,7 @@ _SCHEDULER = [
 _VIEW = [
     _rule("", "configmaps pods events namespaces serviceaccounts services", _READ),
     _rule("apps", "daemonsets deployments replicasets statefulsets controllerrevisions", _READ),
-    _rule("batch", "jobs", _READ),
+    _rule("batch", "cronjobs jobs", _READ),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _READ),
     _rule(resources.SCHEDULING_GROUP, "podgroups podgroups/status", _READ),
 ]
@@ -64,7 +64,7 @@ _EDIT = [
     _rule("", "pods/eviction", "create"),
     _rule("", "serviceaccounts/token", "create"),
     _rule("apps", "daemonsets deployments deployments/scale replicasets replicasets/scale statefulsets statefulsets/scale", _CHANGE),
-    _rule("batch", "jobs", _CHANGE),
+    _rule("batch", "cronjobs jobs", _CHANGE),
     _rule(_DRA, "resourceclaims resourceclaimtemplates", _CHANGE),
     _rule(resources.SCHEDULING_GROUP, "podgroups", _CHANGE),
 ]

@@ -212,6 +212,7 @@ _CHECKS: dict[Resource, Callable[[Object, Object | None], Iterator[Failure]]] = 
     resources.REPLICA_SET: workloads.replica_set,
     resources.STATEFUL_SET: workloads.stateful_set,
     resources.JOB: workloads.job,
+    resources.CRON_JOB: workloads.cron_job,
     resources.ADMISSION_POLICY: _policy,
     resources.ADMISSION_BINDING: _policy_binding,
     resources.WEBHOOKS: _webhooks,

@@ -3,13 +3,16 @@
 What this cluster's controllers do not do is refused here, so that no field is accepted and ignored.
 """
 
+import dataclasses
 from collections.abc import Iterator
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import cron, json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import failure, pods
 from drakit_cluster.objects.validation.failure import Failure
 
+_CRON_NAME = 52
+"""How long the name of a CronJob may be, so that those of its Jobs have room for the minute."""
 _JOB_POLICIES = ("podFailurePolicy", "successPolicy", "backoffLimitPerIndex", "maxFailedIndexes", "podReplacementPolicy", "managedBy")
 
 
@@ -96,18 +99,8 @@ def stateful_set(obj: Object, old: Object | None) -> Iterator[Failure]:
 def job(obj: Object, old: Object | None) -> Iterator[Failure]:
     """Check a Job. Its own selector and policies of failure and success are refused."""
     spec = json_types.mapping(obj, "spec")
-    yield from _template(obj)
-    yield from _not_negative(obj, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-    yield from _one_of("spec.completionMode", json_types.text(spec, "completionMode"), ("Indexed", "NonIndexed"))
-    if json_types.text(spec, "completionMode") == "Indexed" and "completions" not in spec:
-        yield failure.required("spec.completions", "when completion mode is Indexed")
-    yield from _one_of(
-        "spec.template.spec.restartPolicy", json_types.text(spec, "template", "spec", "restartPolicy"), ("OnFailure", "Never")
-    )
+    yield from _job_fields(obj)
     yield from _job_selector(obj, old)
-    for field in ("manualSelector", *_JOB_POLICIES):
-        if spec.get(field):
-            yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")
     if old is not None:
         fixed = ["completionMode", *(["template"] if json_types.at(old, "status", "startTime") else [])]
         if json_types.text(spec, "completionMode") != "Indexed":
@@ -115,6 +108,52 @@ def job(obj: Object, old: Object | None) -> Iterator[Failure]:
         for field in fixed:
             if spec.get(field) != json_types.at(old, "spec", field):
                 yield failure.invalid(f"spec.{field}", spec.get(field), "field is immutable")
+
+
+def _job_fields(obj: Object) -> Iterator[Failure]:
+    """Check what holds for a Job and for the template of one, in which fields with a default may be missing."""
+    spec = json_types.mapping(obj, "spec")
+    yield from _template(obj)
+    yield from _not_negative(obj, "parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    yield from _one_of("spec.completionMode", json_types.text(spec, "completionMode") or "NonIndexed", ("Indexed", "NonIndexed"))
+    if json_types.text(spec, "completionMode") == "Indexed" and "completions" not in spec:
+        yield failure.required("spec.completions", "when completion mode is Indexed")
+    yield from _one_of(
+        "spec.template.spec.restartPolicy", json_types.text(spec, "template", "spec", "restartPolicy"), ("OnFailure", "Never")
+    )
+    for field in ("manualSelector", *_JOB_POLICIES):
+        if spec.get(field):
+            yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")
+
+
+def cron_job(obj: Object, _: Object | None) -> Iterator[Failure]:
+    """Check a CronJob: its schedule in its time zone, its numbers, and the template of its Jobs."""
+    spec, name = json_types.mapping(obj, "spec"), json_types.text(obj, "metadata", "name")
+    if len(name) > _CRON_NAME:
+        yield failure.invalid("metadata.name", name, f"must be no more than {_CRON_NAME} characters")
+    schedule, zone = json_types.text(spec, "schedule"), spec.get("timeZone")
+    if "TZ" in schedule:
+        yield failure.invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+    else:
+        yield from _readable("spec.schedule", schedule)
+    if zone is not None:
+        yield from _readable("spec.timeZone", zone)
+    policies = ("Allow", "Forbid", "Replace")
+    yield from _one_of("spec.concurrencyPolicy", json_types.text(spec, "concurrencyPolicy"), policies)
+    yield from _not_negative(obj, "startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+    template = json_types.mapping(spec, "jobTemplate")
+    for one in _job_fields(template):
+        yield dataclasses.replace(one, field=f"spec.jobTemplate.{one.field}")
+    if json_types.at(template, "spec", "selector"):
+        yield failure.forbidden("spec.jobTemplate.spec.selector", "`selector` will be auto-generated")
+
+
+def _readable(path: str, value: Json) -> Iterator[Failure]:
+    """Check that a schedule or the name of a time zone can be read."""
+    try:
+        (cron.read if path == "spec.schedule" else cron.zone_named)(str(value))
+    except ValueError as error:
+        yield failure.invalid(path, value, str(error))
 
 
 def _job_selector(obj: Object, old: Object | None) -> Iterator[Failure]:

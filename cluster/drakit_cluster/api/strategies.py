@@ -75,6 +75,7 @@ def _restore(new: Object, old: Object, field: str) -> None:
 _NOW = "now"
 """The current time in a table of defaults."""
 _POD_SPEC: dict[str, Json] = {"restartPolicy": "Always", "schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30}
+_JOB_POD = {name: value for name, value in _POD_SPEC.items() if name != "restartPolicy"}
 _REQUESTS = ("devices.requests[].exactly", "devices.requests[].firstAvailable[]")
 
 
@@ -105,8 +106,10 @@ _DEFAULTS: dict[Resource, dict[str, Json]] = {
     resources.REPLICA_SET: _within("spec.template.spec", _POD_SPEC) | {"spec.replicas": 1},
     resources.STATEFUL_SET: _WORKLOAD
     | {"spec.replicas": 1, "spec.podManagementPolicy": "OrderedReady", "spec.updateStrategy+.type": "RollingUpdate"},
-    resources.JOB: {f"spec.template.spec.{name}": value for name, value in _POD_SPEC.items() if name != "restartPolicy"}
+    resources.JOB: _within("spec.template.spec", _JOB_POD)
     | {"spec.backoffLimit": 6, "spec.completionMode": "NonIndexed", "spec.suspend": False},
+    resources.CRON_JOB: _within("spec.jobTemplate.spec.template.spec", _JOB_POD)
+    | _within("spec", {"concurrencyPolicy": "Allow", "suspend": False, "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1}),
     resources.SERVICE: {"spec+.type": "ClusterIP"},
     resources.SLICE: {"spec.devices[].taints[].timeAdded": _NOW},
     resources.TAINT_RULE: {"spec.taint.timeAdded": _NOW},

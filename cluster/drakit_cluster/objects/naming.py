@@ -33,7 +33,12 @@ def present() -> datetime.datetime:
 
 def now() -> str:
     """Return the current time in RFC 3339 with whole seconds, as metav1.Time."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return text_of(present())
+
+
+def text_of(moment: datetime.datetime) -> str:
+    """Return a moment as metav1.Time."""
+    return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def now_micro() -> str:

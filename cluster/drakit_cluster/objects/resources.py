@@ -131,6 +131,7 @@ STATEFUL_SET = _kind("StatefulSet statefulsets sts", "apps/v1", has_scale=True, 
 CONTROLLER_REVISION = _kind("ControllerRevision controllerrevisions", "apps/v1")
 """A former template of a StatefulSet."""
 JOB = _kind("Job jobs", "batch/v1", selectable="status.successful", **_WORKLOAD)
+CRON_JOB = _kind("CronJob cronjobs cj", "batch/v1", **_WORKLOAD)
 SERVICE = _kind("Service services svc", has_status=True, categories=("all",))
 """An object that nothing serves: no addresses, no endpoints."""
 REPLICATION_CONTROLLER = _kind("ReplicationController replicationcontrollers rc", categories=("all",), verbs=_READ_VERBS)
@@ -160,7 +161,7 @@ SELF_RULES_REVIEW = _cluster("SelfSubjectRulesReview selfsubjectrulesreviews", _
 ALL: tuple[Resource, ...] = (
     *(NAMESPACE, NODE, POD, EVENT, SECRET, POD_TEMPLATE, CONFIGMAP, SERVICEACCOUNT),
     *(CLAIM, CLAIM_TEMPLATE, CLASS, SLICE, TAINT_RULE, POOL_STATUS_REQUEST),
-    *(DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, CONTROLLER_REVISION, JOB, SERVICE, LEASE, POD_GROUP),
+    *(DAEMON_SET, DEPLOYMENT, REPLICA_SET, STATEFUL_SET, CONTROLLER_REVISION, JOB, CRON_JOB, SERVICE, LEASE, POD_GROUP),
     *(ROLE, ROLE_BINDING, CLUSTER_ROLE, CLUSTER_ROLE_BINDING),
     *(ADMISSION_POLICY, ADMISSION_BINDING, WEBHOOKS),
 )

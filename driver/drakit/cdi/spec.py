@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from drakit.core import edits, errors, names, records
@@ -183,71 +183,65 @@ def check_edits(content: edits.Edits) -> None:
     """Raise CdiError for edits that a runtime would reject, naming the field."""
     if not content:
         raise errors.CdiError("edits: empty; a runtime rejects a CDI device without edits, so give the container no CDI id instead")
-    for problem in _problems(content):
-        raise errors.CdiError(f"edits.{problem}")
-
-
-def _problems(content: edits.Edits) -> Iterator[str]:
-    yield from _env_problems("env", content.env)
+    _check_env("env", content.env)
     for number, node in enumerate(content.device_nodes):
-        yield from _node_problems(f"deviceNodes[{number}]", node)
+        _check_node(f"deviceNodes[{number}]", node)
     for number, mount in enumerate(content.mounts):
-        yield from _mount_problems(f"mounts[{number}]", mount)
+        field = f"mounts[{number}]"
+        if not mount.host_path:
+            raise _rejected(f"{field}.hostPath", "is required")
+        _check_path(f"{field}.containerPath", mount.container_path)
+        _check_texts(field, mount.host_path, mount.type, *mount.options)
     for number, hook in enumerate(content.hooks):
-        yield from _hook_problems(f"hooks[{number}]", hook)
-    yield from _net_problems(content.net_devices)
+        field = f"hooks[{number}]"
+        _check_path(f"{field}.path", hook.path)
+        _check_texts(f"{field}.args", *hook.args)
+        _check_env(f"{field}.env", hook.env)
+        if hook.timeout is not None and not 1 <= hook.timeout <= _TIMEOUT_MAX:
+            raise _rejected(f"{field}.timeout", f"{hook.timeout} is not a number of seconds from 1 up")
+    if content.net_devices:
+        _check_net(content.net_devices)
 
 
-def _env_problems(field: str, variables: Mapping[str, str]) -> Iterator[str]:
+def _rejected(field: str, reason: str) -> errors.CdiError:
+    return errors.CdiError(f"edits.{field}: {reason}")
+
+
+def _check_env(field: str, variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         if not name or "=" in name:
-            yield f"{field}[{name!r}]: a name must not be empty or contain '='"
-        yield from _text_problems(f"{field}[{name!r}]", name, value)
+            raise _rejected(f"{field}[{name!r}]", "a name must not be empty or contain '='")
+        _check_texts(f"{field}[{name!r}]", name, value)
 
 
-def _node_problems(field: str, node: edits.DeviceNode) -> Iterator[str]:
-    yield from _path_problems(f"{field}.path", node.path)
+def _check_node(field: str, node: edits.DeviceNode) -> None:
+    _check_path(f"{field}.path", node.path)
     if node.host_path:
-        yield from _path_problems(f"{field}.hostPath", node.host_path)
+        _check_path(f"{field}.hostPath", node.host_path)
     if node.type not in _NODE_TYPES:
-        yield f"{field}.type: {node.type!r} is not one of b, c, u, p"
+        raise _rejected(f"{field}.type", f"{node.type!r} is not one of b, c, u, p")
     if set(node.permissions) - set("rwm"):
-        yield f"{field}.permissions: {node.permissions!r} may contain only r, w and m"
+        raise _rejected(f"{field}.permissions", f"{node.permissions!r} may contain only r, w and m")
     if (node.major is None) != (node.minor is None):
-        yield f"{field}: give major and minor, or neither"
+        raise _rejected(field, "give major and minor, or neither")
     for key, number, limit in (
         ("major", node.major, _INT64_MAX),
         ("minor", node.minor, _INT64_MAX),
         ("fileMode", node.file_mode, _FILE_MODE_MAX),
     ):
         if number is not None and not 0 <= number <= limit:
-            yield f"{field}.{key}: {number} is out of range"
+            raise _rejected(f"{field}.{key}", f"{number} is out of range")
 
 
-def _mount_problems(field: str, mount: edits.Mount) -> Iterator[str]:
-    if not mount.host_path:
-        yield f"{field}.hostPath: is required"
-    yield from _path_problems(f"{field}.containerPath", mount.container_path)
-    yield from _text_problems(field, mount.host_path, mount.type, *mount.options)
-
-
-def _hook_problems(field: str, hook: edits.Hook) -> Iterator[str]:
-    yield from _path_problems(f"{field}.path", hook.path)
-    yield from _text_problems(f"{field}.args", *hook.args)
-    yield from _env_problems(f"{field}.env", hook.env)
-    if hook.timeout is not None and not 1 <= hook.timeout <= _TIMEOUT_MAX:
-        yield f"{field}.timeout: {hook.timeout} is not a number of seconds from 1 up"
-
-
-def _net_problems(links: tuple[edits.NetDevice, ...]) -> Iterator[str]:
-    if not links:
-        return
+def _check_net(links: tuple[edits.NetDevice, ...]) -> None:
     for number, link in enumerate(links):
         for key, name in (("hostInterfaceName", link.host_interface_name), ("name", link.name)):
             if not _is_interface_name(name):
-                yield f"netDevices[{number}].{key}: {name!r} is not an interface name"
+                raise _rejected(f"netDevices[{number}].{key}", f"{name!r} is not an interface name")
     for key, used in (("hostInterfaceName", [link.host_interface_name for link in links]), ("name", [link.name for link in links])):
-        yield from (f"netDevices: {key} {name!r} is used {count} times" for name, count in Counter(used).items() if count > 1)
+        for name, count in Counter(used).items():
+            if count > 1:
+                raise _rejected("netDevices", f"{key} {name!r} is used {count} times")
 
 
 def _is_interface_name(name: str) -> bool:
@@ -256,16 +250,16 @@ def _is_interface_name(name: str) -> bool:
     return fits and name not in {".", ".."} and name.isprintable() and not any(char in "/:" or char.isspace() for char in name)
 
 
-def _path_problems(field: str, path: str) -> Iterator[str]:
+def _check_path(field: str, path: str) -> None:
     if not path.startswith("/"):
-        yield f"{field}: {path!r} is not an absolute path"
-    yield from _text_problems(field, path)
+        raise _rejected(field, f"{path!r} is not an absolute path")
+    _check_texts(field, path)
 
 
-def _text_problems(field: str, *texts: str) -> Iterator[str]:
-    """Yield texts that an argument list or JSON in UTF-8 cannot contain."""
+def _check_texts(field: str, *texts: str) -> None:
+    """Raise CdiError for a text that an argument list or JSON in UTF-8 cannot contain."""
     for text in texts:
         if "\0" in text:
-            yield f"{field}: {text!r} contains a NUL"
-        elif not text.isascii() and text.encode(errors="replace").decode() != text:
-            yield f"{field}: {text!r} is not valid Unicode"
+            raise _rejected(field, f"{text!r} contains a NUL")
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise _rejected(field, f"{text!r} is not valid Unicode")

@@ -117,15 +117,15 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False, with_f
 def _findings(author: drivers.Driver[Any]) -> Sequence[advanced.Finding]:
     if not isinstance(author, advanced.Diagnosable):
         return ()
-    found: list[advanced.Finding] = []
+    findings: list[advanced.Finding] = []
     try:
-        found.extend(author.diagnose())
+        findings.extend(author.diagnose())
     except errors.JournalError:
         raise
     except Exception as error:  # noqa: BLE001 - an author's code, which must not keep an operator from seeing devices and claims
         message = f"the driver's own checks stopped: {type(error).__name__}: {error}"
-        found.append(advanced.Finding.unknown("devices", author.name, message, "see the driver's log, then run doctor again"))
-    return tuple(found)
+        findings.append(advanced.Finding.unknown("devices", author.name, message, "see the driver's log, then run doctor again"))
+    return tuple(findings)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Without it a wrong type fails somewhere else, in a line that the author did not 
 
 import collections.abc
 import dataclasses
+import difflib
 import enum
 import functools
 import inspect
@@ -55,6 +56,7 @@ def checked(kind: Class) -> Class:
             raise
         except (TypeError, AttributeError, ValueError) as error:
             failure = error
+            _check_names(kind.__name__, "field", given, kind.__dataclass_fields__)
         if not expected:
             expected.update(_expected(kind))
         for name, value in given.items():
@@ -80,6 +82,7 @@ def checked_call(function: Function) -> Function:
     parameters = inspect.signature(function).parameters
     names = [parameter.name for parameter in parameters.values() if parameter.kind is not parameter.KEYWORD_ONLY]
     rest = next((parameter.name for parameter in parameters.values() if parameter.kind is parameter.VAR_POSITIONAL), None)
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     label = function.__qualname__.removesuffix(".__init__")
     expected: dict[str, _Field | None] = {}
 
@@ -88,6 +91,9 @@ def checked_call(function: Function) -> Function:
         __tracebackhide__ = True  # pytest shows the author's own line
         if not expected:
             expected.update((parameter.name, _field(parameter.annotation)) for parameter in parameters.values())
+        _check_names(label, "parameter", given, given if takes_any else parameters)
+        if twice := given.keys() & names[: len(positional)]:
+            raise TypeError(f"{label}: {min(twice)} is given twice, by its place and by its name; give it once")
         for name, value in (*itertools.zip_longest(names[: len(positional)], positional, fillvalue=rest), *given.items()):
             field = expected.get(str(name))
             if field is not None and type(value) not in field.classes and value != () and not _accepts(field, value):
@@ -105,6 +111,15 @@ def checked_methods(kind: Class) -> Class:
     return kind
 
 
+def _check_names(owner: str, what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise TypeError for a given name that the owner does not have, with those that it has, the closest first."""
+    ours = [name for name in known if name != "self"]
+    for name in given:
+        if name not in ours:
+            near = difflib.get_close_matches(name, ours, n=1)
+            raise TypeError(f"{owner} has no {what} {name!r}; known are {', '.join([*near, *(one for one in ours if one not in near)])}")
+
+
 def _accepts(field: _Field, value: object) -> bool:
     if not isinstance(value, field.classes):
         return False
@@ -114,8 +129,8 @@ def _accepts(field: _Field, value: object) -> bool:
 
 
 def _expected(kind: type[Any]) -> Mapping[str, _Field]:
-    found = ((field.name, _field(field.type)) for field in dataclasses.fields(kind) if field.init)
-    return {name: field._replace(exact=frozenset(() if field.elements else field.classes)) for name, field in found if field is not None}
+    fields = ((field.name, _field(field.type)) for field in dataclasses.fields(kind) if field.init)
+    return {name: field._replace(exact=frozenset(() if field.elements else field.classes)) for name, field in fields if field is not None}
 
 
 def _field(hint: Any) -> _Field | None:  # noqa: PLR0911 - one for each form of annotation

@@ -82,7 +82,9 @@ def check_depth(value: object) -> None:
     """Raise DocumentError for a value read from JSON that is nested too deeply; without recursion."""
     level = [value]
     for _ in range(DEPTH_MAX + 1):
-        level = [inside for one in level if isinstance(one, dict | list) for inside in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            inside for node in level if isinstance(node, dict | list) for inside in (node.values() if isinstance(node, dict) else node)
+        ]
         if not level:
             return
     raise DocumentError(f"is nested more than {DEPTH_MAX} levels deep")

@@ -6,13 +6,16 @@ the next opening would finish it.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import pathlib
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Annotated
 
-from drakit.core import lifecycle, names, records
+from drakit.core import errors, lifecycle, names, records
+from drakit.core.encoding import wire
 from drakit.journal import codec, examination, files, opening, quarantine, sqlite, store
 
 DATABASE = files.DATABASE
@@ -126,6 +129,63 @@ def entry_document(entry: lifecycle.Entry, states: Sequence[State]) -> dict[str,
         "bootID": entry.boot_id,
         "grants": [_grant(grant, state) for grant, state in zip(entry.grants, states, strict=True)],
     }
+
+
+def entry_of(document: object) -> lifecycle.Entry:
+    """Return the claim of an ``entry_document``, without the driver's state. Raises ConfigError, which names the field."""
+    claim = _FORMAT.decode(_Claim, document)
+    rows = [
+        codec.GrantRow(
+            position=position,
+            request=grant.request,
+            pool=grant.pool,
+            device=grant.device,
+            share_id=grant.share_id,
+            admin_access=int(grant.admin_access),
+            snapshot=codec.dump(grant.snapshot),
+            consumed=codec.dump(grant.consumed_capacity),
+            parameters=None if grant.parameters is None else codec.dump(grant.parameters),
+            config_source=grant.config_source,
+            intent=codec.dump(grant.intent),
+            record=codec.dump(grant.record),
+            edits=None if grant.edits is None else codec.dump(grant.edits),
+        )
+        for position, grant in enumerate(claim.grants)
+    ]
+    row = codec.ClaimRow(uid=claim.uid, namespace=claim.namespace, name=claim.name, state=claim.state, boot_id=claim.boot_id)
+    try:
+        return codec.entry(row, rows)
+    except codec.UnreadableError as error:
+        raise errors.ConfigError(str(error)) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Grant:
+    request: str
+    pool: str
+    device: str
+    share_id: Annotated[str, wire.Field(name="shareID")] = ""
+    admin_access: bool = False
+    consumed_capacity: object
+    parameters: object = None
+    config_source: str | None = None
+    intent: object
+    record: object
+    edits: object = None
+    snapshot: object
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Claim:
+    uid: str
+    namespace: str
+    name: str
+    state: str
+    boot_id: Annotated[str, wire.Field(name="bootID")]
+    grants: tuple[_Grant, ...]
+
+
+_FORMAT = wire.Format(ignore_unknown=True, empty_is_absent=True, converters={object: wire.ANYTHING})
 
 
 def _grant(grant: lifecycle.GrantEntry, state: State) -> dict[str, object]:

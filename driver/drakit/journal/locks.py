@@ -25,7 +25,9 @@ _CHECK_INTERVAL = 0.25
 _FIRST_POLL = 0.001
 _LONGEST_POLL = 0.05
 _WHOLE_FILE = -1
-_TO_THE_END = 0
+_FLOCK = "hhqqi4x"
+"""A struct flock: type, whence, start, length and pid."""
+_UNLOCK = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
 SHARED_FILE = "shared.lock"
 
 Wanted = Callable[[], bool]
@@ -127,7 +129,7 @@ def _lock(descriptor: int, byte: int, name: str, wanted: Wanted) -> None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             else:
                 # An open file description lock (fcntl(2)) belongs to the descriptor, as a flock does.
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
+                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
         except BlockingIOError:
             _check_wanted(wanted, name, "process")
             time.sleep(pause)
@@ -140,13 +142,8 @@ def _unlock(descriptor: int, *, is_byte: bool) -> None:
     """Unlock what this descriptor locked, and close it."""
     try:
         if is_byte:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _flock(fcntl.F_UNLCK, 0, _TO_THE_END))
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _UNLOCK)
         else:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
-
-
-def _flock(kind: int, start: int, length: int) -> bytes:
-    """Return a struct flock: type, whence, start, length and pid."""
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, start, length, 0)

@@ -111,10 +111,10 @@ def intents(connection: sqlite3.Connection, claim: names.ClaimUid | None = None)
 
 def device_names(connection: sqlite3.Connection, pool: str) -> Sequence[str]:
     """Return the names of all devices with a grant, sorted."""
-    found: list[str] = []
-    while row := connection.execute(_NEXT_DEVICE, (pool, found[-1] if found else "")).fetchone():
-        found.append(row[0])
-    return found
+    listed: list[str] = []
+    while row := connection.execute(_NEXT_DEVICE, (pool, listed[-1] if listed else "")).fetchone():
+        listed.append(row[0])
+    return listed
 
 
 def intents_of(connection: sqlite3.Connection, pool: str, devices: Collection[str]) -> Iterator[tuple[str, int, str]]:

@@ -140,9 +140,9 @@ def _new_document(ref: claim.ClaimRef, pod_claim_name: str, request: str) -> _Js
 
 
 def _encode(document: _Json) -> bytes:
-    """Return the document in every version of the format, one JSON object after the other."""
-    members = json.dumps(document, indent=2).removeprefix("{")
-    return "".join(f'{{\n  "apiVersion": "{GROUP}/{version}",{members}\n' for version in VERSIONS).encode()
+    """Return the document in every version of the format, one JSON object a line."""
+    # No indentation, because with it the standard library's encoder runs in Python.
+    return "".join(json.dumps({"apiVersion": f"{GROUP}/{version}", **document}) + "\n" for version in VERSIONS).encode()
 
 
 def _network(network: claim_status.NetworkStatus) -> Mapping[str, records.Json]:
@@ -156,8 +156,10 @@ def _network(network: claim_status.NetworkStatus) -> Mapping[str, records.Json]:
 
 def _replace(path: pathlib.Path, content: bytes) -> None:
     """Replace a file atomically; a file with equal content is kept, because containers may have it mounted."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == content:
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        before = path.read_bytes()
+        # An earlier release wrote the same objects with indentation.
+        if before == content or _objects(before.decode()) == _objects(content.decode()):
             return
     path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
     temporary = path.with_name(f".{secrets.token_hex(4)}")
@@ -170,6 +172,16 @@ def _replace(path: pathlib.Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _objects(text: str) -> list[object]:
+    """Return the JSON objects of a file, in any layout. Raises ValueError for other text."""
+    objects, decoder = list[object](), json.JSONDecoder()
+    while text := text.lstrip():
+        decoded, end = decoder.raw_decode(text)
+        objects.append(decoded)
+        text = text[end:]
+    return objects
 
 
 def _overwrite(path: pathlib.Path, content: bytes) -> None:

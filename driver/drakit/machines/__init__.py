@@ -75,14 +75,14 @@ def names(family: str = "") -> tuple[str, ...]:
 @functools.cache
 def _others() -> Mapping[str, importlib.resources.abc.Traversable]:
     """Return the folders of other distributions' machines by the key of their family."""
-    found = {}
+    folders = {}
     for point in entry_points.of(GROUP):
         try:
-            found[point.name] = importlib.resources.files(point.value)
+            folders[point.name] = importlib.resources.files(point.value)
         except Exception as error:
             reason = f"cannot read {entry_points.origin(point)}: {error!r}; repair or uninstall it"
             raise entry_points.unusable(point, reason) from error
-    return found
+    return folders
 
 
 def _files() -> Mapping[str, importlib.resources.abc.Traversable]:

@@ -173,8 +173,8 @@ class BackgroundServices:
 
     def displaced(self, gone: Mapping[str, held_devices.Displaced]) -> None:
         """Log each newly displaced device, and send an Event to the users of the claims that hold it."""
-        found = frozenset((name, entry.is_withheld) for name, entry in gone.items())
-        for name, is_withheld in found - self._displaced:
+        displaced = frozenset((name, entry.is_withheld) for name, entry in gone.items())
+        for name, is_withheld in displaced - self._displaced:
             entry = gone[name]
             for claim in entry.claims:
                 fields = {"claim": str(claim), "claim_uid": claim.uid, "device": name, "reason": entry.reason}
@@ -183,7 +183,7 @@ class BackgroundServices:
                 else:
                     _log.warning("device changed under a claim", **fields)
                 self._local.context.record_event(claim, entry.event)
-        self._displaced = found
+        self._displaced = displaced
 
     def wake(self) -> None:
         """Request a discovery now."""

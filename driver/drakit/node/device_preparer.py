@@ -169,7 +169,7 @@ class DevicePreparer:
         if unfinished:
             self.drop(entry.claim.uid)
         if unfinished and isinstance(self._author, advanced.ClaimDriver):
-            return self._prepare(entry.claim, _as_begun(entry, entry.grants), caller)
+            return self._prepare(entry, entry.grants, caller)
         for number, grant in enumerate(unfinished):
             if number and not caller.is_waiting():
                 self._save_progress(entry, results)
@@ -177,7 +177,7 @@ class DevicePreparer:
                     f"the kubelet stopped waiting; devices finished and kept: {len(results)} of {len(entry.grants)}"
                 )
             try:
-                results |= self._prepare(entry.claim, _as_begun(entry, [grant]), caller)
+                results |= self._prepare(entry, [grant], caller)
             except errors.RetryError:
                 self._save_progress(entry, results)
                 raise
@@ -191,11 +191,14 @@ class DevicePreparer:
             self._refresh(entry, grants)
         self._cache(entry, results)
 
-    def _prepare(self, ref: claims.ClaimRef, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
+    def _prepare(self, entry: lifecycle.Entry, stored: Sequence[lifecycle.GrantEntry], caller: ports.Caller) -> dict[Key, drivers.Prepared]:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
-        grants = [resolution.grant_of(ref, grant, self._author, caller=caller) for grant in stored]
+        if entry.state is lifecycle.State.PREPARING:
+            # With a record, an author says by an empty result that the hardware is gone. Only a prepared claim can be repaired from that.
+            stored = [dataclasses.replace(grant, record=records.EMPTY) for grant in stored]
+        grants = [resolution.grant_of(entry.claim, grant, self._author, caller=caller) for grant in stored]
         conditional = [grant for grant in grants if grant.device.binding_conditions]
-        with config.author_errors(), self._verbs.run("prepare", ref, stored):
+        with config.author_errors(), self._verbs.run("prepare", entry.claim, stored):
             if conditional:
                 advanced.bind(self._author, conditional)
             with self._meter.phase("device_prepare"):
@@ -218,11 +221,11 @@ class DevicePreparer:
         reset = tuple(dataclasses.replace(grant, record=records.EMPTY) if grant.key in lost else grant for grant in entry.grants)
         self._refresh(entry, reset)
         if isinstance(self._author, advanced.ClaimDriver):
-            return self._prepare(entry.claim, reset, caller)
+            return self._prepare(entry, reset, caller)
         results: dict[Key, drivers.Prepared] = {}
         for grant in reset:
             if grant.key in lost:
-                results |= self._prepare(entry.claim, [grant], caller)
+                results |= self._prepare(entry, [grant], caller)
         return results
 
     def _with_results(
@@ -259,16 +262,6 @@ class DevicePreparer:
             self._results[entry.claim.uid] = _CachedResults(entry=entry, results=results, since=now)
             while (oldest := next(iter(self._results))) and now - self._results[oldest].since >= CACHED_SECONDS:
                 del self._results[oldest]
-
-
-def _as_begun(entry: lifecycle.Entry, grants: Sequence[lifecycle.GrantEntry]) -> Sequence[lifecycle.GrantEntry]:
-    """Return the grants of a claim that is not prepared yet without their records.
-
-    With a record, an author says by an empty result that the hardware is gone, which only a prepared claim can be repaired from.
-    """
-    if entry.state is not lifecycle.State.PREPARING:
-        return grants
-    return [dataclasses.replace(grant, record=records.EMPTY) for grant in grants]
 
 
 def outcome_of(driver: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> claims.Outcome:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from drakit.core import advanced, claim, device, driver, errors, lifecycle
+from drakit.core import advanced, device, driver, errors, lifecycle
 from drakit.core import inventory as inventories
 from drakit.core.slices import feature_gates
 from drakit.node import held_devices
@@ -26,14 +26,14 @@ Its configuration type does not matter here: the node only passes configurations
 class Discovery:
     """The result of one discovery. ``number`` counts the results that differed from the one before; it is 0 before the first.
 
-    ``found`` is what the driver discovered. ``authored``, in the author's form, and ``flat`` are what is offered of it. ``devices`` has also those
+    ``discovered`` is what the driver returned. ``authored``, in the author's form, and ``flat`` are what is offered of it. ``devices`` has also those
     that are withheld, so that a claim that was allocated one gets an error that names the holder. ``displaced`` are the held devices that discovery
     does not have as they were granted. ``consumers`` are the names of the devices that consume from each counter set.
     """
 
-    found: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    found_flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
-    found_devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
+    discovered: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    discovered_flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
+    discovered_devices: Mapping[str, device.Device] = dataclasses.field(default_factory=dict)
     displaced: Mapping[str, held_devices.Displaced] = dataclasses.field(default_factory=dict)
     authored: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
     flat: inventories.Inventory = dataclasses.field(default_factory=inventories.Inventory)
@@ -83,28 +83,28 @@ class InventoryCache:
                 raise TypeError(f"discover() returned {type(discovered).__name__}; return drakit.Inventory.of(devices)")
             self.not_ready = ""
             before, holdings = self.current, self._held()
-            flat = before.found_flat if discovered == before.found and before.number else discovered.flat()
-            found = before.found_devices if flat is before.found_flat else flat.by_name()
+            flat = before.discovered_flat if discovered == before.discovered and before.number else discovered.flat()
+            by_name = before.discovered_devices if flat is before.discovered_flat else flat.by_name()
             withheld = functools.partial(held_devices.withheld_by, self._author)
-            displaced = held_devices.displaced(found, flat.counter_sets, holdings, self._overlaps, withheld)
-            if flat is not before.found_flat or displaced != before.displaced or not before.number:
-                self.current = self._discovery(discovered, flat, found, displaced, holdings)
+            displaced = held_devices.displaced(by_name, flat.counter_sets, holdings, self._overlaps, withheld)
+            if flat is not before.discovered_flat or displaced != before.displaced or not before.number:
+                self.current = self._discovery(discovered, flat, by_name, displaced, holdings)
 
     def _discovery(
         self,
         discovered: inventories.Inventory,
         flat: inventories.Inventory,
-        found: Mapping[str, device.Device],
+        by_name: Mapping[str, device.Device],
         displaced: Mapping[str, held_devices.Displaced],
         holdings: held_devices.Holdings,
     ) -> Discovery:
         taint = device.Taint(key=f"{self._author.name}/{held_devices.CHANGED}")
         authored = held_devices.with_held(discovered, flat, displaced, holdings=holdings, overlaps=self._overlaps, taint=taint)
-        devices = {**found, **{name: entry.device for name, entry in displaced.items()}}
+        devices = {**by_name, **{name: entry.device for name, entry in displaced.items()}}
         return Discovery(
-            found=discovered,
-            found_flat=flat,
-            found_devices=found,
+            discovered=discovered,
+            discovered_flat=flat,
+            discovered_devices=by_name,
             displaced=displaced,
             authored=authored,
             flat=flat if authored is discovered else authored.flat(),
@@ -113,23 +113,16 @@ class InventoryCache:
             number=self.current.number + 1,
         )
 
-    def granted(self, result: claim.AllocationResult) -> device.Device | None:
-        """Return the device of an allocation in the form in which it was offered. Discover once more before returning None.
+    def device(self, name: str, *, by_share: bool = True) -> device.Device | None:
+        """Return the flat device of this name in the form in which it is offered. Discover once more before returning None.
 
-        While ``stores_sharing`` is unknown, the allocation decides: a server that stores no shares has no share ids.
+        While ``stores_sharing`` is unknown, the allocation decides, ``by_share`` or not: a server that stores no shares has no share ids.
         """
         stored = self.stores_sharing()
-        return self._in_form(result.device, is_shared=result.share_id is not None or result.admin_access if stored is None else stored)
-
-    def _in_form(self, name: str, *, is_shared: bool) -> device.Device | None:
         if name not in self.current.devices:
             self.refresh()
         flat = self.current.devices.get(name)
-        return flat if flat is None or is_shared else feature_gates.as_exclusive(flat)
-
-    def device(self, name: str) -> device.Device | None:
-        """Return the flat device of this name in the form in which it is offered. Discover once more before returning None."""
-        return self._in_form(name, is_shared=self.stores_sharing() is not False)
+        return flat if flat is None or (by_share if stored is None else stored) else feature_gates.as_exclusive(flat)
 
 
 def counter_set_consumers(offered: Iterable[device.Device]) -> Mapping[str, frozenset[str]]:

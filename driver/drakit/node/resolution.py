@@ -198,10 +198,11 @@ class Resolver:
         self, result: claims.AllocationResult, field: str, *, begun: bool, published: Mapping[str, devices.Device]
     ) -> devices.Device:
         """Return the device of a result of one of the node's own pools. Raises ClaimError if it is gone or in another pool."""
-        device = self._offered.granted(result)
+        by_share = result.share_id is not None or result.admin_access
+        device = self._offered.device(result.device, by_share=by_share)
         if device is not None and device.pool_on(self._pool) != result.pool and not begun:
             self._offered.refresh()
-            device = self._offered.granted(result)
+            device = self._offered.device(result.device, by_share=by_share)
         device = device or published.get(result.device)
         if device is None:
             withheld = held_devices.withheld_by(self._author).get(result.device)

@@ -25,7 +25,7 @@ class UnclaimedCache:
         self._lock = threading.Lock()
         self._is_reading = False
         self._due = float("-inf")
-        self._found: Sequence[advanced.Leftover] = ()
+        self._leftovers: Sequence[advanced.Leftover] = ()
         self._error: Exception | None = errors.HardwareError("unclaimed", "not read yet: the hardware has not answered")
 
     def __call__(self) -> Sequence[advanced.Leftover]:
@@ -38,7 +38,7 @@ class UnclaimedCache:
         with self._lock:
             if self._error is not None:
                 raise self._error.with_traceback(None)
-            return self._found
+            return self._leftovers
 
     def _start_due(self) -> threading.Thread | None:
         """Start a read unless one runs or the last one is recent."""
@@ -50,11 +50,11 @@ class UnclaimedCache:
         return reader
 
     def _refresh(self) -> None:
-        found: Sequence[advanced.Leftover] = ()
+        leftovers: Sequence[advanced.Leftover] = ()
         failure: Exception | None = None
         try:
-            found = self._read()
+            leftovers = self._read()
         except Exception as error:  # noqa: BLE001 - any error of hardware or of an author's code; the gauge's reader logs it
             failure = error
         with self._lock:
-            self._found, self._error, self._is_reading = found, failure, False
+            self._leftovers, self._error, self._is_reading = leftovers, failure, False

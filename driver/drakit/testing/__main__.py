@@ -1,6 +1,7 @@
 """``python -m drakit.testing``: check a driver from a shell or in CI. ``check`` needs a driver written with drakit, ``conformance`` any."""
 
 import contextlib
+import dataclasses
 import importlib
 import inspect
 import json
@@ -9,7 +10,7 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +18,9 @@ from drakit import exits, extras
 from drakit.core import advanced, errors
 from drakit.testing import checking, crashing
 from drakit.testing import report as reports
+
+if TYPE_CHECKING:
+    from drakit_tools.conformance import suite
 
 Format = Literal["table", "json"]
 Output = Annotated[Format, typer.Option("--output", "-o", help="table for people, json for machines.")]
@@ -62,6 +66,12 @@ def check(
         typer.Option("--consumed", metavar="NAME=AMOUNT", help="Capacity that claims of shared devices take. May be repeated."),
     ] = None,
     exclusive: Exclusive = None,
+    earlier: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            "--earlier", metavar="FILE", help="A claim of an earlier release, as its journal show UID -o json printed it. May be repeated."
+        ),
+    ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
     form: Output = "table",
@@ -90,6 +100,7 @@ def check(
             refused_parameters=wanted[1],
             consumed=amounts,
             exclusive=exclusive or (),
+            earlier=earlier or (),
             death=crashing.Death.KILL if kill else crashing.Death.RAISE,
             every=every,
             junit=junit,
@@ -168,34 +179,28 @@ def conformance(
     from drakit_tools.conformance import api_objects, restarts, sockets, suite
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # Stop the driver and delete claims on SIGTERM too.
+    subject = suite.Subject(
+        path=socket.expanduser(),
+        driver=driver,
+        cdi=cdi,
+        exclusive=tuple(exclusive or ()),
+        restarter=restarts.Restarter(start=start, restart=restart),
+    )
     with (
         _bad_input(api_objects.ClaimError, restarts.RestartError, sockets.UnreachableError),
-        _objects(kubeconfig, node, claims or (), classes or (), namespace) as (given, published),
+        _on_cluster(subject, kubeconfig, node, claims or (), classes or (), namespace) as complete,
     ):
-        subject = suite.Subject(
-            path=socket.expanduser(),
-            driver=driver,
-            claims=given,
-            published=published,
-            cdi=cdi,
-            exclusive=tuple(exclusive or ()),
-            restarter=restarts.Restarter(start=start, restart=restart),
-        )
-        report = suite.check_plugin(subject, junit=junit, progress=_progress(form))
+        report = suite.check_plugin(complete, junit=junit, progress=_progress(form))
     _finish(report, form, strict=strict)
 
 
-Given = Callable[[str], Sequence[Any]]
-Published = Callable[[str], Sequence[Any] | None]
-
-
 @contextlib.contextmanager
-def _objects(
-    kubeconfig: pathlib.Path | None, node: str, named: Sequence[str], classes: Sequence[str], namespace: str
-) -> Iterator[tuple[Given, Published]]:
-    """Yield the sources of claims and slices, and delete created objects afterwards."""
+def _on_cluster(
+    subject: "suite.Subject", kubeconfig: pathlib.Path | None, node: str, named: Sequence[str], classes: Sequence[str], namespace: str
+) -> Iterator["suite.Subject"]:
+    """Yield a subject with the claims and slices of a cluster, if there is one, and delete created objects afterwards."""
     if kubeconfig is None:
-        yield lambda _: (), lambda _: None
+        yield subject
         return
     from drakit.kube import client
     from drakit_tools.conformance import api_objects
@@ -204,7 +209,12 @@ def _objects(
     found = api_objects.Objects(api, node=node)
     try:
         with found.made(classes, namespace) as make:
-            yield lambda driver: [*map(found.get, named), *make(driver)], found.slices
+            yield dataclasses.replace(
+                subject,
+                claims=lambda driver: [*map(found.get, named), *make(driver)],
+                published=found.slices,
+                server=lambda: found.server,
+            )
     finally:
         api.close()
 

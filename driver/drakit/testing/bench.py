@@ -17,9 +17,10 @@ class _TidyNode(nodes.Node):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None) -> None:
         if kind is not None and issubclass(kind, Exception):
-            for entry in self.entries:
-                with contextlib.suppress(Exception):
-                    self.unprepare(entry.claim)
+            with contextlib.suppress(Exception):  # The journal is closed if the driver did not start again.
+                for entry in self.entries:
+                    with contextlib.suppress(Exception):
+                        self.unprepare(entry.claim)
         super().__exit__(kind, error, trace)
 
 
@@ -35,6 +36,7 @@ class Bench:
     refused: tuple[Mapping[str, object], ...]
     consumed: Mapping[str, quantity.Amount]
     exclusive: tuple[str, ...]
+    earlier: tuple[pathlib.Path, ...]
     death: crashing.Death
     every: int
     crash_points: int = 0

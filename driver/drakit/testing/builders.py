@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drakit.core import arguments
+from drakit.core import arguments, quantity
 
 API_VERSION = "resource.k8s.io/v1"
 
@@ -19,11 +19,11 @@ def device_class(name: str, *, driver: str, expression: str = "") -> Object:
 
 
 @arguments.checked_call
-def request(device_class: str, *, count: int = 1, capacity: Mapping[str, str] | None = None, expression: str = "") -> Object:
+def request(device_class: str, *, count: int = 1, capacity: Mapping[str, quantity.Amount] | None = None, expression: str = "") -> Object:
     """Return a request for ``count`` devices of a class for which the CEL expression is true, each with at least this capacity."""
     exactly: Object = {"deviceClassName": device_class, "count": count}
     if capacity:
-        exactly["capacity"] = {"requests": dict(capacity)}
+        exactly["capacity"] = {"requests": {name: str(amount) for name, amount in capacity.items()}}
     if expression:
         exactly["selectors"] = [{"cel": {"expression": expression}}]
     return {"exactly": exactly}
@@ -35,7 +35,7 @@ def claim(  # noqa: PLR0913 - most are rarely given
     *,
     device_class: str = "",
     count: int = 1,
-    capacity: Mapping[str, str] | None = None,
+    capacity: Mapping[str, quantity.Amount] | None = None,
     expression: str = "",
     parameters: Mapping[str, object] | None = None,
     driver: str = "",

@@ -39,6 +39,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     refused_parameters: Sequence[Mapping[str, object]] = (),
     consumed: Mapping[str, quantity.Amount] | None = None,
     exclusive: Sequence[str] = (),
+    earlier: Sequence[pathlib.Path] = (),
     death: crashing.Death = crashing.Death.RAISE,
     every: int = 1,
     junit: pathlib.Path | None = None,
@@ -53,6 +54,8 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     - ``parameters``, ``refused_parameters``: opaque configurations that the driver must accept, and must refuse.
     - ``consumed``: the capacity that claims of shared devices take.
     - ``exclusive``: names, with ``*``, of variables and device nodes that identify a part of the hardware which only one claim may have at a time.
+    - ``earlier``: claims that earlier releases journaled, one for each form of intents or records: files of ``journal show UID -o json``. Their
+      devices must exist on this hardware.
     - ``death``, ``every``: as in ``crash_points``.
     - ``junit``: a file for a JUnit report.
     - ``progress``: called with each ``Check`` as it ends.
@@ -70,6 +73,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
         refused=tuple(refused_parameters),
         consumed=consumed or {},
         exclusive=tuple(exclusive),
+        earlier=tuple(earlier),
         death=death,
         every=every,
     )

@@ -158,6 +158,7 @@ class Cluster:
                     path=folder.registry,
                     claims=make,
                     published=objects.slices,
+                    server=lambda: objects.server,
                     cdi=folder.cdi,
                     exclusive=tuple(exclusive),
                     restarter=restarts.Restarter(call=lambda: self.restart_driver(name)),

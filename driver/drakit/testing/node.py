@@ -28,7 +28,7 @@ from drakit.core import device as devices
 from drakit.core import driver as drivers
 from drakit.journal import inspection
 from drakit.node import driver_context, engine, local_node, restore_loop
-from drakit.testing import crashing, simulated_death
+from drakit.testing import crashing, earlier_claims, simulated_death
 
 DriverFactory = Callable[[], drivers.Driver[Any]]
 POOL = "test-node"
@@ -206,6 +206,24 @@ class Node:
             configs = (claims.OpaqueConfig(source=source, driver=self.driver.name, parameters=records.freeze_record(parameters)),)
         ref = claims.ClaimRef(uid=uid, namespace="default", name=name or f"claim-{uid[:8]}")
         return self.claims.put(claims.Claim(ref=ref, results=results, configs=configs))
+
+    def adopt(self, recorded: pathlib.Path) -> claims.ClaimRef:
+        """Add a prepared claim of an earlier release to the journal, as if that release ran here before, and return its reference.
+
+        ``recorded`` is a file that ``journal show UID -o json`` of that release wrote. It has intent and record in the form of that release. The
+        hardware is as it is. Raises ConfigError for a file that has no such claim.
+        """
+        entry = earlier_claims.read(recorded, pool=POOL)
+        self._station.journal.begin(
+            dataclasses.replace(
+                entry,
+                state=lifecycle.State.PREPARING,
+                boot_id=self.boot_id,
+                grants=tuple(dataclasses.replace(grant, record=records.EMPTY, edits=None) for grant in entry.grants),
+            )
+        )
+        self._station.journal.complete(entry.claim.uid, entry.grants, self.boot_id)
+        return self.claims.put(earlier_claims.allocated(entry, self.driver.name))
 
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
         """Prepare the claim and return the kubelet's result or error. A driver with a lost journal restores it first, or returns the reason."""

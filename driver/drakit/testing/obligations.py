@@ -14,7 +14,14 @@ from drakit.core import advanced, edits, records
 from drakit.core import claim as claims
 from drakit.core import driver as drivers
 from drakit.testing import bench as benches
-from drakit.testing import container_obligations, crashing, inventory_obligations, isolation_obligations, simulated_death
+from drakit.testing import (
+    container_obligations,
+    crashing,
+    inventory_obligations,
+    isolation_obligations,
+    simulated_death,
+    upgrade_obligations,
+)
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -330,6 +337,7 @@ ALL: Mapping[str, Callable[[benches.Bench], None]] = {
     "unprepare succeeds in another process, without the claim": _unprepares_after_a_restart,
     "unprepare succeeds without an intent, after a lost journal": _unprepares_without_an_intent,
     "claims are restored after a lost journal, and can be undone": _restores_after_a_lost_journal,
+    "claims of earlier releases keep their hardware and can be undone": upgrade_obligations.takes_over_earlier_claims,
     "two shares of one device do not affect each other": container_obligations.shares_one_device,
     "two shares in one container agree on every variable": container_obligations.shares_meet_in_a_container,
     "two devices in one container agree on every variable": container_obligations.devices_meet_in_a_container,

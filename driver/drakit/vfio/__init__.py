@@ -135,8 +135,8 @@ class Plan:
 @arguments.checked_call
 def plans(intents: Iterable[records.Record]) -> Iterator[Plan]:
     """Yield the plans in the records of a journal that have one, by the key ``KEY``."""
-    found = (Plan.from_record(intent[KEY]) for intent in intents if KEY in intent)
-    return (planned for planned in found if planned is not None)
+    plans = (Plan.from_record(intent[KEY]) for intent in intents if KEY in intent)
+    return (planned for planned in plans if planned is not None)
 
 
 @arguments.checked_call
@@ -247,12 +247,12 @@ def release(bus: Bus, planned: Plan) -> None:
 def nodes(bus: Bus, planned: Plan, *, iommufd: bool = False) -> tuple[edits.DeviceNode, ...]:
     """Return the device nodes for a virtual machine: /dev/vfio/vfio and the group's, or /dev/iommu and the device's. Raises HardwareError."""
     function = _existing(bus, planned.address)
-    found = tuple(bus.nodes(function, iommufd=iommufd))
-    if not found:
+    nodes = tuple(bus.nodes(function, iommufd=iommufd))
+    if not nodes:
         lacking = "/dev/iommu and /dev/vfio/devices (iommufd)" if iommufd else "/dev/vfio/vfio and VFIO groups"
         other = "group" if iommufd else "iommufd"
         raise errors.HardwareError("vfio", f"this kernel has no {lacking}; load the module, or set vfio_nodes to {other}")
-    return found
+    return nodes
 
 
 def _bind(bus: Bus, member: Member) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 from drakit.kube import transport
-from drakit_cluster.objects import json_types, resources
-from drakit_cluster.objects.features import FeatureGates
+from drakit_cluster.objects import json_types, resources, versions
+from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.scheduling.explain import whatif
@@ -31,6 +31,14 @@ class Objects:
     def __init__(self, api: transport.Transport, *, node: str = "") -> None:
         self._api = api
         self._node = node
+
+    @functools.cached_property
+    def server(self) -> FeatureGates:
+        """The server's version with every gate that it can have: a field that the server stored is not one that it drops."""
+        version = versions.nearest(str(self._send("GET", "/version").get("gitVersion", "")))
+        spans = {gate: versions.gate_span(gate.value) for gate in Gate}
+        enabled = frozenset(gate for gate, span in spans.items() if not span or versions.within(span, version))
+        return FeatureGates(version=version, enabled=enabled)
 
     def get(self, namespaced: str) -> Object:
         """Return a claim by ``NAMESPACE/NAME``."""
@@ -95,7 +103,7 @@ class Objects:
         nodes = [entry for entry in self._list(resources.NODE) if json_types.text(entry, "metadata", "name") == node]
         if not nodes:
             raise ClaimError(f"there is no node {node}")
-        return whatif.Scheduler(world, FeatureGates(), nodes).alone(claim)
+        return whatif.Scheduler(world, self.server, nodes).alone(claim)
 
     def _list(self, resource: Resource) -> list[Object]:
         return [dict(entry) for entry in json_types.objects(self._send("GET", resource.path()), "items")]

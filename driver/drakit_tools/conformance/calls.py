@@ -231,7 +231,7 @@ def _devices_agree(bench: Bench) -> None:
     claims = bench.need()
     with cleaned(bench):
         answers = bench.prepared(*claims)
-        devices = [device for claim in claims for device in answers[claim.id.uid].devices]
+        devices = [(str(claim), device) for claim in claims for device in answers[claim.id.uid].devices]
         if len(devices) < 2:
             raise reports.NotApplicableError("the claims have one device together; give two claims")
         containers.require_one_value(_folder(bench), devices)

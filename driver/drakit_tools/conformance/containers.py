@@ -35,15 +35,15 @@ def require_on_host(folder: pathlib.Path, answer: Answer, claim: str) -> None:
         raise AssertionError(f"{claim}: no container can start with its CDI files: {problem}")
 
 
-def require_one_value(folder: pathlib.Path, devices: Sequence[PreparedDevice]) -> None:
-    """Raise AssertionError if two devices set a variable to two values, because a container with both devices has only one."""
-    of_devices = [(device.device, _variables(_edits(folder, _ids([device])))) for device in devices]
+def require_one_value(folder: pathlib.Path, devices: Sequence[tuple[str, PreparedDevice]]) -> None:
+    """Raise AssertionError if two devices, each with its claim, set a variable to two values: a container with both devices has only one."""
+    of_devices = [(f"{device.device} of {claim}", _variables(_edits(folder, _ids([device])))) for claim, device in devices]
     for (one, first), (two, second) in itertools.combinations(of_devices, 2):
         for variable in sorted(first.keys() & second.keys()):
             if first[variable] != second[variable]:
                 raise AssertionError(
                     f"{variable} is {first[variable]!r} for {one} and {second[variable]!r} for {two}, and a container with both devices has "
-                    "only one value; put what identifies the device into the variable's name"
+                    "only one value; put what identifies the device and its claim into the variable's name"
                 )
 
 

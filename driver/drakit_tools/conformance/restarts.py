@@ -30,6 +30,11 @@ class Restarter:
         """Whether there is a command."""
         return bool(self._start or self._restart or self._call)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a process of the start command was started and not yet stopped."""
+        return self._running is not None
+
     @contextlib.contextmanager
     def started(self) -> Iterator[None]:
         """Start the driver if there is a start command, and stop it afterwards by SIGTERM."""

@@ -15,8 +15,10 @@ from drakit_tools.conformance.claims import Claim
 _SHOWN = 3
 
 
-def checks(slices: Sequence[Object] | None, claims: Sequence[Claim]) -> Mapping[str, Callable[[], None]]:
-    """Return the checks of a driver's slices; without any API server (None) they do not apply."""
+def checks(
+    slices: Sequence[Object] | None, claims: Sequence[Claim], server: Callable[[], FeatureGates] = FeatureGates
+) -> Mapping[str, Callable[[], None]]:
+    """Return the checks of a driver's slices; without any API server (None) they do not apply. ``server`` gives the rules of its version."""
 
     def need() -> Sequence[Object]:
         if slices is None:
@@ -27,7 +29,7 @@ def checks(slices: Sequence[Object] | None, claims: Sequence[Claim]) -> Mapping[
 
     return {
         "slices: every pool is complete, in one generation": lambda: _whole(need()),
-        "slices: the API's limits hold, and counters suffice": lambda: _lint(need()),
+        "slices: the API's limits hold, and counters suffice": lambda: _lint(need(), server()),
         "slices: the devices of the claims are published": lambda: _offer(need(), claims),
     }
 
@@ -51,9 +53,9 @@ def _whole(slices: Sequence[Object]) -> None:
         raise AssertionError("; ".join(wrong))
 
 
-def _lint(slices: Sequence[Object]) -> None:
+def _lint(slices: Sequence[Object], server: FeatureGates) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_stripped(published) for published in slices]})
-    findings = lint.lint(manifests.read("slices", text), FeatureGates())
+    findings = lint.lint(manifests.read("slices", text), server)
     errors = [f"{finding.document.label}: {finding.field}: {finding.text}" for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         raise AssertionError("; ".join(errors[:_SHOWN]))

@@ -4,16 +4,19 @@ import contextlib
 import dataclasses
 import functools
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drakit.core import advanced
 from drakit.testing import report as reports
+from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_tools.conformance import api_objects, calls, containers, registration, restarts, slices, sockets
 from drakit_tools.conformance.claims import Claim
 
 START_SECONDS = 60.0
 DEATH_SECONDS = 0.5
+_UNCHANGED_SECONDS, _CHANGING_SECONDS = 3.0, 30.0
 
 Checks = Iterator[tuple[str, Callable[[], None]]]
 
@@ -22,11 +25,11 @@ Checks = Iterator[tuple[str, Callable[[], None]]]
 class Subject:
     """The driver to check, and the inputs of the checks.
 
-    ``path`` is the registration socket, or a folder of sockets in which ``driver`` selects one. ``claims`` gives ResourceClaims that are
-    allocated to the driver on this node, ``published`` its ResourceSlices, None if there is no API server to ask; each is called with the
-    driver's name, once it has answered. ``cdi`` is the folder of CDI files. ``restarter`` restarts the driver.
-    ``exclusive`` names variables and device nodes of parts that only one claim may have at a time. A call fails after ``call_seconds``, as the
-    kubelet's does, and is a warning after ``slow_seconds``.
+    ``path`` is the registration socket, or a folder of sockets in which ``driver`` selects one. ``claims`` gives ResourceClaims that are allocated
+    to the driver on this node, ``published`` its ResourceSlices, None if there is no API server to ask; each is called with the driver's name, once
+    it has answered. ``server`` gives the version of the API server and its gates. ``cdi`` is the folder of CDI files. ``restarter`` restarts the
+    driver. ``exclusive`` names variables and device nodes of parts that only one claim may have at a time. A call fails after ``call_seconds``, as
+    the kubelet's does, and is a warning after ``slow_seconds``.
     """
 
     path: pathlib.Path
@@ -36,6 +39,7 @@ class Subject:
     slow_seconds: float = 5.0
     claims: Callable[[str], Sequence[Object]] = lambda _: ()
     published: Callable[[str], Sequence[Object] | None] = lambda _: None
+    server: Callable[[], FeatureGates] = FeatureGates
     cdi: pathlib.Path | None = None
     restarter: restarts.Restarter = dataclasses.field(default_factory=restarts.Restarter)
 
@@ -52,6 +56,7 @@ def check_plugin(
     checks: list[reports.Check] = []
     with subject.restarter.started():
         info = place.find(START_SECONDS if subject.restarter.is_able else 0.0)
+        _wait_for_slices(subject, info.name)
         try:
             given = tuple(Claim.of(claim, info.name) for claim in subject.claims(info.name))
             to_check = _all(subject, place, info, given)
@@ -72,9 +77,19 @@ def check_plugin(
     return report
 
 
+def _wait_for_slices(subject: Subject, driver: str) -> None:
+    """Wait until a driver that was just started has replaced the slices of an earlier process, which may have offered other devices."""
+    known = subject.published(driver) if subject.restarter.has_started else None
+    started = changed = time.monotonic()
+    while known and (now := time.monotonic()) - changed < _UNCHANGED_SECONDS and now - started < _CHANGING_SECONDS:
+        time.sleep(0.25)
+        if (published := subject.published(driver)) != known:
+            known, changed = published, time.monotonic()
+
+
 def _without_claims(subject: Subject, info: sockets.Info, error: api_objects.ClaimError) -> Checks:
     """Return the checks of a driver whose slices are the reason why no claim can be allocated. Raises the error if they are valid."""
-    of_slices = slices.checks(subject.published(info.name), ())
+    of_slices = slices.checks(subject.published(info.name), (), subject.server)
     if not any(reports.judged(name, check).verdict is advanced.Verdict.FAILED for name, check in of_slices.items()):
         raise error
 
@@ -107,7 +122,7 @@ def _all(subject: Subject, place: sockets.Place, info: sockets.Info, claims: tup
                     functools.partial(calls.gives_each_part_once, subject.exclusive, bench),
                 )
             yield from _restarts(subject, place, bench).items()
-    yield from slices.checks(subject.published(info.name), claims).items()
+    yield from slices.checks(subject.published(info.name), claims, subject.server).items()
 
 
 def _restarts(subject: Subject, place: sockets.Place, bench: calls.Bench) -> Mapping[str, Callable[[], None]]:

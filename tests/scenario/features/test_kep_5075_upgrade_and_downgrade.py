@@ -1,10 +1,12 @@
 """KEP-5075's upgrade, downgrade, upgrade as one story: ``drakit cluster`` ends and starts again with its objects and with other gates."""
 
 import contextlib
+import functools
 import pathlib
 import signal
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -12,7 +14,9 @@ from drakit_cluster.client.client import ApiClient
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
-from fakes import demo, waits
+from fakes import demo, forked_cli, waits
+
+Start: TypeAlias = Callable[..., contextlib.AbstractContextManager[ApiClient]]
 
 DRIVER = "nic.example.com"
 GATE = "DRAConsumableCapacity=false"
@@ -22,10 +26,10 @@ ONLY_SHARED = f"device.driver == '{DRIVER}' && device.allowMultipleAllocations =
 
 
 @contextlib.contextmanager
-def cluster(folder: pathlib.Path, *gates: str) -> Iterator[ApiClient]:
+def cluster(folder: pathlib.Path, commands: forked_cli.Commands, *gates: str) -> Iterator[ApiClient]:
     """The cluster of the folder with some gates, until it has ended by SIGTERM."""
     asked = [word for gate in gates for word in ("--gate", gate)]
-    with demo.running(folder, "cluster", "--folder", str(folder / "c"), "--keep-state", *asked) as process:
+    with demo.running(folder, "cluster", "--folder", str(folder / "c"), "--keep-state", *asked, commands=commands) as process:
         process.read_until("Ctrl-C to stop it")
         with ApiClient.from_kubeconfig(folder / "c" / "kubeconfig") as api:
             yield api
@@ -82,9 +86,9 @@ def await_pending(api: ApiClient, pod: str) -> None:
     assert result(api, pod) == {}
 
 
-def enabled(folder: pathlib.Path) -> Object:
+def enabled(start: Start) -> Object:
     """Two claims share a device; return what one of them has."""
-    with cluster(folder) as api:
+    with start() as api:
         api.create(CLASS, device_class("shared"))
         api.create(SLICE, slice_("first", SHARED))
         assert json_types.at(ask(api, "a", "4Gi"), "spec", "devices", "requests", 0, "exactly", "capacity") is not None
@@ -94,9 +98,9 @@ def enabled(folder: pathlib.Path) -> Object:
         return result(api, "a")
 
 
-def disabled(folder: pathlib.Path, held: Object) -> None:
+def disabled(start: Start, held: Object) -> None:
     """What is stored keeps its fields, also when it is changed; what is new loses them; the shared device goes to nobody else."""
-    with cluster(folder, GATE) as api:
+    with start(GATE) as api:
         assert result(api, "a") == held
         stored = api.get(SLICE, "first")
         json_types.child(stored, "metadata")["labels"] = {"touched": "true"}
@@ -116,9 +120,9 @@ def disabled(folder: pathlib.Path, held: Object) -> None:
         assert result(api, "a") == held
 
 
-def enabled_again(folder: pathlib.Path, held: Object) -> None:
+def enabled_again(start: Start, held: Object) -> None:
     """Shares count as they did; a claim whose amount was dropped has the default."""
-    with cluster(folder) as api:
+    with start() as api:
         assert result(api, "a") == held
         assert consumed(api, "c") == "1Gi", "what it asked for was dropped with the gate off"
         ask(api, "d", "6Gi")
@@ -128,22 +132,23 @@ def enabled_again(folder: pathlib.Path, held: Object) -> None:
         assert {json_types.text(result(api, name), "pool") for name in "ace"} == {"first"}
 
 
-def older_scheduler(folder: pathlib.Path, held: Object) -> None:
+def older_scheduler(start: Start, held: Object) -> None:
     """A server that knows the fields beside a scheduler that does not: what is asked for is kept, and nothing shared is given out."""
-    with cluster(folder, f"scheduler:{GATE}") as api:
+    with start(f"scheduler:{GATE}") as api:
         api.delete(POD, "e", namespace="default", grace_seconds=0)
         until(lambda: result(api, "e") == {}, "the share of e is given back")
         kept = ask(api, "f", "2Gi")
         assert json_types.at(kept, "spec", "devices", "requests", 0, "exactly", "capacity", "requests") == {"bandwidth": "2Gi"}
         await_pending(api, "f")
         assert result(api, "a") == held
-    with cluster(folder) as api:
+    with start() as api:
         assert consumed(api, "f") == "2Gi"
 
 
-def test_consumable_capacity_is_enabled_disabled_and_enabled_again() -> None:
+def test_consumable_capacity_is_enabled_disabled_and_enabled_again(commands: forked_cli.Commands) -> None:
     with demo.short_folder() as folder:
-        held = enabled(folder)
-        disabled(folder, held)
-        enabled_again(folder, held)
-        older_scheduler(folder, held)
+        start = functools.partial(cluster, folder, commands)
+        held = enabled(start)
+        disabled(start, held)
+        enabled_again(start, held)
+        older_scheduler(start, held)

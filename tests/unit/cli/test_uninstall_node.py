@@ -13,7 +13,7 @@ import pytest
 from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
-from fakes import command_line, driver_process, waits
+from fakes import command_line, driver_process, forked_cli, waits
 
 OTHER_UID = "00000000-06c0-4d70-9a51-e59b25b2c16c"
 
@@ -242,7 +242,7 @@ def create(cluster: clusters.LocalCluster, item: json_types.Object) -> None:
 
 
 def test_on_a_cluster_deleted_claims_need_no_force_and_slices_are_removed(
-    cluster: clusters.LocalCluster, shell: command_line.CommandLine
+    cluster: clusters.LocalCluster, shell: command_line.CommandLine, commands: forked_cli.Commands
 ) -> None:
     root = cluster.node("node-1").folder.root
     where = ["--mock", "dgx-a100-40gb-2gpu", "--node", "node-1", "--folder", str(root)]
@@ -254,7 +254,7 @@ def test_on_a_cluster_deleted_claims_need_no_force_and_slices_are_removed(
     ):
         create(cluster, item)
     cdi = cluster.node("node-1").folder.cdi
-    with driver_process.running(driver_process.drakit("run", *where), root / "log") as driver:
+    with driver_process.running(driver_process.drakit("run", *where), root / "log", commands=commands) as driver:
         assert waits.eventually(lambda: bool(list(cdi.glob("*.json"))))
         running = shell.run("uninstall-node", *where, "--yes", "--force")
         assert "gpu.drakit.dev is running on this node" in running.err

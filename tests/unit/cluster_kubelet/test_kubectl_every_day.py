@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import textwrap
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -98,6 +99,14 @@ spec:
     spec:
       restartPolicy: Never{POD_SPEC}
 """
+CRON_JOB = """
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: train}
+spec:
+  schedule: 30 4 * * 1-5
+  timeZone: Europe/Berlin
+"""
 IMAGES = "get pods -l app=web -o jsonpath={.items[*].spec.containers[*].image}"
 
 
@@ -135,6 +144,20 @@ def test_a_job_with_more_pods_than_devices_completes(kubectl: Kubectl) -> None:
     kubectl("apply -f -", text=JOB)
     assert "condition met" in kubectl("wait --for=condition=complete job/train --timeout=60s")
     assert "3/3" in kubectl("get jobs")
+
+
+@pytest.mark.usefixtures("devices")
+def test_a_cron_job_starts_jobs_by_its_schedule_and_on_demand(kubectl: Kubectl) -> None:
+    kubectl("create cronjob other --image=none --schedule=@yearly -- true")
+    spec = textwrap.indent(JOB.partition("spec:")[2], "    ")
+    kubectl("apply -f -", text=f"{CRON_JOB}  jobTemplate:\n    spec:{spec}")
+    kubectl("create job now --from=cronjob/train")
+    assert "condition met" in kubectl("wait --for=condition=complete job/now --timeout=60s")
+    listed = " ".join(kubectl("get cj").split())
+    assert "train 30 4 * * 1-5 Europe/Berlin False" in listed
+    assert "other @yearly <none> False" in listed
+    assert "Schedule:" in kubectl("describe cronjob train")
+    assert "schedule" in kubectl("explain cronjob.spec")
 
 
 def test_pods_of_a_drained_node_wait_for_a_device_and_start_after_uncordon(devices: QuickCluster, kubectl: Kubectl) -> None:

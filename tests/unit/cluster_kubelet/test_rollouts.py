@@ -3,8 +3,8 @@
 import pytest
 
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.controllers import replicas
-from drakit_cluster.controllers.replicas import Count, Limits
+from drakit_cluster.controllers.workloads import replicas
+from drakit_cluster.controllers.workloads.replicas import Count, Limits
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM_TEMPLATE, DEPLOYMENT, POD, REPLICA_SET

@@ -1,7 +1,7 @@
 """StatefulSets keep the names of their pods, start them in order, and replace them from the last one."""
 
 from drakit_cluster.api.patching import PatchKind
-from drakit_cluster.controllers import owned_pods
+from drakit_cluster.controllers.workloads import owned_pods
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
 from drakit_cluster.objects.resources import CLAIM_TEMPLATE, POD, STATEFUL_SET

@@ -44,6 +44,7 @@ POLICY: Object = {
     "matchConstraints": {"resourceRules": HOOK["rules"]},
     "validations": [{"expression": "true"}],
 }
+JOB_SPEC: Object = {"template": {"spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}}}
 BODIES: dict[str, Object] = {
     "Secret": {"stringData": {"a": "b"}},
     "ConfigMap": {"data": {"a": "b"}},
@@ -58,7 +59,8 @@ BODIES: dict[str, Object] = {
     "ReplicaSet": {"spec": WORKLOAD | {"replicas": 1}},
     "StatefulSet": {"spec": WORKLOAD | {"replicas": 1, "serviceName": "a"}},
     "ControllerRevision": {"data": {"a": "b"}, "revision": 1},
-    "Job": {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "none"}], "restartPolicy": "Never"}}}},
+    "Job": {"spec": JOB_SPEC},
+    "CronJob": {"spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": JOB_SPEC}}},
     "Service": {"spec": {"ports": [{"port": 80}]}},
     "Lease": {"spec": {"holderIdentity": "me"}},
     "Role": {"rules": RULES},

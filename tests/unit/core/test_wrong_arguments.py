@@ -90,6 +90,18 @@ def test_a_wrong_argument_is_named_with_its_field(kind: type[Any], field: str) -
             "HealthReport.health is str; give one of Health.UNKNOWN, Health.HEALTHY, Health.UNHEALTHY",
         ),
         (lambda: drakit.Edits(env="A=1"), "Edits.env is str; give a mapping of names to values"),  # type: ignore[arg-type]
+        (
+            lambda: testing.request("gpu", selector="true"),  # type: ignore[call-arg]
+            "request has no parameter 'selector'; known are device_class, count, capacity, expression",
+        ),
+        (
+            lambda: testing.request("r", device_class="gpu"),  # type: ignore[misc]
+            "request: device_class is given twice, by its place and by its name; give it once",
+        ),
+        (
+            lambda: drakit.Device(name="a", attribute={}),  # type: ignore[call-arg]
+            "Device has no field 'attribute'; known are attributes, name, ",
+        ),
         (lambda: drakit.Inventory(devices=drakit.Device), "is the class Device; give a tuple of Device"),  # type: ignore[arg-type]
     ],
 )

@@ -168,3 +168,14 @@ def test_a_folder_that_cannot_be_written_names_the_path(tmp_path: pathlib.Path) 
     (tmp_path / "device-metadata").write_text("a file in the way")
     with pytest.raises(errors.CdiError, match="device-metadata"):
         add(metadata.MetadataFiles(tmp_path / "device-metadata", DRIVER))
+
+
+def test_a_file_that_an_earlier_release_wrote_with_indentation_stays_mounted(files: metadata.MetadataFiles) -> None:
+    path = pathlib.Path(add(files).host_path)
+    path.write_text("".join(json.dumps(json.loads(line), indent=2) + "\n" for line in path.read_text("utf-8").splitlines()), "utf-8")
+    before = path.stat().st_ino
+    add(files)
+    assert path.stat().st_ino == before
+    add(files, chip=device.Device(name="chip-1"))
+    assert path.stat().st_ino != before
+    assert [entry["name"] for entry in read(add(files))[0]["requests"][0]["devices"]] == ["chip-0", "chip-1"]

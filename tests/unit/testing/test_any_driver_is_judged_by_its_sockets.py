@@ -107,7 +107,7 @@ FAULTS = {
     "no mounted file": (FAIL, HOST, "/no-such-plain-file: no such file or directory"),
     "one variable for all devices": (
         *(FAIL, "v1: two devices in one container agree on every variable"),
-        "PLAIN is 'device-0' for device-0 and 'device-1' for device-1, and a container with both devices has only one value",
+        "PLAIN is 'device-0' for device-0 of default/claim-0 and 'device-1' for device-1 of default/claim-1, and a container with both",
     ),
     "a part is given twice": (
         *(FAIL, "v1: no two claims get the same exclusive part"),
@@ -215,6 +215,41 @@ def test_a_fault_of_slices_is_found(items: list[Object], name: str, verdict: dra
     given = [claims.Claim.of(claim(7), plain_driver.NAME)]
     found = report.judged(name, slices.checks(items, given)[name])
     assert (found.verdict, message in found.message) == (verdict, True), found
+
+
+def test_fields_that_an_older_server_stored_are_no_finding() -> None:
+    mappings = {"cpu": {"allocationMultiplier": "1"}}
+    items = [published(0, count=1, devices=[{"name": "device-0", "nodeAllocatableResourceMappings": mappings}])]
+
+    class Server:
+        def request(self, method: str, path: str, **_: object) -> Object:
+            assert (method, path) == ("GET", "/version")
+            return {"gitVersion": "v1.36.2"}
+
+    server = api_objects.Objects(Server()).server  # type: ignore[arg-type] # answers this one request
+    assert server.version == "1.36"
+    check = slices.checks(items, (), lambda: server)[LIMITS]
+    assert report.judged(LIMITS, check).verdict is drakit.Verdict.OK
+    assert "only Kubernetes 1.36 has it" in report.judged(LIMITS, slices.checks(items, ())[LIMITS]).message
+
+
+def test_claims_wait_until_a_started_driver_replaces_slices_of_an_earlier_one(folder: pathlib.Path) -> None:
+    (folder / "claims.json").write_text("{}")
+    reads: list[str] = []
+
+    def slices_now(_: str) -> list[Object]:
+        reads.append("old" if len(reads) < 4 else "new")
+        return [published(0 if reads[-1] == "old" else 1, count=1)]
+
+    def given(_: str) -> list[Object]:
+        reads.append("claims")
+        raise api_objects.ClaimError("enough was seen")
+
+    restarter = restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder)]))
+    with pytest.raises(api_objects.ClaimError):
+        conformance.check_plugin(conformance.Subject(path=folder / "reg.sock", claims=given, published=slices_now, restarter=restarter))
+    before = reads[: reads.index("claims")]
+    assert (before[:4], set(before[4:])) == (["old"] * 4, {"new"})
 
 
 def test_a_claim_of_another_driver_is_an_error_of_the_caller() -> None:

@@ -29,6 +29,7 @@ TUNING = {"apiVersion": "fake.example.com/v1", "kind": "Tuning", "speed": 3}
 
 WATCH = "watch() returns before or when the driver stops"
 PARTS = "no two claims get the same exclusive part"
+EARLIER = "claims of earlier releases keep their hardware and can be undone"
 NODES = "device nodes that prepare returns exist on this host"
 LOST = "claims are restored after a lost journal, and can be undone"
 
@@ -54,6 +55,7 @@ def test_a_good_driver_passes_every_check(every: int) -> None:
         "unprepare undoes a claim that was bound and never prepared",
         WATCH,
         NODES,
+        EARLIER,
         PARTS,
     }
     assert report.crash_points > 50, "the lines of driver and engine, for a half, a whole and a share"
@@ -73,6 +75,7 @@ def test_a_check_that_does_not_apply_is_reported_as_skipped() -> None:
         "unprepare undoes a claim that was bound and never prepared": "no device has binding conditions that bind() makes true",
         WATCH: "the driver has no watch()",
         NODES: "prepare() returns no device node",
+        EARLIER: "intents and records have their first form, and earlier= has no claim of an earlier release",
         PARTS: "exclusive names no variable or device node that identifies a part, such as 'ENGINE_*'",
     }
 

@@ -53,7 +53,7 @@ def test_a_good_driver_is_reported_with_seconds_and_as_junit(run: Run, tmp_path:
     assert " s  prepare and then unprepare leave nothing behind\n" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("lamp.example.com: 13 pass, 0 FAIL")
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
-    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("lamp.example.com", "25", "0")
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("lamp.example.com", "26", "0")
 
 
 def test_a_broken_driver_ends_with_status_1(run: Run, tmp_path: pathlib.Path) -> None:

@@ -42,8 +42,11 @@ RoleRef apiGroup=1 kind=2 name=3
 RoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
 ClusterRoleBinding metadata=1:Meta subjects=2:[Subject] roleRef=3:RoleRef
 Port name=1 containerPort=3:int
-Container name=1 image=2 command=3:[] args=4:[] ports=6:[Port]
-PodSpec containers=2:[Container] restartPolicy=3
+Use name=1 request=2
+Resources claims=3:[Use]
+Container name=1 image=2 command=3:[] args=4:[] ports=6:[Port] resources=8:Resources
+PodClaim name=1 resourceClaimName=3:text resourceClaimTemplateName=4:text
+PodSpec containers=2:[Container] restartPolicy=3 terminationGracePeriodSeconds=4:long schedulerName=19 resourceClaims=39:[PodClaim]
 Template metadata=1:Meta spec=2:PodSpec
 Selector matchLabels=1:{}
 DeploymentSpec replicas=1:int selector=2:Selector template=3:Template
@@ -51,6 +54,10 @@ Deployment metadata=1:Meta spec=2:DeploymentSpec
 JobSpec parallelism=1:int completions=2:int activeDeadlineSeconds=3:long template=6:Template backoffLimit=7:int \
  ttlSecondsAfterFinished=8:int completionMode=9 suspend=10:bool
 Job metadata=1:Meta spec=2:JobSpec
+JobTemplate metadata=1:Meta spec=2:JobSpec
+CronJobSpec schedule=1 startingDeadlineSeconds=2:long concurrencyPolicy=3 suspend=4:bool jobTemplate=5:JobTemplate \
+ successfulJobsHistoryLimit=6:int failedJobsHistoryLimit=7:int timeZone=8:text
+CronJob metadata=1:Meta spec=2:CronJobSpec
 IntOrString type=1:long intVal=2:int strVal=3
 ServicePort name=1 protocol=2 port=3:int targetPort=4:IntOrString nodePort=5:int
 ServiceSpec ports=1:[ServicePort] selector=2:{} clusterIP=3 type=4 externalName=10
@@ -138,7 +145,7 @@ ResourcePoolStatusRequest metadata=1:Meta spec=2:PoolRequestSpec status=3:PoolRe
 """One message per line: its fields with their numbers and types. ``[]`` is a list, ``{}`` a map from text. A field without a type is text that is
 left out where it is empty; a field of type ``text`` stays where it is empty. ``count`` is a number that is left out where it is zero, and the
 fields of ``inline`` belong to the message that has it."""
-_PARTS = {"Template", "ClaimTemplateSpec"}
+_PARTS = {"Template", "JobTemplate", "ClaimTemplateSpec"}
 _KINDS = set(re.findall(r"^(\w+)(?: metadata=| spec=|$)", _MESSAGES, re.MULTILINE)) - _PARTS | {"DeleteOptions"}
 _EQUAL = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2")
 _VERSIONS = {

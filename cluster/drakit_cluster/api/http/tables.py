@@ -222,6 +222,11 @@ def _duration(job: Object) -> Json:
     return age(started, ended) if started else ""
 
 
+def _last_schedule(job: Object) -> Json:
+    last = json_types.text(job, "status", "lastScheduleTime")
+    return age(last) if last else "<none>"
+
+
 def _ports(service: Object) -> Json:
     ports = json_types.objects(service, "spec", "ports")
     return ",".join(f"{json_types.number(port, 'port')}/{json_types.text(port, 'protocol') or 'TCP'}" for port in ports) or "<none>"
@@ -324,6 +329,15 @@ _COLUMNS: dict[Resource, tuple[Column, ...]] = {
         Column("Duration", _duration),
         _AGE,
         *_TEMPLATE,
+    ),
+    resources.CRON_JOB: (
+        _NAME,
+        Column("Schedule", _field("spec", "schedule")),
+        Column("Timezone", _field("spec", "timeZone", default="<none>")),
+        Column("Suspend", lambda job: str(json_types.at(job, "spec", "suspend") is True)),
+        Column("Active", _length("status", "active")),
+        Column("Last Schedule", _last_schedule),
+        _AGE,
     ),
     resources.SERVICE: (
         _NAME,

@@ -30,6 +30,7 @@ SHAPES: dict[tuple[str, str], Struct] = {
     ("apps", "StatefulSet"): workloads.STATEFUL_SET,
     ("apps", "ControllerRevision"): workloads.CONTROLLER_REVISION,
     ("batch", "Job"): workloads.JOB,
+    ("batch", "CronJob"): workloads.CRON_JOB,
     ("", "Service"): workloads.SERVICE,
     ("coordination.k8s.io", "Lease"): workloads.LEASE,
     (resources.RBAC_GROUP, "Role"): access.ROLE,

@@ -126,21 +126,31 @@ STATEFUL_SET = meta.kind(
     ),
 )
 CONTROLLER_REVISION = meta.kind("data:any revision:int")
+_JOB_SPEC = struct(
+    """template! parallelism:int completions:int completionMode backoffLimit:int suspend:bool activeDeadlineSeconds:int
+    ttlSecondsAfterFinished:int manualSelector:bool podFailurePolicy:any successPolicy:any backoffLimitPerIndex:int
+    maxFailedIndexes:int podReplacementPolicy managedBy""",
+    selector=meta.LABEL_SELECTOR,
+    template=_TEMPLATE,
+)
 JOB = meta.kind(
     "spec!",
-    spec=struct(
-        """template! parallelism:int completions:int completionMode backoffLimit:int suspend:bool activeDeadlineSeconds:int
-        ttlSecondsAfterFinished:int manualSelector:bool podFailurePolicy:any successPolicy:any backoffLimitPerIndex:int
-        maxFailedIndexes:int podReplacementPolicy managedBy""",
-        selector=meta.LABEL_SELECTOR,
-        template=_TEMPLATE,
-    ),
+    spec=_JOB_SPEC,
     status=struct(
         """observedGeneration:int startTime:time completionTime:time active:int ready:int terminating:int succeeded:int failed:int
         completedIndexes failedIndexes""",
         uncountedTerminatedPods=struct("succeeded:[] failed:[]"),
         conditions=_CONDITIONS,
     ),
+)
+CRON_JOB = meta.kind(
+    "spec!",
+    spec=struct(
+        """schedule! jobTemplate! timeZone concurrencyPolicy suspend:bool startingDeadlineSeconds:int successfulJobsHistoryLimit:int
+        failedJobsHistoryLimit:int""",
+        jobTemplate=struct("spec!", metadata=meta.OBJECT_META, spec=_JOB_SPEC),
+    ),
+    status=struct("lastScheduleTime:time lastSuccessfulTime:time", active=ListOf(item=opened("name"))),
 )
 SERVICE = meta.opened_kind("spec", spec=opened("type clusterIP selector:{}", ports=ListOf(item=opened("port:int"))))
 LEASE = meta.kind(

@@ -82,14 +82,14 @@ def published_devices(slices: Iterable[Published], node_pool: str) -> Mapping[st
     They consume no counters: what is published now may exclude what a device consumed when it was allocated. They take nothing of the node, because
     only the scheduler counts that.
     """
-    found: dict[str, device.Device] = {}
+    devices: dict[str, device.Device] = {}
     for spec in (stored.spec for stored in slices if names.is_pool_of_node(stored.spec.pool.name, node_pool)):
         for published in spec.page.devices:
             with contextlib.suppress(errors.InventoryError):
                 (flat,) = inventory.flat_devices([published], spec.page.mixins)
                 pool = names.suffix_of(spec.pool.name, node_pool)
-                found[flat.name] = dataclasses.replace(flat, pool=pool, consumes=(), node_resources={})
-    return found
+                devices[flat.name] = dataclasses.replace(flat, pool=pool, consumes=(), node_resources={})
+    return devices
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,9 @@ Pods without an owner are never adopted, and pods of other labels are never rele
 """
 
 from drakit_cluster.client.informer import discard, key_of
-from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.controller import Controller
-from drakit_cluster.controllers.statuses import Condition
+from drakit_cluster.controllers.workloads import owned_pods, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
+from drakit_cluster.controllers.workloads.statuses import Condition
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import POD, REPLICA_SET

@@ -7,12 +7,13 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import key_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers.controller import Controller
-from drakit_cluster.controllers.daemon_sets import DaemonSets
-from drakit_cluster.controllers.deployments import Deployments
-from drakit_cluster.controllers.jobs import Jobs
-from drakit_cluster.controllers.replica_sets import ReplicaSets
-from drakit_cluster.controllers.stateful_sets import StatefulSets
+from drakit_cluster.controllers.workloads.controller import Controller
+from drakit_cluster.controllers.workloads.cron_jobs import CronJobs
+from drakit_cluster.controllers.workloads.daemon_sets import DaemonSets
+from drakit_cluster.controllers.workloads.deployments import Deployments
+from drakit_cluster.controllers.workloads.jobs import Jobs
+from drakit_cluster.controllers.workloads.replica_sets import ReplicaSets
+from drakit_cluster.controllers.workloads.stateful_sets import StatefulSets
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import Resource
@@ -22,10 +23,10 @@ Check = Callable[[Key], float | None]
 
 
 class Workloads:
-    """DaemonSets, Deployments, ReplicaSets, StatefulSets and Jobs."""
+    """DaemonSets, Deployments, ReplicaSets, StatefulSets, Jobs and CronJobs."""
 
     def __init__(self, api: Api, recorder: Recorder) -> None:
-        kinds: tuple[type[Controller], ...] = (DaemonSets, Deployments, ReplicaSets, StatefulSets, Jobs)
+        kinds: tuple[type[Controller], ...] = (DaemonSets, Deployments, ReplicaSets, StatefulSets, Jobs, CronJobs)
         self._checks: dict[Resource, Check] = {kind.resource: kind(api, recorder).check for kind in kinds}
         self._by_kind = {(resource.api_version, resource.kind): check for resource, check in self._checks.items()}
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from drakit_cluster.api.storage.store import Key
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import discard, find, key_of
-from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.controller import Controller
+from drakit_cluster.controllers.workloads import owned_pods, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CONTROLLER_REVISION, POD, STATEFUL_SET

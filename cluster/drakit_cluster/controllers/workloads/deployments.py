@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import amend, discard, key_of
-from drakit_cluster.controllers import owned_pods, replicas, statuses
-from drakit_cluster.controllers.controller import Controller
-from drakit_cluster.controllers.replicas import Count, Limits
-from drakit_cluster.controllers.statuses import Condition
+from drakit_cluster.controllers.workloads import owned_pods, replicas, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
+from drakit_cluster.controllers.workloads.replicas import Count, Limits
+from drakit_cluster.controllers.workloads.statuses import Condition
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import DEPLOYMENT, REPLICA_SET

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import discard
-from drakit_cluster.controllers import owned_pods, replicas, statuses
-from drakit_cluster.controllers.controller import Controller
+from drakit_cluster.controllers.workloads import owned_pods, replicas, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
 from drakit_cluster.objects import errors, json_types, nodes, taints
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import DAEMON_SET, NODE, POD

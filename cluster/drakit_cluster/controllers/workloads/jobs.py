@@ -12,9 +12,9 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.informer import amend, discard, find, key_of, uid_of
 from drakit_cluster.client.recorder import Recorder
-from drakit_cluster.controllers import owned_pods, statuses
-from drakit_cluster.controllers.controller import Controller
-from drakit_cluster.controllers.statuses import Condition
+from drakit_cluster.controllers.workloads import owned_pods, statuses
+from drakit_cluster.controllers.workloads.controller import Controller
+from drakit_cluster.controllers.workloads.statuses import Condition
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import JOB, POD
@@ -44,7 +44,7 @@ class Jobs(Controller):
 
     def _reconcile(self, owner: Object) -> float | None:
         job = owner
-        if (ended := _end(job)) is not None:
+        if (ended := ended_at(job)) is not None:
             return self._expire(job, ended)
         pods = owned_pods.of(self._api, job)
         job = self._count(job, pods)
@@ -189,10 +189,15 @@ def _restarts(pod: Object) -> int:
     return sum(json_types.number(one, "restartCount") for one in json_types.objects(pod, "status", "containerStatuses"))
 
 
-def _end(job: Object) -> str | None:
+def ended_at(job: Object) -> str | None:
     """Return when the Job ended, None while it goes on."""
     ended = [one for name in ("Complete", "Failed") if (one := statuses.found(job, name)).get("status") == "True"]
     return json_types.text(ended[0], "lastTransitionTime") if ended else None
+
+
+def is_complete(job: Object) -> bool:
+    """Return whether a Job ended well."""
+    return statuses.found(job, "Complete").get("status") == "True"
 
 
 def _conditions(job: Object, wanted: Sequence[Condition]) -> Json:
