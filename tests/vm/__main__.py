@@ -27,7 +27,6 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--keep", action="store_true", help="leave the machine running; later runs use it, until one without --keep")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="limit for start and tests (default: %(default)s)")
     parser.add_argument("--shell", metavar="SCRIPT", help="run a shell script in the checkout instead of pytest")
-    parser.add_argument("--selinux", action="store_true", help="start the machine with SELinux, which enforces Debian's policy")
     parser.add_argument("--resets", type=int, default=0, metavar="COUNT", help="reset the machine so often while drivers prepare claims")
     return parser.parse_known_args(arguments)
 
@@ -45,13 +44,12 @@ def main() -> int:
     built = subprocess.run([str(CHECKOUT / "tests/vm/build"), str(cache)], check=False)
     if built.returncode:
         return built.returncode
-    kinds = [name for name in ("iommu", "selinux", "resets") if getattr(options, name)]
+    kinds = [name for name in ("iommu", "resets") if getattr(options, name)]
     machine = machines.Machine(
         kernel=options.kernel,
         cache=cache,
         folder=CHECKOUT / "build/vm" / "-".join([options.kernel, *kinds]),
         iommu=options.iommu,
-        selinux=options.selinux,
         disks=resets.DISKS if options.resets else (),
     )
     done = False

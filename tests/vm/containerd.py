@@ -1,4 +1,4 @@
-"""Containers of containerd, which systemd runs, confined as those of a pod are: by containerd's AppArmor profile, or by a label of SELinux."""
+"""Containers of containerd, which systemd runs, confined by containerd's AppArmor profile, as those of a pod are by default."""
 
 import contextlib
 import json
@@ -12,7 +12,6 @@ from typing import Any
 from fakes import netns, runc, waits
 
 PROFILE = "cri-containerd.apparmor.d"
-LABEL = "system_u:system_r:container_t:s0:c1,c2"
 SERVICE = "containerd.service"
 FOLDERS = ("usr", "lib", "lib64")
 STARTING_SECONDS = 300
@@ -26,12 +25,9 @@ def command(*words: str) -> str:
 
 
 class Containerd(runc.Runc):
-    """Runs containers by containerd's client ``ctr``. ``confinement`` is that of a container's process, by its fields in the OCI configuration."""
+    """Runs containers by containerd's client ``ctr``; a container is confined by ``profile``."""
 
-    def __init__(self, folder: pathlib.Path, confinement: Mapping[str, str]) -> None:
-        super().__init__(folder)
-        self._confinement = confinement
-        self._executed = 0
+    _executed = 0
 
     @contextlib.contextmanager
     def running(
@@ -42,7 +38,7 @@ class Containerd(runc.Runc):
         file = bundle / "config.json"
         config = json.loads(file.read_text())
         config["root"]["path"] = str(bundle / "rootfs")
-        config["process"].update(self._confinement)
+        config["process"]["apparmorProfile"] = PROFILE
         file.write_text(json.dumps(config))
         runc.permit(file, rights)
         _run(name, file)
@@ -86,30 +82,17 @@ def _run(name: str, config: pathlib.Path) -> None:
 @contextlib.contextmanager
 def started() -> Iterator[Containerd]:
     """containerd as a service that runs, with its AppArmor profile in the kernel."""
-    with _serving() as folder:
-        root = pathlib.Path(folder, "root")
-        for name in FOLDERS:
-            (root / name).mkdir(parents=True)
-        # Only flags make ctr load the profile; a container with a configuration of its own must find it there.
-        mounts = [f"--mount=type=bind,src=/{name},dst=/{name},options=rbind:ro" for name in FOLDERS]
-        command("ctr", "run", "--rm", f"--apparmor-default-profile={PROFILE}", *mounts, "--rootfs", str(root), "first", "/usr/bin/true")
-        yield Containerd(folder, {"apparmorProfile": PROFILE})
-
-
-@contextlib.contextmanager
-def labelled() -> Iterator[Containerd]:
-    """containerd as a service that runs, whose containers have the label of a pod without privileges."""
-    with _serving() as folder:
-        yield Containerd(folder, {"selinuxLabel": LABEL})
-
-
-@contextlib.contextmanager
-def _serving() -> Iterator[pathlib.Path]:
     command("systemctl", "start", SERVICE)
     try:
         _until_ready()
         with tempfile.TemporaryDirectory(prefix="drk-ctr-", dir="/tmp") as folder:
-            yield pathlib.Path(folder)
+            root = pathlib.Path(folder, "root")
+            for name in FOLDERS:
+                (root / name).mkdir(parents=True)
+            # Only flags make ctr load the profile; a container with a configuration of its own must find it there.
+            mounts = [f"--mount=type=bind,src=/{name},dst=/{name},options=rbind:ro" for name in FOLDERS]
+            command("ctr", "run", "--rm", f"--apparmor-default-profile={PROFILE}", *mounts, "--rootfs", str(root), "first", "/usr/bin/true")
+            yield Containerd(pathlib.Path(folder))
     finally:
         command("systemctl", "stop", SERVICE)
 
