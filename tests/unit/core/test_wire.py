@@ -96,7 +96,7 @@ def test_an_empty_value_is_written_where_the_default_is_another() -> None:
         addresses: tuple[str, ...] = dataclasses.field(default_factory=lambda: ("10.0.0.1",))
         is_shared: bool = False
 
-    written = {"up": False, "peer": None, "addresses": []}
+    written: dict[str, object] = {"up": False, "peer": None, "addresses": []}
     value = Link(up=False, peer=None, addresses=())
     assert wire.Format().encode(value) == written
     assert wire.Format().decode(Link, written) == value
