@@ -90,6 +90,10 @@ def test_a_request_of_v1beta1_has_its_fields_in_itself() -> None:
     assert (request.is_own, request.count) == (True, 2)
 
 
+def selecting(expression: str) -> dict[str, Any]:
+    return exactly("a", "any", selectors=[{"cel": {"expression": expression}}])
+
+
 OWN = {
     "the class of the driver's name": (exactly("a"), {}, True),
     "a class that selects the driver": (exactly("a", "fast"), {"fast": CLASS}, True),
@@ -103,6 +107,12 @@ OWN = {
     ),
     "not the driver": (exactly("a", "any", selectors=[{"cel": {"expression": f'!(device.driver == "{NAME}")'}}]), {}, False),
     "the driver or not": (exactly("a", "any", selectors=[{"cel": {"expression": f'device.driver == "{NAME}" ? true : true'}}]), {}, False),
+    "the driver as the last term": (selecting(f'device.attributes["x.example.com"].speed > 1 && device.driver == "{NAME}"'), {}, True),
+    "a comparison that must be false": (selecting(f'(device.driver == "{NAME}") != true'), {}, False),
+    "a comparison with false": (selecting(f'device.driver == "{NAME}" == false'), {}, False),
+    "one of a list": (selecting(f'[device.driver == "{NAME}", true].exists(x, x)'), {}, False),
+    "a term in brackets": (selecting(f'(true && device.driver == "{NAME}" && true) == false'), {}, False),
+    "a text": (selecting(f"""device.attributes["x.example.com"].note == "true && device.driver == '{NAME}' && true\""""), {}, False),
     "another driver's name in front": (exactly("a", "any", selectors=[{"cel": {"expression": f'device.driver == "x{NAME}"'}}]), {}, False),
 }
 
