@@ -149,6 +149,20 @@ def test_errors_are_returned_or_raised_and_each_is_reported_once() -> None:
     assert [found.reason for found in whole_objects.of_claim("ResourceClaim", body, rules, {})] == ["too many; request one", "also this"]
 
 
+def test_a_check_that_only_raises_finds_nothing_in_a_valid_object() -> None:
+    def raises(claim: drakit.ClaimSpec) -> None:
+        if claim.requests[0].count == 2:
+            raise drakit.ConfigError("too many")
+
+    def raises_nothing(_: drakit.PodSpec) -> None:
+        """Find no mistake."""
+
+    rules = {NAME: drakit.Rules(types=(RegionConfig,), check_claim=raises, check_pod=raises_nothing)}
+    assert whole_objects.of_claim("ResourceClaim", claim(exactly("a")), rules, {}) == ()
+    assert [found.reason for found in whole_objects.of_claim("ResourceClaim", claim(exactly("a", count=2)), rules, {})] == ["too many"]
+    assert whole_objects.of_pod(POD, rules, KNOWN, namespace="lab") == ()
+
+
 def test_a_check_that_returns_something_else_is_named() -> None:
     with pytest.raises(TypeError, match=r"returned str; return drakit\.ConfigError"):
         whole_objects.of_claim("ResourceClaim", claim(exactly("a")), Seen("no").rules, {})  # type: ignore[arg-type] # the mistake
