@@ -120,6 +120,7 @@ def test_a_pod_of_the_hosts_network_with_a_nic_as_a_resource_is_an_error(shell: 
     assert [one["severity"] for one in lint(shell, *CLASSES, pod(spec)) if "hostNetwork" in one["message"]] == ["error"]
 
 
+ADMIN = {"name": "p", "exactly": {"deviceClassName": NIC, "count": 2, "adminAccess": True}}
 ALLOWED = {
     "a pod with its own network": (TEMPLATE, pod(spec_of(USE, hostNetwork=False))),
     "a GPU": (template(exactly("p", "gpu")), pod(spec_of(USE))),
@@ -129,6 +130,7 @@ ALLOWED = {
         pod(spec_of({"name": "pair", "request": "g"})),
     ),
     "a claim that no container uses": (TEMPLATE, pod(spec_of())),
+    "admin access, which attaches nothing": (template(ADMIN), pod(spec_of(USE))),
 }
 
 
@@ -259,3 +261,10 @@ def test_what_two_interfaces_cannot_both_have_is_an_error(
 @pytest.mark.parametrize("claim", ONCE.values(), ids=ONCE)
 def test_what_only_one_interface_gets_is_fine(shell: command_line.CommandLine, claim: Mapping[str, Any]) -> None:
     assert lint(shell, claim) == []
+
+
+def test_devices_with_admin_access_get_no_name_so_they_repeat_none(shell: command_line.CommandLine) -> None:
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+    named = {"interfaceName": "net1", "requests": ["p", "q"]}
+    assert lint(shell, namespace, configured(named, count=1, more=({**ADMIN, "name": "q"},))) == []
