@@ -24,11 +24,12 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     """
     from drakit_cluster import manifests
     from drakit_cluster.lint import pod_templates
+    from drakit_cluster.objects import naming
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
     if workloads:
-        documents = [entry for document in documents for entry in pod_templates.pods(document) or [document]]
+        documents = pod_templates.with_pods(documents)
     intake = manifests.take(documents, gates)
     if intake.problems:
         lines = [
@@ -44,7 +45,9 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
         output.note("the pods of these workloads are not read here; drakit lint checks them")
-    world = whatif.World.of(intake.objects)
+    made = ((accepted.object, accepted.document.workload) for accepted in intake.accepted)
+    workloads_of_pods = {naming.label(pod): f"{workload.place()}, {workload.label}" for pod, workload in made if workload is not None}
+    world = dataclasses.replace(whatif.World.of(intake.objects), workloads=workloads_of_pods)
     _note_gangs(world.groups)
     return world
 
@@ -161,7 +164,8 @@ def _with_live(
     for note in notes:
         output.note(note.text)
     _note_gangs(objects[resources.POD_GROUP])
-    return dataclasses.replace(whatif.World.of(lambda kind: merged.get(kind, ())), templates=world.templates, notes=notes), chosen
+    live_world = whatif.World.of(lambda kind: merged.get(kind, ()))
+    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads), chosen
 
 
 def print_doubts(world: "whatif.World") -> None:

@@ -149,8 +149,8 @@ class RecordUpgrade(Protocol):
 
     Raise the number only for a change that the release before would misread; it ignores a key that was added. That release refuses a newer intent:
     pods keep their devices, and their claims can be released only after the newer release is installed again. Meanwhile ``Site.intents`` fails for
-    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims. One that reads it in ``start`` serves
-    its other claims without ``start`` and ``watch``.
+    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims. A node
+    that starts then serves its other claims without ``start`` and ``watch``.
     """
 
     records_version: int

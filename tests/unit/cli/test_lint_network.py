@@ -1,7 +1,7 @@
 """What lint says of NICs: pods in the host's network never start with one, and a default route without override is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -70,10 +70,10 @@ def first(name: str, *classes: str) -> dict[str, Any]:
     return {"name": name, "firstAvailable": [{"name": f"n{number}", "deviceClassName": one} for number, one in enumerate(classes)]}
 
 
-def lint(shell: command_line.CommandLine, *objects: object) -> list[dict[str, Any]]:
+def lint(shell: command_line.CommandLine, *objects: object, options: Sequence[str] = ()) -> list[dict[str, Any]]:
     file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return [one for one in found if "selectors were" not in one["message"]]
 
 
@@ -111,6 +111,23 @@ def test_a_pod_of_the_hosts_network_with_a_nic_is_an_error(
     assert (found["severity"], found["field"]) == ("error", field)
     assert "can never start" in found["message"]
     assert "hostNetwork, or the claim pair" in found["fix"]
+
+
+@pytest.mark.parametrize("source", ["--set", "--config", "environment"])
+def test_settings_by_which_the_webhook_takes_a_pod_are_those_of_lint(
+    shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    file = shell.folder / "settings.yaml"
+    file.write_text("nic: {vfio: ['driver:igbvf']}\n")
+    if source == "environment":
+        monkeypatch.setenv("DRAKIT_NIC__VFIO", '["driver:igbvf"]')
+    options = {"--set": ("--set", "nic.vfio=['driver:igbvf']"), "--config": ("--config", str(file)), "environment": ()}[source]
+    assert not [one for one in lint(shell, TEMPLATE, pod(spec_of(USE)), options=options) if "hostNetwork" in one["message"]]
+
+
+def test_a_setting_that_lint_cannot_read_is_bad_input(shell: command_line.CommandLine) -> None:
+    ran = shell.run("lint", shell.write("claim", {}), "--set", "nic.vfi=true")
+    assert (ran.status, "nic.vfi: is not a setting; did you mean nic.vfio?" in ran.err) == (2, True), ran.err
 
 
 @pytest.mark.parametrize("resource", ["example.com/fast", f"deviceclass.resource.kubernetes.io/{NIC}"])
