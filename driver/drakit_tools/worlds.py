@@ -91,12 +91,16 @@ def read(
     is_live: bool,
     kubeconfig: pathlib.Path | None,
     workloads: bool = False,
+    pending: bool = True,
 ) -> "tuple[whatif.World, FeatureGates, str | None]":
-    """Return the objects of files and of a live cluster, the gates, and the version, that of the server by default."""
+    """Return the objects of files and of a live cluster, the gates, and the version, that of the server by default.
+
+    Without ``pending``, those pods and claims of the cluster that wait are left out, as they are if the files have some.
+    """
     version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
     chosen = sources.feature_gates(gates or [], version)
     if is_live:
-        return *_with_live(files, kubeconfig, chosen, sources.gates(gates or []), workloads=workloads), version
+        return *_with_live(files, kubeconfig, chosen, sources.gates(gates or []), workloads=workloads, pending=pending), version
     return _from_files(files, chosen, workloads=workloads), chosen, version
 
 
@@ -123,11 +127,18 @@ def with_drakits_classes(world: "whatif.World") -> "whatif.World":
 
 
 def _with_live(
-    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str], *, workloads: bool = False
+    files: Sequence[str],
+    kubeconfig: pathlib.Path | None,
+    gates: "FeatureGates",
+    explicit: Collection[str],
+    *,
+    workloads: bool,
+    pending: bool,
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with the gates on whose fields the cluster has stored, except ``explicit`` ones.
 
-    The files are read with these gates. Pending pods and claims of the cluster are included only if the files have no pod, claim or template.
+    The files are read with these gates. Pending pods and claims of the cluster are included only with ``pending``, and only if the files have
+    no pod, claim or template.
     """
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
@@ -138,7 +149,7 @@ def _with_live(
     objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
     world = _from_files(files, chosen, workloads=workloads)
     notes = list(reading.notes)
-    has_requests = any((world.pods, world.claims, world.templates))
+    has_requests = not pending or any((world.pods, world.claims, world.templates))
     own = {
         resources.SLICE: world.slices,
         resources.CLASS: world.classes,

@@ -66,6 +66,7 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
 
 
 def _text(obstacle: Obstacle) -> str:
-    largest = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
-    detail = f" ({len(largest.devices)}x {largest.text})" if largest is not None else ""
+    # The devices of another kind are usually the most, and say the least.
+    nearest = max(obstacle.groups, key=lambda group: (-group.mismatch, len(group.devices)), default=None)
+    detail = f" ({len(nearest.devices)}x {nearest.text})" if nearest is not None else ""
     return f"request {obstacle.request}: {obstacle.text}{detail}" if obstacle.request else f"{obstacle.text}{detail}"
