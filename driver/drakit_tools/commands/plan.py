@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.workload.templates import PodTemplate
 
 _INDENT = 2
+_SHOWN_NODES = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,7 @@ def plan(
         answer = _moved(question, world) if move else _bought(question, bought)
     if form is options.Format.TABLE:
         answer.print(why=why)
+        _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
     else:
         output.document({**answer.document(), **worlds.document_of_notes(world)}, form)
@@ -261,6 +263,16 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     return _Moved(
         question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )
+
+
+def _cordoned(world: "whatif.World") -> list[str]:
+    """Return a line that names the cordoned nodes, if there are any."""
+    from drakit_cluster.objects import json_types
+
+    names = [json_types.text(node, "metadata", "name") for node in world.nodes if json_types.at(node, "spec", "unschedulable") is True]
+    more = len(names) - _SHOWN_NODES
+    shown = ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+    return [f"no pod goes to {plurals.counted(len(names), 'cordoned node')}: {shown}"] if names else []
 
 
 def _place(node: str, devices: Sequence[str]) -> str:

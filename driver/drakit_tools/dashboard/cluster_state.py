@@ -96,8 +96,9 @@ class Reader:
             (driver, node_of.get((driver, name), ""), own) for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
         ]
         nodes = tuple(
-            model.Node(name=name, pools=tuple(listed), notes=known[name].notes if name in known else ())
+            model.Node(name=name, pools=tuple(map(model.closed, listed) if notes else listed), notes=notes)
             for name, listed in sorted(pools.items())
+            for notes in [known[name].notes if name in known else ()]
         )
         return model.State(
             title=self._title,
@@ -107,7 +108,7 @@ class Reader:
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
             waiting=waiting.of(pods, claims, events, pods_are_known=listing.pods_are_known),
             note=listing.note,
-            free=model.free(node for node in nodes if not node.notes),
+            free=model.free(nodes),
         )
 
     def _pool(self, key: _Key, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> "_Made":

@@ -85,6 +85,17 @@ def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
     assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, "node-3"))
 
 
+def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
+    whole = dataclasses.replace(GPU, spans=(), health=model.Health())
+    closed = dataclasses.replace(node("node-1", whole), notes=("cordoned",), pools=(model.closed(node("node-1", whole).pools[0]),))
+    lines = shown(text.only(state(closed), "node-1"))
+    assert "  NVIDIA A100-SXM4-40GB: 0 of 1 unused (1 cordoned or not ready)" in lines
+    assert "    nothing more fits (cordoned)" in lines
+    assert "75Gbit/s of 100Gbit/s unused (cordoned)" in " ".join(lines)
+    fleet = shown(state(*(dataclasses.replace(closed, name=f"node-{place}") for place in range(9))))
+    assert fleet[-1] == "node-8   0  0 of 1 unused  cordoned"
+
+
 def test_the_page_shows_a_gpu_as_it_is_printed() -> None:
     page = pathlib.Path(__file__).parents[3] / "docs" / "howto" / "dashboard.md"
     well = dataclasses.replace(GPU, health=model.Health(), readings=model.Readings())

@@ -161,7 +161,8 @@ def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
         "m": (),
         "n": ("cordoned", "not ready: Kubelet stopped posting node status."),
     }
-    assert [(free.unused, free.total) for free in state.free] == [(1, 1)], "no pod can start on the other node"
+    (free,) = state.free
+    assert (free.unused, free.total, free.closed) == (1, 2, 1), "no pod can start on the other node"
 
 
 def test_pools_that_did_not_change_are_not_made_again() -> None:
