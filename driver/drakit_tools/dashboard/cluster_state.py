@@ -21,13 +21,14 @@ _Key = tuple[str, str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The objects of a cluster. ``pods`` need not have pods that run. ``missing`` says which kinds cannot be listed.
+    """The objects of a cluster. ``pods`` need not have pods that run; without ``classes`` they are unknown.
 
-    ``note`` says which kinds the server does not serve.
+    ``missing`` says which kinds cannot be listed, ``note`` which kinds the server does not serve.
     """
 
     slices: Sequence[transport.Object] = ()
     claims: Sequence[transport.Object] = ()
+    classes: Sequence[transport.Object] = ()
     pods: Sequence[transport.Object] = ()
     nodes: Sequence[transport.Object] = ()
     events: Sequence[transport.Object] = ()
@@ -106,7 +107,13 @@ class Reader:
             claims=(*model.claim_rows(held), *_waiting_rows(claims)),
             events=_latest(events),
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
-            waiting=waiting.of(pods, claims, events, pods_are_known=listing.pods_are_known),
+            waiting=waiting.of(
+                pods,
+                claims,
+                events,
+                pods_are_known=listing.pods_are_known,
+                classes={api_objects.metadata_text(entry, "name") for entry in listing.classes},
+            ),
             note=listing.note,
             free=model.free(nodes),
         )

@@ -10,6 +10,8 @@ from drakit_tools.dashboard import boards
 
 _BANDWIDTH = "bandwidth"
 EVENTS_MAX = 50
+POD, CLAIM = "Pod", "Claim"
+"""The kinds of what waits."""
 _MODELS = ("productName", "model")
 _READINGS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization",
@@ -259,6 +261,16 @@ class State:
     waiting: tuple[Waiting, ...] = ()
     free: tuple[Free, ...] = ()
     note: str = ""
+
+    @property
+    def waiting_pods(self) -> tuple[Waiting, ...]:
+        """Return the pods that wait."""
+        return tuple(row for row in self.waiting if row.kind == POD)
+
+    @property
+    def waiting_claims(self) -> tuple[Waiting, ...]:
+        """Return the claims without devices that no waiting pod names."""
+        return tuple(row for row in self.waiting if row.kind != POD)
 
 
 def pool(

@@ -377,6 +377,11 @@ function limited(name, rows, noun) {
   return isCut ? rows.slice(0, ROWS[name]) : rows;
 }
 
+// The pods that wait; the other rows are claims that no pod uses.
+function waitingPods(shown) {
+  return shown.waiting.filter((row) => row.kind === "Pod");
+}
+
 // What waits, by reason: rows that wait for the same thing have their reason once.
 function drawWaiting(terms) {
   const rows = state.waiting.map((row) => {
@@ -482,7 +487,7 @@ function drawTotals() {
   const noted = state.nodes.filter((node) => node.notes.length).length;
   const claims = new Set(state.claims.map((row) => row.uid)).size;
   const without = new Set(state.claims.filter((row) => !row.devices.length).map((row) => row.uid)).size;
-  const totals = [["Waiting", String(state.waiting.length), "", state.waiting.length ? "warn" : ""]];
+  const totals = [["Waiting", String(waitingPods(state).length), "", waitingPods(state).length ? "warn" : ""]];
   totals.push(["Unhealthy", counted(unwell, "device"), "", unwell ? "bad" : ""]);
   if (gpus.length) {
     const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
@@ -515,7 +520,7 @@ function draw() {
   if (!state) return;
   const terms = plain(byId("filter").value).split(/\s+/).filter(Boolean);
   byId("title").textContent = state.title;
-  document.title = `${state.waiting.length ? `(${state.waiting.length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
+  document.title = `${waitingPods(state).length ? `(${waitingPods(state).length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
   drawTotals();
   drawWaiting(terms);
   drawFree();

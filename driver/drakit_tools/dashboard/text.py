@@ -60,7 +60,8 @@ def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
     yield from _totals(state)
     if state.problem:
         yield Line(text=state.problem, style=BAD)
-    yield from _waiting(state.waiting, now)
+    yield from _waiting("WAITING", state.waiting_pods, now)
+    yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now)
     yield from _free(state.free)
     if len(state.nodes) > _MANY:
         yield from _fleet(state.nodes)
@@ -74,22 +75,22 @@ def _totals(state: model.State) -> Iterator[Line]:
     gpus = [gpu for pool in pools for gpu in pool.gpus]
     others = [device for pool in pools for device in pool.others]
     unwell = sum(pool.unwell for pool in pools)
-    parts = [f"waiting {len(state.waiting)}", f"unhealthy {unwell}"]
+    parts = [f"waiting {len(state.waiting_pods)}", f"unhealthy {unwell}"]
     if gpus:
         taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
     if others:
         parts.append(f"devices {sum(bool(device.uses) for device in others)} of {len(others)} in use")
     parts.append(plurals.counted(len(state.claims), "claim"))
-    yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting else "")
+    yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting_pods else "")
 
 
-def _waiting(waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
+def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
     """Yield what waits, by reason."""
     if not waiting:
         return
     yield Line(text="")
-    yield Line(text="WAITING", style=HEAD)
+    yield Line(text=heading, style=HEAD)
     by_reason: dict[str, list[model.Waiting]] = {}
     for row in waiting[:_WAITING_MAX]:
         by_reason.setdefault(row.reason, []).append(row)

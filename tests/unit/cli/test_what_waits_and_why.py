@@ -61,6 +61,14 @@ def test_a_claim_says_so_where_pods_cannot_be_listed() -> None:
     assert row.reason == "its pods are unknown, because pods cannot be listed"
 
 
+def test_a_claim_of_a_class_that_does_not_exist_says_so() -> None:
+    other = {"kind": "DeviceClass", "metadata": {"name": "gpu", "uid": "1"}}
+    (row,) = waiting(claims=[claim("alone")], classes=[other])
+    assert row.reason.startswith("there is no DeviceClass mig-3g.20gb; no pod uses it")
+    same = {"kind": "DeviceClass", "metadata": {"name": "mig-3g.20gb", "uid": "1"}}
+    assert "DeviceClass" not in waiting(claims=[claim("alone")], classes=[same])[0].reason
+
+
 def test_a_pod_on_a_node_has_the_kubelets_latest_warning() -> None:
     events = [
         warning("a", "FailedPrepareDynamicResources", "old", "2026-11-29T08:00:00Z"),
