@@ -77,7 +77,16 @@ def _asks(pod: objects.Pod, asks: Mapping[str, str]) -> Iterator[str]:
 
 
 def _reason(pod: objects.Pod, warning: objects.Event | None) -> str:
-    """Return why a pod does not run: before it has a node what the scheduler says, then what the kubelet says."""
+    """Return why a pod does not run. Claims that were made for it have their names in the pod, so that equal pods have one reason."""
+    reason = _said(pod, warning)
+    for entry in pod.generated:
+        if entry.claim:
+            reason = reason.replace(f"claim {pod.namespace}/{entry.claim}", f"its claim {entry.name}")
+    return reason
+
+
+def _said(pod: objects.Pod, warning: objects.Event | None) -> str:
+    """Return what is said of a pod: before it has a node by the scheduler, then by the kubelet."""
     if not pod.node:
         scheduled = next((condition for condition in pod.conditions if condition.type == _SCHEDULED), objects.Condition())
         if scheduled.reason == _GATED:

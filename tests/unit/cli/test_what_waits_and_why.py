@@ -50,6 +50,18 @@ def test_a_pod_and_its_claim_are_one_row_with_the_schedulers_reason() -> None:
     assert row.since == "2026-11-29T08:00:00Z"
 
 
+def test_equal_pods_of_a_workload_have_one_reason() -> None:
+    def replica(name: str) -> Any:
+        message = f"0/1 nodes are available: node-1: claim team-a/{name}-gpu-x7, request gpu: needs 1 device, none available (2x in use)"
+        made = [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x7"}]
+        entries = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+        return pod(name, entries, conditions=refused(message), resourceClaimStatuses=made)
+
+    rows = waiting(pods=[replica("a"), replica("b")])
+    said = "0/1 nodes are available: node-1: its claim gpu, request gpu: needs 1 device, none available (2x in use)"
+    assert [row.reason for row in rows] == [said, said]
+
+
 def test_a_claim_without_a_pod_says_that_it_waits_for_one() -> None:
     (row,) = waiting(claims=[claim("alone")])
     assert (row.kind, row.name) == ("Claim", "team-a/alone")
