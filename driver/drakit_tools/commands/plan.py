@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.workload.templates import PodTemplate
 
 _INDENT = 2
+_SHOWN_NODES = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,7 @@ def plan(
         if answer is not None:
             answer.print(why=why)
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
+        _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
     else:
         apart = {"never": [{"claim": name, "why": reason} for name, reason in never.items()]} if never else {}
@@ -306,6 +308,16 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     return _Moved(
         question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )
+
+
+def _cordoned(world: "whatif.World") -> list[str]:
+    """Return a line that names the cordoned nodes, if there are any."""
+    from drakit_cluster.objects import json_types
+
+    names = [json_types.text(node, "metadata", "name") for node in world.nodes if json_types.at(node, "spec", "unschedulable") is True]
+    more = len(names) - _SHOWN_NODES
+    shown = ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+    return [f"no pod goes to {plurals.counted(len(names), 'cordoned node')}: {shown}"] if names else []
 
 
 def _place(node: str, devices: Sequence[str]) -> str:

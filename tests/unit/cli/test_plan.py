@@ -70,6 +70,17 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
     assert found["placements"][0]["pod"] == "gpu=1"
 
 
+def test_cordoned_nodes_are_named_as_a_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = cluster(tmp_path, ())
+    objects = json.loads(pathlib.Path(file).read_text())
+    objects["items"].append({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": True}})
+    pathlib.Path(file).write_text(json.dumps(objects))
+    bought = shell.run("plan", "-f", file, "--ask", "gpu=1", "--buy", SMALL, "--why")
+    assert "no pod goes to 1 cordoned node: node-1" in bought.out.splitlines()
+    moved = shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "--why")
+    assert "gpu=1 fits on no node, even an empty one: the node is cordoned" in moved.out
+
+
 def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     bought = shell.run("plan", "--ask", "gpu=3", "--buy", SMALL)
     assert bought.status == 1
