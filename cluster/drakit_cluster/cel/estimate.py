@@ -204,6 +204,8 @@ _RESULTS: Final[dict[str, Callable[..., _Size]]] = {
     **dict.fromkeys(["_[_]", "_[?_]", "_?._", "first", "last", "min", "max"], lambda container, *_: container.of_elements),
     **dict.fromkeys(["or", "orValue"], _either),
     **dict.fromkeys(["split", "findAll"], _parts),
+    **dict.fromkeys(["url", "getScheme", "getHost", "getHostname", "getPort"], _first),
+    "getEscapedPath": lambda url: _Size(most=12 * url.most),
     "optional.none": lambda: _NONE,
     "@sortByAssociatedKeys": lambda _, items: items,
     "_?_:_": lambda _, chosen, otherwise: _either(chosen, otherwise),

@@ -28,6 +28,7 @@ DOUBLED = "".join(f"cel.bind(x{number + 1}, x{number} + x{number}, " for number 
         'A.?name.orValue("").lowerAscii().contains("fish")',
         'string(A.name).split(".").map(part, part + "x").join(",").contains("1x")',
         f'cel.bind(own, {A}, own.all(k, v, v == "a" || own[k] in ["b", "c"]))',
+        'url("http://" + A.name).getHost() == "a"',
         "!format.dns1123Label().validate(A.name).hasValue()",
         '["a", "b"].sortBy(x, x).transformMap(i, x, i).all(k, v, k == v)',
     ],
