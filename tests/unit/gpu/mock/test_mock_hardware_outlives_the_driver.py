@@ -185,6 +185,29 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
         hardware.gpus()
 
 
+def test_a_fault_file_may_be_yaml(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    (choice.directory / "gpu-faults.json").write_text("faults:\n- {call: gpus, moment: before, action: fail}\n")
+    with pytest.raises(nvml_errors.CallError, match="UNKNOWN"):
+        hardware.gpus()
+
+
+@pytest.mark.parametrize(
+    "field, message",
+    [
+        ('"times": 0', r"fault\.times: 0 is below 1"),
+        ('"skip": -1', r"fault\.skip: -1 is below 0"),
+        ('"code": ["x"]', r"faults\[0\]\.code: \['x'\] is no return code"),
+    ],
+)
+def test_a_fault_that_could_not_act_as_written_is_refused(choice: machines.Choice, field: str, message: str) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    file = choice.directory / "gpu-faults.json"
+    file.write_text(f'{{"faults": [{{"call": "gpus", "moment": "before", "action": "fail", {field}}}]}}')
+    with pytest.raises(errors.SettingsError, match=message):
+        hardware.gpus()
+
+
 def test_gpus_of_two_nodes_have_different_uuids(tmp_path: pathlib.Path) -> None:
     uuids = [
         {gpu.uuid for gpu in mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
