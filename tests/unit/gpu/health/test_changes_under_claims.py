@@ -187,7 +187,7 @@ def test_another_device_in_the_same_slot_is_reported_and_kept_by_unprepare(amper
 
 def test_mig_mode_turned_off_is_reported_while_pending_and_after_the_reset(ampere: Watched) -> None:
     ampere.prepare(PART)
-    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, is_mode_pending=True), None))
+    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, pending_mode=False), None))
     ampere.poll()
     ampere.assert_reported(PART, "will be turned off by the next reset")
     ampere.hardware.reset(ampere.gpu)

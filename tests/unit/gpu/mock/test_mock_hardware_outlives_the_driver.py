@@ -244,6 +244,26 @@ def test_a_state_of_an_earlier_version_is_read(choice: machines.Choice) -> None:
     assert hardware.mig_mode(first) == port.MigMode(current=True, pending=False)
 
 
+def test_earlier_versions_can_read_the_state(choice: machines.Choice) -> None:
+    """They require every list, and read the mode after the reset."""
+    hardware = mock_gpus.MockGpus(choice)
+    first = hardware.gpus()[0].uuid
+    hardware.attach(first, 7)
+    with pytest.raises(nvml_errors.CallError, match="IN_USE"):
+        hardware.set_mig_mode(first, enabled=False)
+
+    def written() -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = json.loads((choice.directory / "gpus.json").read_text())["gpus"]
+        return rows
+
+    assert [(row["instances"], row.get("pendingMode")) for row in written()] == [([], False), ([], None)]
+    assert mock_gpus.MockGpus(choice).mig_mode(first) == port.MigMode(current=True, pending=False)
+    hardware.set_mig_mode(first, enabled=True)
+    hardware.create_gpu_instance(first, PROFILE, SLICE)
+    assert "pendingMode" not in written()[0]
+    assert written()[0]["instances"] == [{"id": 1, "profile": PROFILE, "start": 6, "size": 1, "computes": []}]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "machine": "x"}'])
 def test_a_damaged_state_is_reported_and_never_overwritten(choice: machines.Choice, text: str) -> None:
     hardware = mock_gpus.MockGpus(choice)
