@@ -1,4 +1,4 @@
-"""Where the pod specs of an object are: in pods, in Kubernetes' workloads, and in the usual workloads of other projects."""
+"""Where the pod specs of an object are: in pods, in Kubernetes' workloads, in the usual workloads of other projects, and where others have claims."""
 
 import difflib
 from collections.abc import Iterator
@@ -43,10 +43,11 @@ _SIMILAR = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class PodSpec:
-    """A pod spec of a document, and its path."""
+    """A pod spec of a document, and its path. ``is_whole`` is false in an unknown kind, whose spec may have more or fewer fields than a pod."""
 
     path: str
     spec: Object
+    is_whole: bool = True
 
 
 def is_workload(document: Document) -> bool:
@@ -66,7 +67,7 @@ def intended(document: Document) -> str:
 
 def has_any(document: Document) -> bool:
     """Return whether objects of the document's kind have pod specs that this module finds."""
-    return _core_path(document) is not None or bool(_other_paths(document))
+    return _core_path(document) is not None or bool(_other_paths(document)) or any(_with_claims(document))
 
 
 def of(document: Document) -> Iterator[PodSpec]:
@@ -78,6 +79,7 @@ def of(document: Document) -> Iterator[PodSpec]:
         for where, value in _resolve(document.body, path.split("."), ""):
             if isinstance(value, dict):
                 yield PodSpec(path=where, spec=value)
+    yield from _with_claims(document)
 
 
 def pods(document: Document) -> list[Document]:
@@ -97,6 +99,22 @@ def pods(document: Document) -> list[Document]:
         for place in range(number if isinstance(number, int) else 1)
     ]
     return [replace(document, resource=resources.POD, body=body) for body in bodies]
+
+
+def _with_claims(document: Document) -> Iterator[PodSpec]:
+    """Yield what looks like a pod spec with claims in an object of an unknown kind: a list of containers beside one of resourceClaims."""
+    if document.resource is not None or _core_path(document) is not None or _other_paths(document):
+        return
+    left: list[tuple[str, Json]] = [("", document.body)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, list):
+            left += [(f"{path}[{place}]", item) for place, item in reversed(list(enumerate(value)))]
+        elif isinstance(value, dict):
+            if value.get("resourceClaims") and all(isinstance(value.get(name), list) for name in ("containers", "resourceClaims")):
+                yield PodSpec(path=path, spec=value, is_whole=False)
+            else:
+                left += [(f"{path}.{name}" if path else name, item) for name, item in reversed(value.items())]
 
 
 def _core_path(document: Document) -> str | None:
