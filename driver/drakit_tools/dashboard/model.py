@@ -242,7 +242,10 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have.
+
+    ``reading`` names the kinds that are not listed yet; there is nothing else then. ``is_old`` is set while the API server does not answer.
+    """
 
     title: str
     nodes: tuple[Node, ...] = ()
@@ -252,6 +255,8 @@ class State:
     waiting: tuple[Waiting, ...] = ()
     free: tuple[Free, ...] = ()
     note: str = ""
+    reading: tuple[str, ...] = ()
+    is_old: bool = False
 
 
 def pool(

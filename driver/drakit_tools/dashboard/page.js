@@ -514,6 +514,7 @@ function draw() {
   if (!state) return;
   const terms = plain(byId("filter").value).split(/\s+/).filter(Boolean);
   byId("title").textContent = state.title;
+  for (const id of ["totals-section", "main"]) byId(id).hidden = state.reading.length > 0;
   document.title = `${state.waiting.length ? `(${state.waiting.length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
   drawTotals();
   drawWaiting(terms);
@@ -523,10 +524,12 @@ function draw() {
   drawEvents(terms);
 }
 
-function say(text, isOld) {
+// What the page shows is grey while it is not current.
+function say(text, isOld, isStale) {
   const status = byId("status");
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("old", isOld);
+  document.body.classList.toggle("stale", isStale);
 }
 
 // A node that did not change stays the same object, so that its card and words are kept.
@@ -543,7 +546,7 @@ async function read() {
   try {
     const headers = { Authorization: `Bearer ${sessionStorage.getItem("token") || ""}`, ...(etag ? { "If-None-Match": etag } : {}) };
     const answer = await fetch("/state", { headers, cache: "no-store" });
-    if (answer.status === 401) return say("Open the address that drakit dashboard printed: it has the token.", true);
+    if (answer.status === 401) return say("Open the address that drakit dashboard printed: it has the token.", true, true);
     if (!answer.ok && answer.status !== 304) throw new Error(`status ${answer.status}`);
     const isNew = answer.status !== 304;
     if (isNew) {
@@ -553,11 +556,11 @@ async function read() {
     answeredAt = Date.now();
     measure();
     if (isNew || rates.size) draw();
-    say(state.problem ? state.problem : "Live", Boolean(state.problem));
+    say(state.problem || (state.reading.length ? `Reading ${state.reading.join(", ")} ...` : "Live"), Boolean(state.problem), state.is_old);
     byId("note").textContent = state.note;
   } catch (error) {
     const since = answeredAt ? `for ${Math.round((Date.now() - answeredAt) / 1000)} s` : "";
-    say(`No answer ${since}: is drakit dashboard still running?`, true);
+    say(`No answer ${since}: is drakit dashboard still running?`, true, true);
   }
 }
 

@@ -57,9 +57,13 @@ def _indent(text: str) -> int:
 
 def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
     yield Line(text=state.title, style=HEAD)
-    yield from _totals(state)
+    if not state.reading:
+        yield from _totals(state)
     if state.problem:
         yield Line(text=state.problem, style=BAD)
+    if state.reading:
+        yield Line(text=f"reading {', '.join(state.reading)} ...")
+        return
     yield from _waiting(state.waiting, now)
     yield from _free(state.free)
     if len(state.nodes) > _MANY:
