@@ -47,7 +47,7 @@ class ManifestError(Exception):
 class Document:
     """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not checked.
 
-    ``missing`` is what a sample omits. It is empty if objects must be complete.
+    ``missing`` is what a sample omits. It is empty if objects must be complete. ``workload`` is the document of which a pod was made.
     """
 
     file: str
@@ -56,6 +56,7 @@ class Document:
     body: Object
     part: Part = field(repr=False)
     missing: tuple[Missing, ...] = ()
+    workload: "Document | None" = field(default=None, repr=False)
 
     @property
     def label(self) -> str:

@@ -219,9 +219,9 @@ def rules(*, passes_to_machines: bool = False) -> drakit.Rules:
 
 
 def _check_pod(pod: drakit.PodSpec) -> Iterator[drakit.ConfigError]:
-    """Yield the NICs of a pod in the host's network, because the attachment refuses the pod's containers."""
+    """Yield the NICs of a pod in the host's network, because the attachment refuses the pod's containers. Admin access attaches nothing."""
     for use in pod.uses if pod.host_network else ():
-        if use.request.is_own:
+        if use.request.is_own and not use.request.admin_access:
             why = "the pod is in the host's network (hostNetwork: true), where no NIC is attached: its container can never start"
             what = f"the claim {use.claim}" if use.claim else "the resource"
             yield drakit.ConfigError(f"{why}; remove {pod.field}.hostNetwork, or {what} from the container", field=use.field)

@@ -86,10 +86,19 @@ def slices_of(machine: str) -> "list[Object]":
 
 
 def known_world(
-    files: Sequence[str], gates: Sequence[str], kubernetes: str | None, *, live: bool, kubeconfig: pathlib.Path | None
+    files: Sequence[str],
+    gates: Sequence[str],
+    kubernetes: str | None,
+    *,
+    live: bool,
+    kubeconfig: pathlib.Path | None,
+    pending: bool = True,
 ) -> "tuple[whatif.World, FeatureGates]":
-    """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates."""
-    world, chosen, _ = worlds.read(files, gates, kubernetes, is_live=live or kubeconfig is not None, kubeconfig=kubeconfig)
+    """Return the objects of files and of a live cluster, with those of drakit's classes whose names are not in use; and version and gates.
+
+    Without ``pending``, those pods and claims of the cluster that wait are left out.
+    """
+    world, chosen, _ = worlds.read(files, gates, kubernetes, is_live=live or kubeconfig is not None, kubeconfig=kubeconfig, pending=pending)
     return dataclasses.replace(world, classes=[*world.classes, *worlds.drakits_classes(world)]), chosen
 
 

@@ -24,11 +24,12 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     """
     from drakit_cluster import manifests
     from drakit_cluster.lint import pod_templates
+    from drakit_cluster.objects import naming
     from drakit_cluster.scheduling.explain import whatif
 
     documents = sources.read(files)
     if workloads:
-        documents = [entry for document in documents for entry in pod_templates.pods(document) or [document]]
+        documents = pod_templates.with_pods(documents)
     intake = manifests.take(documents, gates)
     if intake.problems:
         lines = [
@@ -44,7 +45,9 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
         output.note("the pods of these workloads are not read here; drakit lint checks them")
-    world = whatif.World.of(intake.objects)
+    made = ((accepted.object, accepted.document.workload) for accepted in intake.accepted)
+    workloads_of_pods = {naming.label(pod): f"{workload.place()}, {workload.label}" for pod, workload in made if workload is not None}
+    world = dataclasses.replace(whatif.World.of(intake.objects), workloads=workloads_of_pods)
     _note_gangs(world.groups)
     return world
 
@@ -88,12 +91,16 @@ def read(
     is_live: bool,
     kubeconfig: pathlib.Path | None,
     workloads: bool = False,
+    pending: bool = True,
 ) -> "tuple[whatif.World, FeatureGates, str | None]":
-    """Return the objects of files and of a live cluster, the gates, and the version, that of the server by default."""
+    """Return the objects of files and of a live cluster, the gates, and the version, that of the server by default.
+
+    Without ``pending``, those pods and claims of the cluster that wait are left out, as they are if the files have some.
+    """
     version = kubernetes or (sources.server_version(kubeconfig) if is_live else None)
     chosen = sources.feature_gates(gates or [], version)
     if is_live:
-        return *_with_live(files, kubeconfig, chosen, sources.gates(gates or []), workloads=workloads), version
+        return *_with_live(files, kubeconfig, chosen, sources.gates(gates or []), workloads=workloads, pending=pending), version
     return _from_files(files, chosen, workloads=workloads), chosen, version
 
 
@@ -120,11 +127,18 @@ def with_drakits_classes(world: "whatif.World") -> "whatif.World":
 
 
 def _with_live(
-    files: Sequence[str], kubeconfig: pathlib.Path | None, gates: "FeatureGates", explicit: Collection[str], *, workloads: bool = False
+    files: Sequence[str],
+    kubeconfig: pathlib.Path | None,
+    gates: "FeatureGates",
+    explicit: Collection[str],
+    *,
+    workloads: bool,
+    pending: bool,
 ) -> "tuple[whatif.World, FeatureGates]":
     """Return the objects of files and of a live cluster, with the gates on whose fields the cluster has stored, except ``explicit`` ones.
 
-    The files are read with these gates. Pending pods and claims of the cluster are included only if the files have no pod, claim or template.
+    The files are read with these gates. Pending pods and claims of the cluster are included only with ``pending``, and only if the files have
+    no pod, claim or template.
     """
     from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import resources
@@ -135,7 +149,7 @@ def _with_live(
     objects, chosen, version_notes = live.as_version(reading.objects, gates, explicit)
     world = _from_files(files, chosen, workloads=workloads)
     notes = list(reading.notes)
-    has_requests = any((world.pods, world.claims, world.templates))
+    has_requests = not pending or any((world.pods, world.claims, world.templates))
     own = {
         resources.SLICE: world.slices,
         resources.CLASS: world.classes,
@@ -161,7 +175,8 @@ def _with_live(
     for note in notes:
         output.note(note.text)
     _note_gangs(objects[resources.POD_GROUP])
-    return dataclasses.replace(whatif.World.of(lambda kind: merged.get(kind, ())), templates=world.templates, notes=notes), chosen
+    live_world = whatif.World.of(lambda kind: merged.get(kind, ()))
+    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads), chosen
 
 
 def print_doubts(world: "whatif.World") -> None:

@@ -298,7 +298,7 @@ def as_an_earlier_version_wrote_it(world: nic_attach.World) -> None:
             kept = [json.loads(text) for text in texts]
             for record in kept:
                 former = record["whole"]["former"]
-                former["place"] = former.pop("identity")["place"]
+                former["place"] = former.pop("identity").get("place")
             journal.execute("UPDATE grants SET intent = ?, record = ? WHERE rowid = ?", (*map(json.dumps, kept), key))
         for key, text in journal.execute("SELECT rowid, record FROM notes WHERE key = 'whole'").fetchall():
             note = {name: value for name, value in json.loads(text).items() if name in {"cookie", "pod"}}

@@ -192,21 +192,39 @@ class Demand:
             yield findings.warning(document, f"{path}.distinctAttribute", text, "write two constraints")
         for kind in ("matchAttribute", "distinctAttribute"):
             attribute = json_types.text(constraint, kind)
-            for selection in _concerned(constraint, requested) if attribute else ():
-                if attribute in selection.derived:
-                    continue
-                if selection.devices and not any(self._has(device, attribute) for device in selection.devices):
-                    names = {
-                        self._qualified(device, name)
-                        for device in selection.devices
-                        for name in json_types.mapping(device.spec, "attributes")
-                    }
+            concerned = [selection for selection in _concerned(constraint, requested) if attribute and selection.devices]
+            for selection in concerned:
+                if attribute not in selection.derived and not self._has(selection, attribute):
                     text = f"none of the {_devices(len(selection.devices))} that request {min(selection.names)} selects has attribute {attribute}"
-                    yield findings.warning(document, f"{path}.{kind}", text, findings.suggestion(attribute, names))
+                    fix = self._other_attribute(kind, attribute, concerned)
+                    yield findings.warning(document, f"{path}.{kind}", text, fix)
 
-    def _has(self, device: PublishedDevice, attribute: str) -> bool:
-        attributes = json_types.mapping(device.spec, "attributes")
-        return world.value_of(attributes, device.pool.driver, attribute, lists=self.lists) is not None
+    def _other_attribute(self, kind: str, attribute: str, concerned: Sequence[_Selection]) -> str:
+        """Return the fix for an attribute that devices of a constraint lack: one that can hold for all of its requests, or none."""
+        names = {
+            self._qualified(device, name)
+            for selection in concerned
+            for device in selection.devices
+            for name in json_types.mapping(device.spec, "attributes")
+        }
+        possible = [name for name in names if all(self._has(selection, name) for selection in concerned)]
+        if kind == "matchAttribute":
+            possible = [name for name in possible if frozenset.intersection(*(self._values(selection, name) for selection in concerned))]
+        if possible:
+            return findings.suggestion(attribute, possible)
+        lacking = "none of these devices has it" if not any(self._has(selection, attribute) for selection in concerned) else "some lack it"
+        can_hold = "have no other attribute with a common value" if kind == "matchAttribute" else "have no other attribute in common"
+        return f"remove the constraint: {lacking}, and these requests {can_hold}"
+
+    def _has(self, selection: _Selection, attribute: str) -> bool:
+        return any(self._value(device, attribute) is not None for device in selection.devices)
+
+    def _values(self, selection: _Selection, attribute: str) -> world.Value:
+        """Return all values that the devices of a request have for an attribute."""
+        return frozenset().union(*(self._value(device, attribute) or frozenset() for device in selection.devices))
+
+    def _value(self, device: PublishedDevice, attribute: str) -> world.Value | None:
+        return world.value_of(json_types.mapping(device.spec, "attributes"), device.pool.driver, attribute, lists=self.lists)
 
     @staticmethod
     def _qualified(device: PublishedDevice, name: str) -> str:

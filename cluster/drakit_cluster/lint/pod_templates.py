@@ -1,10 +1,11 @@
 """Where the pod specs of an object are: in pods, in Kubernetes' workloads, and in the usual workloads of other projects."""
 
 import difflib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from drakit_cluster.manifests import Document
+from drakit_cluster.manifests import DEFAULT_NAMESPACE, Document
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import api_models
@@ -80,23 +81,40 @@ def of(document: Document) -> Iterator[PodSpec]:
                 yield PodSpec(path=where, spec=value)
 
 
-def pods(document: Document) -> list[Document]:
-    """Return the pods that a Deployment, StatefulSet, ReplicaSet, Job or run of a CronJob has at the same time; none for another kind."""
-    if not is_workload(document) or (count := _COUNTS.get(json_types.text(document.body, "kind"))) is None:
-        return []
-    name, namespace = (json_types.text(document.body, "metadata", field) for field in ("name", "namespace"))
-    template = json_types.mapping(document.body, *(_core_path(document) or "").split(".")[:-1])
-    number = json_types.at(document.body, *count.split("."))
-    bodies: list[Object] = [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": f"{name}-{place}", "namespace": namespace, "labels": json_types.mapping(template, "metadata", "labels")},
-            "spec": json_types.copy(json_types.mapping(template, "spec")),
-        }
-        for place in range(number if isinstance(number, int) else 1)
-    ]
-    return [replace(document, resource=resources.POD, body=body) for body in bodies]
+def with_pods(documents: Sequence[Document]) -> list[Document]:
+    """Return the documents with each Deployment, StatefulSet, ReplicaSet, Job and CronJob replaced by the pods that it has at the same time.
+
+    A CronJob has those of one run. Each pod's name has the workload's kind, as no two workloads of one name may make pods of one name; those of a
+    StatefulSet are as on a cluster. A name that another pod has gets a number.
+    """
+    taken = {_key(document.body) for document in documents if document.resource is resources.POD}
+    return [entry for document in documents for entry in (_pods(document, taken) if _has_count(document) else [document])]
+
+
+def _pods(document: Document, taken: set[tuple[str, str]]) -> Iterator[Document]:
+    """Yield the pods of a workload, and add their names to ``taken``."""
+    kind, namespace = (json_types.text(document.body, *path) for path in (("kind",), ("metadata", "namespace")))
+    name, prefix = (json_types.text(document.body, "metadata", field) for field in ("name", "generateName"))
+    start = f"{name}-" if name else prefix
+    start += "" if kind == "StatefulSet" else f"{kind.lower()}-"
+    template = json_types.mapping(document.body, *_CORE[kind].split(".")[:-1])
+    number = json_types.at(document.body, *_COUNTS[kind].split("."))
+    for place in range(number if isinstance(number, int) else 1):
+        candidates = (f"{start}{place}{again}" for again in itertools.chain([""], map("-{}".format, itertools.count(2))))
+        unused = next(candidate for candidate in candidates if (namespace or DEFAULT_NAMESPACE, candidate) not in taken)
+        metadata: Object = {"name": unused, "namespace": namespace, "labels": json_types.mapping(template, "metadata", "labels")}
+        spec = json_types.copy(json_types.mapping(template, "spec"))
+        pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        taken.add(_key(pod))
+        yield replace(document, resource=resources.POD, body=pod, workload=document)
+
+
+def _has_count(document: Document) -> bool:
+    return is_workload(document) and json_types.text(document.body, "kind") in _COUNTS
+
+
+def _key(body: Object) -> tuple[str, str]:
+    return json_types.text(body, "metadata", "namespace") or DEFAULT_NAMESPACE, json_types.text(body, "metadata", "name")
 
 
 def _core_path(document: Document) -> str | None:

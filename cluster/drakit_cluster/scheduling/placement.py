@@ -19,7 +19,7 @@ from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain import obstacles, wording
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
 
 _SHOWN_NODES = 3
@@ -145,7 +145,7 @@ def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object 
 def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement | Refusal:
     if site.allocator.repeats(KnownError.ALL_STOPS):
         _check_every_node(pod, claims, site)
-    refused: list[str] = []
+    refused: dict[str, str] = {}
     bound_elsewhere: dict[str, Object] = {}
     ready = [claim for claim in claims if pod_claims.is_allocated(claim)]
     for node in site.nodes:
@@ -157,7 +157,7 @@ def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement |
             return outcome
         if not _node_obstacle(pod, node, site):
             bound_elsewhere |= {uid_of(claim): claim for claim in _bound_elsewhere(ready, node)}
-        refused.append(f"{json_types.text(node, 'metadata', 'name')}: {outcome}")
+        refused[json_types.text(node, "metadata", "name")] = outcome
     return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod, site)])
 
 
@@ -266,12 +266,16 @@ def own_holds(claim: Object, pod: Object, site: Site) -> set[str]:
     return {uid_of(pod)} | {json_types.text(entry, "uid") for entry in reserving_groups(claim) if entry.get("name") == group.name}
 
 
-def _unavailable(refused: Sequence[str]) -> str:
+def _unavailable(refused: Mapping[str, str]) -> str:
+    """Return why no node is available, by node; nodes with the same reason are listed together."""
     if not refused:
         return "0/0 nodes are available: no node has registered"
-    more = len(refused) - _SHOWN_NODES
-    shown = "; ".join(refused[:_SHOWN_NODES]) + (f"; and {more} more" if more > 0 else "")
-    return f"0/{len(refused)} nodes are available: {shown}"
+    alike: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        alike.setdefault(reason, []).append(name)
+    groups = [f"{wording.listed(names, _SHOWN_NODES)}: {reason}" for reason, names in alike.items()]
+    more = sum(len(names) for names in list(alike.values())[_SHOWN_NODES:])
+    return f"0/{len(refused)} nodes are available: {'; '.join(groups[:_SHOWN_NODES])}{f'; and {more} more' if more else ''}"
 
 
 def _summary(needs: Needs, node: Object, site: Site) -> str:
@@ -289,9 +293,14 @@ def _summary(needs: Needs, node: Object, site: Site) -> str:
 
 
 def _group_counts(obstacle: Obstacle) -> str:
-    """Return how many devices each reason excludes: nearest to fitting first, then most frequent; the last reasons as one number."""
+    """Return how many devices each reason excludes: nearest to fitting first, then most frequent; the other reasons as one number.
+
+    Where devices of the requested kind are refused, those of other kinds are among the others.
+    """
     ordered = sorted(obstacle.groups, key=lambda group: (group.mismatch, -len(group.devices)))
-    counts = [(len(group.devices), group.text) for group in ordered[:_SHOWN_OBSTACLES]]
-    if others := sum(len(group.devices) for group in ordered[_SHOWN_OBSTACLES:]):
+    near = [group for group in ordered if not group.mismatch] or ordered
+    shown = near[:_SHOWN_OBSTACLES]
+    counts = [(len(group.devices), group.text) for group in shown]
+    if others := sum(len(group.devices) for group in ordered[len(shown) :]):
         counts.append((others, "for other reasons"))
     return f" ({'; '.join(f'{count}x {text}' for count, text in counts)})" if counts else ""

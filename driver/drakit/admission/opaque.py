@@ -108,7 +108,7 @@ class _Unique:
 
     number: int
     driver: str
-    requests: Sequence[str]
+    requests: frozenset[str]
     fields: Mapping[tuple[str, str], str]
 
 
@@ -154,7 +154,7 @@ def _unique(number: int, entry: Mapping[str, Any], rules: Rules) -> Iterator[_Un
     yield _Unique(
         number=number,
         driver=opaque.driver,
-        requests=[str(name) for name in named] if isinstance(named, list) else [],
+        requests=frozenset(map(str, named if isinstance(named, list) else ())),
         fields={(value, field.partition("[")[0]): field for field, value in unique.items()},
     )
 
@@ -162,12 +162,12 @@ def _unique(number: int, entry: Mapping[str, Any], rules: Rules) -> Iterator[_Un
 def _least(
     request: Mapping[str, Any], driver: str, entries: Sequence[_Unique], is_of: IsOf, *, is_only: bool
 ) -> Iterator[tuple[tuple[str, str], _Gets]]:
-    """Yield the values that devices of a request get, whichever of its alternatives is allocated."""
+    """Yield the values that devices of a request get, whichever of its alternatives is allocated. With admin access they get none."""
     name, exactly = str(request.get("name")), request.get("exactly")
     alternatives = [(f"{name}/{choice.get('name')}", choice) for choice in lenient_json.objects(request.get("firstAvailable"))]
     options = alternatives or [(name, exactly if isinstance(exactly, Mapping) else request)]
-    deciding = [_deciding(option, entries, is_only=is_only) if is_of(driver, choice) else None for option, choice in options]
-    chosen = [entry for entry in deciding if entry is not None]
+    judged = [option for option, choice in options if choice.get("adminAccess") is not True and is_of(driver, choice)]
+    chosen = [entry for option in judged if (entry := _deciding(option, entries, is_only=is_only)) is not None]
     if len(chosen) < len(options):
         return
     last = max(chosen, key=lambda entry: entry.number)
@@ -178,7 +178,7 @@ def _least(
 
 def _deciding(request: str, entries: Sequence[_Unique], *, is_only: bool) -> _Unique | None:
     """Return the configuration of a request or alternative; None without one, and if one that names no request may override it."""
-    applying = [entry for entry in entries if not entry.requests or {request, request.partition("/")[0]} & {*entry.requests}]
+    applying = [entry for entry in entries if not entry.requests or {request, request.partition("/")[0]} & entry.requests]
     return applying[-1] if applying and (applying[-1].requests or is_only) else None
 
 

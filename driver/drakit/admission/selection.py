@@ -35,7 +35,11 @@ class OwnDevices:
 
 
 def _selects(owner: object, driver: str) -> bool:
-    """Return whether a selector requires the driver: it compares with its name, and nothing in it makes that optional."""
+    """Return whether a selector requires the driver: its first or last term compares with its name, and nothing in it makes that optional.
+
+    A term between others may be in brackets or a text, and the comparison may then count for nothing.
+    """
     pattern = rf"""device\.driver\s*==\s*(["']){re.escape(driver)}\1"""
     expressions = [lenient_json.text(selector, "cel", "expression") for selector in lenient_json.objects(owner, "selectors")]
-    return any(re.search(pattern, text) and not _UNLESS.search(text) for text in expressions)
+    conjunctions = [text.split("&&") for text in expressions if not _UNLESS.search(text)]
+    return any(re.fullmatch(pattern, term.strip()) for terms in conjunctions for term in (terms[0], terms[-1]))

@@ -60,7 +60,7 @@ def classes_of(kind: str, obj: lenient_json.Object) -> Iterator[Reference]:
 
 def _check_claim(
     kind: str, obj: lenient_json.Object, driver: str, rule: config.Rules, own: selection.OwnDevices
-) -> Iterable[errors.ConfigError]:
+) -> Iterable[errors.ConfigError] | None:
     if rule.check_claim is None:
         return ()
     claim = _claim(kind, obj, driver, rule, own)
@@ -69,7 +69,7 @@ def _check_claim(
 
 def _check_pod(
     spec: lenient_json.Object, driver: str, rule: config.Rules, known: Known, *, namespace: str, name: str, path: str
-) -> Iterable[errors.ConfigError]:
+) -> Iterable[errors.ConfigError] | None:
     if rule.check_pod is None:
         return ()
     pod = _pod(spec, driver, rule, known, namespace=namespace, name=name, path=path)
@@ -78,11 +78,11 @@ def _check_pod(
     return rule.check_pod(pod) if any(concerned) else ()
 
 
-def _errors(check: Callable[[], Iterable[errors.ConfigError]]) -> list[errors.ConfigError]:
+def _errors(check: Callable[[], Iterable[errors.ConfigError] | None]) -> list[errors.ConfigError]:
     """Return what a driver's check returns or yields, and the error that it raises."""
     found: list[errors.ConfigError] = []
     try:
-        for error in check():
+        for error in check() or ():
             if not isinstance(error, errors.ConfigError):
                 raise TypeError(f"the check returned {type(error).__name__}; return drakit.ConfigError(...)")
             found.append(error)

@@ -149,8 +149,8 @@ class RecordUpgrade(Protocol):
 
     Raise the number only for a change that the release before would misread; it ignores a key that was added. That release refuses a newer intent:
     pods keep their devices, and their claims can be released only after the newer release is installed again. Meanwhile ``Site.intents`` fails for
-    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims. One that reads it in ``start`` serves
-    its other claims without ``start`` and ``watch``.
+    the whole node: a driver that reads it in ``discover`` offers nothing new and releases its other claims. A node
+    that starts then serves its other claims without ``start`` and ``watch``.
     """
 
     records_version: int
@@ -300,7 +300,7 @@ class ClaimChecker(Protocol):
     decide by the arguments, without hardware: the webhook runs on any node.
     """
 
-    def check_claim(self, claim: specs.ClaimSpec) -> Iterable[errors.ConfigError]:
+    def check_claim(self, claim: specs.ClaimSpec) -> Iterable[errors.ConfigError] | None:
         """Return or raise the errors of a claim or template: the text has mistake and fix, ``"...; write ..."``, the field is one of the claim's.
 
         Called if a request is known to be for this driver, or the claim has parameters for it, and only after each of them was found valid.
@@ -311,7 +311,7 @@ class ClaimChecker(Protocol):
 class PodChecker(Protocol):
     """A driver that checks a pod with its claims when it is created, as ``ClaimChecker`` checks claims."""
 
-    def check_pod(self, pod: specs.PodSpec) -> Iterable[errors.ConfigError]:
+    def check_pod(self, pod: specs.PodSpec) -> Iterable[errors.ConfigError] | None:
         """Return or raise the errors of a pod: the text has mistake and fix, ``"...; remove ..."``, the field is ``pod.field`` or a use's.
 
         Called for pods of which a claim or an extended resource is known to request devices of this driver, or a claim has parameters for it.

@@ -76,8 +76,7 @@ def checked(kind: Class) -> Class:
 def checked_call(function: Function) -> Function:
     """Decorate a function of the public API, so that a call raises TypeError, with parameter and fix, for an argument of the wrong type.
 
-    Parameters with an annotation that says nothing at run time are not checked: an amount, a protocol that is not
-    runtime_checkable, a type variable, a text.
+    Parameters with an annotation that says nothing at run time are not checked: an amount, a protocol, a type variable, a text.
     """
     parameters = inspect.signature(function).parameters
     names = [parameter.name for parameter in parameters.values() if parameter.kind is not parameter.KEYWORD_ONLY]
@@ -172,8 +171,7 @@ def _wrong_key(field: _Field, value: object) -> object:
 
 
 def _class(hint: type[Any]) -> _Field | None:
-    is_opaque = getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False)
-    if is_opaque or hint is object or hint.__name__ in _CONVERTED:
+    if getattr(hint, "_is_protocol", False) or hint is object or hint.__name__ in _CONVERTED:
         return None
     if issubclass(hint, enum.Enum):
         return _Field((hint,), (), f"one of {', '.join(map(str, hint))}")

@@ -45,8 +45,8 @@ class Rules:
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
     fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
-    check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError]] | None = None
-    check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError]] | None = None
+    check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
+    check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 
 
 def check(parameters: records.Record, source: claims.ConfigSource, rules: Rules) -> None:

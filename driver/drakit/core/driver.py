@@ -256,8 +256,8 @@ class Driver(abc.ABC, Generic[Config]):
     def start(self, context: "contexts.DriverContext") -> None:
         """Start background work. Called once, after recovery and before the kubelet can call. The node does not start after an error.
 
-        One error is an exception: if a claim has the form of a newer release, so that ``context.grants`` or ``Site.intents`` raised JournalError, the
-        node serves without ``start``, ``watch`` and ``stop``. So a verb must work without what ``start`` started, as in the command ``unprepare``.
+        Not called while the journal has a claim of a newer release, which this one cannot read (``drakit.RecordUpgrade``): the node then serves
+        without ``start``, ``watch`` and ``stop``. So a verb must work without what ``start`` started, as in the command ``unprepare``.
         """
 
     def stop(self) -> None:

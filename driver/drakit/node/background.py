@@ -88,12 +88,15 @@ class BackgroundServices:
         self._binding: binding.Binding | None = None
         self._started = False
         self.not_started = ""
-        """Why the author's ``start`` failed although the node serves: a newer release journaled a claim. Empty if it did not."""
+        """Why the node serves without the author's ``start``: a newer release journaled a claim. Empty if the author was started."""
         self._taints: Mapping[str, Sequence[devices.Taint]] = {}
         self._displaced: frozenset[tuple[str, bool]] = frozenset()
 
     def start(self) -> None:
-        """Start the services. Raises the DrakitError that the author's ``start`` raises, and HardwareError for any other error of it."""
+        """Start the services. Raises the DrakitError that the author's ``start`` raises, HardwareError for any other error of it, and JournalError.
+
+        The author is not started while the journal has a claim that this release cannot read: a ``start`` that fails halfway cannot be stopped.
+        """
         sinks = driver_context.ReportSinks(rediscover=self.wake, health=self._kubelet.health)
         if self._api is not None:
             reporter = device_status.StatusReporter(
@@ -205,13 +208,13 @@ class BackgroundServices:
 
     def _start_author(self) -> None:
         name = self._local.author.name
+        if (newer := self._local.unreadable()) is not None:
+            self.not_started = str(newer)
+            _log.error("driver not started: serving without its background work", driver=name, error=self.not_started)
+            return
         try:
             self._local.author.start(self._local.context)
         except errors.DrakitError as error:
-            if isinstance(error, errors.JournalError) and (newer := self._local.unreadable()) is not None:
-                self.not_started = str(newer)
-                _log.error("driver not started: serving without its background work", driver=name, error=self.not_started)
-                return
             _log.error("driver start failed", driver=name, error=str(error))
             raise
         except Exception as error:

@@ -18,6 +18,10 @@ def read(file: pathlib.Path, *, pool: str) -> lifecycle.Entry:
     if entry.state is not lifecycle.State.PREPARED or not entry.grants:
         raise errors.ConfigError(f"{file}: the claim is {entry.state.value}; record one that is prepared")
     grants = tuple(dataclasses.replace(grant, pool=grant.device.pool_on(pool)) for grant in entry.grants)
+    keys = [grant.key for grant in grants]
+    for number, grant in enumerate(grants):
+        if grant.key in keys[:number]:
+            raise errors.ConfigError(f"{file}: grants[{number}] repeats {grant.device.name} of the request {grant.request}; remove it")
     return dataclasses.replace(entry, grants=grants)
 
 

@@ -10,7 +10,7 @@ visible in sysfs: ``driver_override`` is set first and reset last.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self
 
 from drakit import wire
 from drakit.core import arguments, edits, errors, records
@@ -53,7 +53,6 @@ class Function:
         return self.address.partition(".")[0]
 
 
-@runtime_checkable
 class Bus(Protocol):
     """The PCI functions of a machine and their IOMMU groups. Every call is idempotent, and raises HardwareError."""
 

@@ -71,7 +71,7 @@ def allocate(
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
     decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
     if form is options.Format.TABLE:
-        _print(decisions, why=why, verbose=verbose)
+        _print(decisions, world.workloads, why=why, verbose=verbose)
         worlds.print_doubts(world)
     else:
         document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
@@ -91,12 +91,12 @@ def _decide(
     return decisions
 
 
-def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) -> None:
+def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:
     out = output.console()
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))
-    refused = itertools.groupby((decision for decision in decisions if not decision.fits), key=_reason)
+    refused = itertools.groupby((decision for decision in decisions if not decision.fits), key=lambda decision: _alike(decision, workloads))
     for number, alike in enumerate(list(group) for _, group in refused):
         decision, more = alike[0], len(alike) - 1
         subject = f"{decision.subject} and {more} more do" if more else f"{decision.subject} does"
@@ -112,9 +112,12 @@ def _print(decisions: "Sequence[whatif.Decision]", *, why: bool, verbose: bool) 
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
 
 
-def _reason(decision: "whatif.Decision") -> str:
-    """Return why a pod does not fit, without its name, so that equal pods of a workload have one text."""
-    return f"{decision.message} {decision.why}".replace(decision.subject.rpartition("/")[2], "")
+def _alike(decision: "whatif.Decision", workloads: Mapping[str, str]) -> tuple[str, str]:
+    """Return what pods of one workload that do not fit for one reason have in common; no other decisions have it in common."""
+    workload = workloads.get(decision.subject.removeprefix("pod "))
+    if workload is None:
+        return decision.subject, ""
+    return workload, f"{decision.message} {decision.why}".replace(decision.subject.rpartition("/")[2], "")
 
 
 def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:

@@ -52,6 +52,8 @@ def lint(
             help="Kubernetes version, or several: 1.34 to 1.37, or 1.38 as planned. Each finding then names its versions. Default: 1.37.",
         ),
     ] = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Find mistakes in slices, classes, claims, templates, taint rules and pods.
@@ -59,8 +61,9 @@ def lint(
     The command applies the rules of a Kubernetes version's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
     node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
-    drakit's own drivers as prepare and drakit webhook do. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors,
-    1 with an error (or a warning, with --strict), and 2 for files that cannot be read.
+    drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook: give it the settings of your driver. Kinds that
+    do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files or
+    settings that cannot be read.
 
     [bold]Examples[/bold]
 
@@ -70,9 +73,12 @@ def lint(
 
       drakit lint manifests/ --kubernetes 1.34,1.37
 
+      drakit lint claims.yaml --set gpu.driver_name=gpu.nvidia.com
+
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
-    checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes)
+    settings = options.read(config=config, assignments=assignments, local=True)
+    checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes, settings)
     if form is options.Format.TABLE:
         _print(checked)
         output.note(_devices_notice(checked))
@@ -83,7 +89,7 @@ def lint(
         raise typer.Exit(exits.Exit.NEGATIVE)
 
 
-def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) -> _Checked:
+def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, settings: values.Settings) -> _Checked:
     extras.require_local_cluster()
     from drakit_cluster import lint as linting
 
@@ -93,7 +99,7 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None) ->
     chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
-    rules, known = composition.opaque_rules(values.defaults()), _known(documents)
+    rules, known = composition.opaque_rules(settings), _known(documents)
     refused = [finding for document in documents for finding in _refused(document, rules, known)]
     kinds = frozenset(document.body.get("kind") for document in documents)
 

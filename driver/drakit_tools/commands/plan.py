@@ -1,7 +1,7 @@
 """``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,15 +22,35 @@ if TYPE_CHECKING:
     from drakit_cluster.simulation.workload.templates import PodTemplate
 
 _INDENT = 2
+_SHOWN_NODES = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Question:
-    """The pods that need devices, by name, and the present fleet."""
+    """The pods and pending claims that need devices, by name, and the present fleet."""
 
     pods: "Sequence[tuple[str, PodTemplate]]"
     fleet: "Fleet"
     gates: "FeatureGates"
+    claims: "Mapping[str, PodTemplate]"
+    """Those of ``pods`` that are pending claims."""
+
+    @property
+    def counted(self) -> str:
+        """Return the number of pods and of claims, as text."""
+        counts = ((len(self.pods) - len(self.claims), "pod"), (len(self.claims), "claim"))
+        return " and ".join(plurals.counted(number, what) for number, what in counts if number)
+
+    @property
+    def subject(self) -> str:
+        """Return the title of a column of the names."""
+        return "POD OR CLAIM" if self.claims else "POD"
+
+    def without(self, names: Collection[str]) -> "_Question":
+        """Return the question without some pending claims."""
+        pods = [(name, template) for name, template in self.pods if name not in names]
+        claims = {name: template for name, template in self.claims.items() if name not in names}
+        return dataclasses.replace(self, pods=pods, claims=claims)
 
 
 @options.quietly
@@ -65,15 +85,16 @@ def plan(
 ) -> None:
     """Plan capacity: the smallest number of nodes to add, or the fewest claims to move, so that pods fit.
 
-    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate. Allocated
-    claims of the fleet keep their devices, except with --move.
+    The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate: --live adds
+    the nodes and allocated claims of a cluster; without --ask, --workload and claims in files, its pending claims are the question. Allocated claims
+    keep their devices, except with --move. Pending claims that fit on no node, even an empty one, are listed apart; the plan is for the others.
 
     --buy simulates first fit, in the order of the pods, with more and more nodes. The answer is exact if counting or an exhaustive search proves
     that fewer nodes are too few; otherwise it is called an estimate. --move tries every way to move one pod, then two, and so on. Its answer is
     exact unless the search would take too long. The simulator verifies a plan before it is printed. --kubernetes chooses the rules of a version;
     plans are made without its known errors.
 
-    The exit status is 0 with a plan, 1 if there is none, and 2 for bad input.
+    The exit status is 0 with a plan, 1 if there is none for all pods and claims, and 2 for bad input.
 
     [bold]Examples[/bold]
 
@@ -86,20 +107,31 @@ def plan(
       drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
     """
     extras.require_local_cluster()
+    is_asked = bool(ask) or workload is not None
     if bool(buy) == move:
-        raise errors.ConfigError("add either --buy MACHINE or --move")
+        needs = "" if is_asked or files or buy else ", and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
+        raise errors.ConfigError(f"add either --buy MACHINE or --move{needs}")
     with fleets.bad_input():
-        world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig)
+        world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig, pending=not is_asked)
         question = _question(machines or [], workload, ask or [], world, chosen)
         bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
         fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
-        answer = _moved(question, world) if move else _bought(question, bought)
+        if move and not question.fleet.size:
+            raise errors.ConfigError(fleets.NO_NODES)
+        never = _never(question, bought)
+        question = question.without(never)
+        answer = None if not question.pods else _moved(question, world) if move else _bought(question, bought)
     if form is options.Format.TABLE:
-        answer.print(why=why)
+        if answer is not None:
+            answer.print(why=why)
+        _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
+        _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
     else:
-        output.document({**answer.document(), **worlds.document_of_notes(world)}, form)
-    if not answer.possible:
+        apart = {"never": [{"claim": name, "why": reason} for name, reason in never.items()]} if never else {}
+        planned = answer.document() if answer is not None else {"possible": False}
+        output.document({**planned, **apart, **worlds.document_of_notes(world)}, form)
+    if never or answer is None or not answer.possible:
         raise typer.Exit(exits.Exit.NEGATIVE)
 
 
@@ -116,14 +148,31 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
     if workload is not None:
         for task in fleets.workload_of(workload, world).tasks:
             pods += [(f"{task.name} #{number}" if task.pods > 1 else task.name, task.template) for number in range(1, task.pods + 1)]
+    claims: dict[str, PodTemplate] = {}
     for claim in world.claims:
         if not pod_claims.is_allocated(claim):
-            label = naming.label(claim)
-            pods.append((label, templates.PodTemplate(name=label, claims=[claim])))
+            label = f"claim {naming.label(claim)}"
+            claims[label] = templates.PodTemplate(name=label, claims=[claim])
+    pods += claims.items()
     if not pods:
-        raise errors.ConfigError("there are no pods; add --ask TEMPLATE:COUNT, --workload FILE, or a file with pending ResourceClaims")
+        raise errors.ConfigError(
+            "there are no pods and no pending claims; add --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
+        )
     made = fleets.groups(fleets.parsed(machines))
-    return _Question(pods=pods, fleet=fleets.assembled(made, world, [template for _, template in pods]), gates=gates)
+    fleet = fleets.assembled(made, world, [template for _, template in pods])
+    return _Question(pods=pods, fleet=fleet, gates=gates, claims=claims)
+
+
+def _never(question: _Question, bought: "Sequence[Group]") -> Mapping[str, str]:
+    """Return the pending claims that fit on no node, present or bought, even an empty one, with the reason on the first."""
+    from drakit_cluster.simulation.engine.nodes import Nodes
+    from drakit_cluster.simulation.report import refusals
+
+    if not question.claims:
+        return {}
+    nodes = Nodes(dataclasses.replace(question.fleet, groups=[*question.fleet.groups, *bought]), gates=question.gates)
+    reasons = {name: [refusals.why_not(template, placed) for placed in nodes.types] for name, template in question.claims.items()}
+    return {name: found[0].removeprefix(f"{name}, ") for name, found in reasons.items() if all(found)}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +200,7 @@ class _Bought:
 
     def print(self, *, why: bool) -> None:
         """Write the answer for people."""
-        pods = plurals.counted(len(self.question.pods), "pod")
+        pods = self.question.counted
         if not self.possible:
             _say(f"{pods}: no number of nodes is enough")
             _say(*self.purchase.impossible, indent=_INDENT)
@@ -166,7 +215,7 @@ class _Bought:
             _say(f"why: {less}{bought.why}")
         if why:
             rows = [(name, node, ", ".join(devices)) for name, node, devices in self._placements()]
-            output.put(output.console(), output.table("\nPlacements", ["POD", "NODE", "DEVICES"], rows))
+            output.put(output.console(), output.table("\nPlacements", [self.question.subject, "NODE", "DEVICES"], rows))
 
     def _placements(self) -> Iterator[tuple[str, str, Sequence[str]]]:
         """Yield each pod with its node and devices."""
@@ -216,7 +265,7 @@ class _Moved:
 
     def print(self, *, why: bool) -> None:
         """Write the answer for people."""
-        pods = plurals.counted(len(self.question.pods), "pod")
+        pods = self.question.counted
         if not self.possible:
             reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
             _say(f"{pods}: {reason}")
@@ -237,7 +286,7 @@ class _Moved:
         if rows:
             output.put(out, output.table("\nMoves", ["POD OR CLAIM", "FROM", "TO"], rows))
         new = [(pod.name, pod.node, ", ".join(pod.devices)) for pod in self.moves.placed if not pod.moved_from]
-        output.put(out, output.table("\nNew", ["POD", "NODE", "DEVICES"], new))
+        output.put(out, output.table("\nNew", [self.question.subject, "NODE", "DEVICES"], new))
 
 
 def _moved(question: _Question, world: "whatif.World") -> _Moved:
@@ -246,8 +295,6 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     from drakit_cluster.simulation.plan import moves
     from drakit_cluster.simulation.report import refusals
 
-    if not question.fleet.size:
-        raise errors.ConfigError(fleets.NO_NODES)
     nodes = Nodes(question.fleet, gates=question.gates)
     holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)))
     answer = moves.MovePlanner(nodes, holders).plan(question.pods)
@@ -261,6 +308,16 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     return _Moved(
         question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
     )
+
+
+def _cordoned(world: "whatif.World") -> list[str]:
+    """Return a line that names the cordoned nodes, if there are any."""
+    from drakit_cluster.objects import json_types
+
+    names = [json_types.text(node, "metadata", "name") for node in world.nodes if json_types.at(node, "spec", "unschedulable") is True]
+    more = len(names) - _SHOWN_NODES
+    shown = ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
+    return [f"no pod goes to {plurals.counted(len(names), 'cordoned node')}: {shown}"] if names else []
 
 
 def _place(node: str, devices: Sequence[str]) -> str:

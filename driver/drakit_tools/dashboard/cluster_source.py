@@ -1,4 +1,4 @@
-"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceTaintRules, waiting Pods, Nodes and Events."""
+"""The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceClasses, DeviceTaintRules, waiting Pods, Nodes and Events."""
 
 import contextlib
 import dataclasses
@@ -16,6 +16,7 @@ _log = logs.get_logger(__name__)
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 PODS, WAITING = "/api/v1/pods", "status.phase=Pending"
 """Pods that run are named in their claims, so only those that wait are read."""
 NODES = "/api/v1/nodes"
@@ -23,6 +24,7 @@ EVENTS = "/api/v1/events"
 KINDS: Mapping[str, str] = {
     SLICES: "",
     CLAIMS: "",
+    CLASSES: "claims of classes that do not exist are not named",
     PODS: "pods that wait are not shown",
     NODES: "cordons and nodes that are not ready are not shown",
     EVENTS: "no events are shown",
@@ -150,7 +152,7 @@ class _Collection:
 class ClusterSource:
     """Watches a cluster until ``close``. It needs the rights to list and watch slices and claims in all namespaces.
 
-    Without the rights for DeviceTaintRules, pods, nodes and events the state lacks them and says so.
+    Without the rights for DeviceClasses, DeviceTaintRules, pods, nodes and events the state lacks them and says so.
     """
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
@@ -199,6 +201,7 @@ def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[s
     return cluster_state.Listing(
         slices=items[SLICES],
         claims=items[CLAIMS],
+        classes=items.get(CLASSES, ()),
         pods=items.get(PODS, ()),
         nodes=items.get(NODES, ()),
         events=items.get(EVENTS, ()),

@@ -21,13 +21,14 @@ _Key = tuple[str, str, str]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listing:
-    """The objects of a cluster. ``pods`` need not have pods that run. ``missing`` says which kinds cannot be listed.
+    """The objects of a cluster. ``pods`` need not have pods that run; without ``classes`` they are unknown.
 
-    ``note`` says which kinds the server does not serve.
+    ``missing`` says which kinds cannot be listed, ``note`` which kinds the server does not serve.
     """
 
     slices: Sequence[transport.Object] = ()
     claims: Sequence[transport.Object] = ()
+    classes: Sequence[transport.Object] = ()
     pods: Sequence[transport.Object] = ()
     nodes: Sequence[transport.Object] = ()
     events: Sequence[transport.Object] = ()
@@ -96,8 +97,9 @@ class Reader:
             (driver, node_of.get((driver, name), ""), own) for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
         ]
         nodes = tuple(
-            model.Node(name=name, pools=tuple(listed), notes=known[name].notes if name in known else ())
+            model.Node(name=name, pools=tuple(map(model.closed, listed) if notes else listed), notes=notes)
             for name, listed in sorted(pools.items())
+            for notes in [known[name].notes if name in known else ()]
         )
         return model.State(
             title=self._title,
@@ -105,9 +107,15 @@ class Reader:
             claims=(*model.claim_rows(held), *_waiting_rows(claims)),
             events=_latest(events),
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
-            waiting=waiting.of(pods, claims, events, pods_are_known=listing.pods_are_known),
+            waiting=waiting.of(
+                pods,
+                claims,
+                events,
+                pods_are_known=listing.pods_are_known,
+                classes={api_objects.metadata_text(entry, "name") for entry in listing.classes},
+            ),
             note=listing.note,
-            free=model.free(node for node in nodes if not node.notes),
+            free=model.free(nodes),
         )
 
     def _pool(self, key: _Key, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> "_Made":

@@ -12,6 +12,7 @@ _PAGE = 500
 _SHOWN = {
     ("resource.k8s.io/v1", "ResourceSlice"): cluster_source.SLICES,
     ("resource.k8s.io/v1", "ResourceClaim"): cluster_source.CLAIMS,
+    ("resource.k8s.io/v1", "DeviceClass"): cluster_source.CLASSES,
     ("v1", "Pod"): cluster_source.PODS,
     ("v1", "Node"): cluster_source.NODES,
     ("v1", "Event"): cluster_source.EVENTS,

@@ -10,6 +10,8 @@ from drakit_tools.dashboard import boards
 
 _BANDWIDTH = "bandwidth"
 EVENTS_MAX = 50
+POD, CLAIM = "Pod", "Claim"
+"""The kinds of what waits."""
 _MODELS = ("productName", "model")
 _READINGS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization",
@@ -187,6 +189,11 @@ class Node:
     pools: tuple[Pool, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def closed(self) -> str:
+        """Return why pods do not come here in a few words, such as ``cordoned``; empty if they do."""
+        return ", ".join(note.partition(":")[0] for note in self.notes)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiting:
@@ -203,6 +210,7 @@ class Waiting:
 class Free:
     """What is free of one model of a driver on all nodes: how many of its GPUs or devices nobody uses, out of how many.
 
+    ``closed`` of them are on nodes to which no pods come, so they are not free.
     ``sets`` has kinds that fit at the same time: the largest first, and the smallest first; for devices without partitions nothing.
     """
 
@@ -211,6 +219,7 @@ class Free:
     unused: int
     total: int
     sets: tuple[Mapping[str, int], ...] = ()
+    closed: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -258,6 +267,16 @@ class State:
     reading: tuple[str, ...] = ()
     is_old: bool = False
 
+    @property
+    def waiting_pods(self) -> tuple[Waiting, ...]:
+        """Return the pods that wait."""
+        return tuple(row for row in self.waiting if row.kind == POD)
+
+    @property
+    def waiting_claims(self) -> tuple[Waiting, ...]:
+        """Return the claims without devices that no waiting pod names."""
+        return tuple(row for row in self.waiting if row.kind != POD)
+
 
 def pool(
     base: Pool,
@@ -301,6 +320,13 @@ def pool(
     )
 
 
+def closed(filled: Pool) -> Pool:
+    """Return a pool of a node to which no pods come: nothing more fits in it."""
+    nothing: Mapping[str, int] = {}
+    gpus = (dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="") for gpu in filled.gpus)
+    return dataclasses.replace(filled, gpus=tuple(gpus))
+
+
 def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, Readings]:
     """Return what the sensors of each GPU report, by the name of the whole GPU."""
     by_gpu: dict[str, dict[str, float]] = {}
@@ -333,26 +359,36 @@ def claim_rows(held: Iterable[tuple[str, str, Iterable[Holding]]]) -> list[Claim
 
 
 def free(nodes: Iterable[Node]) -> tuple[Free, ...]:
-    """Return what is free on all nodes, by driver and model. A device that is not well is not free."""
+    """Return what is free on all nodes, by driver and model. A device that is not well, or to whose node no pods come, is not free."""
     gpus: dict[tuple[str, str], list[Gpu]] = {}
     others: dict[tuple[str, str], list[OtherDevice]] = {}
-    for listed in (pool for node in nodes for pool in node.pools):
+    closed: set[int] = set()
+    for node, listed in ((entry, pool) for entry in nodes for pool in entry.pools):
         for gpu in listed.gpus:
             gpus.setdefault((listed.driver, gpu.facts.model), []).append(gpu)
         for device in listed.others:
             others.setdefault((listed.driver, device.facts.model or device.kind), []).append(device)
+        if node.closed:
+            closed |= set(map(id, (*listed.gpus, *listed.others)))
     partitioned = [
         Free(
             driver=driver,
             model=model,
-            unused=sum(not gpu.spans and gpu.health.is_well for gpu in listed),
+            unused=sum(not gpu.spans and gpu.health.is_well and id(gpu) not in closed for gpu in listed),
             total=len(listed),
+            closed=sum(id(gpu) in closed for gpu in listed),
             sets=_distinct(_summed(listed, [gpu.largest for gpu in listed]), _summed(listed, [gpu.smallest for gpu in listed])),
         )
         for (driver, model), listed in gpus.items()
     ]
     whole = [
-        Free(driver=driver, model=model, unused=sum(not entry.uses and entry.health.is_well for entry in listed), total=len(listed))
+        Free(
+            driver=driver,
+            model=model,
+            unused=sum(not entry.uses and entry.health.is_well and id(entry) not in closed for entry in listed),
+            total=len(listed),
+            closed=sum(id(entry) in closed for entry in listed),
+        )
         for (driver, model), listed in others.items()
     ]
     return (*partitioned, *whole)

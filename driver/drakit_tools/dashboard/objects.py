@@ -131,8 +131,13 @@ class Request:
     exactly: Ask | None = None
     first_available: tuple[Ask, ...] = ()
 
+    @property
+    def asks(self) -> tuple[Ask, ...]:
+        """Return what it asks for, the preferred alternative first."""
+        return self.first_available if self.exactly is None else (self.exactly, *self.first_available)
+
     def __str__(self) -> str:
-        return " or ".join(map(str, filter(None, (self.exactly, *self.first_available))))
+        return " or ".join(filter(None, map(str, self.asks)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,13 +149,17 @@ class _Spec(Named):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim. ``devices`` is None without an allocation; ``prepared`` has the driver, pool and name of devices with a status of their driver."""
+    """A claim. ``classes`` are those of its requests.
+
+    ``devices`` is None without an allocation; ``prepared`` has the driver, pool and name of devices with a status of their driver.
+    """
 
     meta: Named
     asks: str
     pods: tuple[str, ...]
     devices: claims.Claim | None
     prepared: frozenset[tuple[str, str, str]]
+    classes: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -210,6 +219,7 @@ def claim(item: transport.Object) -> Claim:
         pods=tuple(f"{spec.namespace}/{entry.name}" for entry in spec.reserved if entry.resource == _PODS and not entry.api_group),
         devices=None if spec.allocation is None else claim_codec.decode(item, claim_codec.ref_of(item)),
         prepared=frozenset((entry.driver, entry.pool, entry.device) for entry in stored.entries),
+        classes=tuple(dict.fromkeys(ask.device_class for request in spec.requests for ask in request.asks)),
     )
 
 

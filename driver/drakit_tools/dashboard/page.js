@@ -282,13 +282,14 @@ function mini(kind, device) {
   return made;
 }
 
-// How many devices of a node nobody uses.
+// How many devices of a node nobody uses. Those of a cordoned or not-ready node are not free.
 function usage(node) {
+  const isClosed = node.notes.length > 0;
   const devices = node.pools.flatMap((pool) => [...pool.gpus.map((gpu) => [gpu, gpu.spans.length === 0]), ...pool.others.map((device) => [device, device.uses.length === 0])]);
   const slices = node.pools.flatMap((pool) => pool.gpus);
   const taken = slices.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
-  return { unused: devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length, total: devices.length, taken,
-    free: devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length + slices.reduce((sum, gpu) => sum + (isWell(gpu.health) ? gpu.width : 0), 0) - taken,
+  return { unused: isClosed ? 0 : devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length, total: devices.length, taken,
+    free: isClosed ? 0 : devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length + slices.reduce((sum, gpu) => sum + (isWell(gpu.health) ? gpu.width : 0), 0) - taken,
     unwell: node.pools.flatMap((pool) => [...pool.gpus, ...pool.nics, ...pool.others]).filter((device) => !isWell(device.health)).length };
 }
 
@@ -376,6 +377,11 @@ function limited(name, rows, noun) {
   return isCut ? rows.slice(0, ROWS[name]) : rows;
 }
 
+// The pods that wait; the other rows are claims that no pod uses.
+function waitingPods(shown) {
+  return shown.waiting.filter((row) => row.kind === "Pod");
+}
+
 // What waits, by reason: rows that wait for the same thing have their reason once.
 function drawWaiting(terms) {
   const rows = state.waiting.map((row) => {
@@ -396,7 +402,7 @@ function drawWaiting(terms) {
 function drawFree() {
   byId("free-section").hidden = state.free.length === 0 || (state.nodes.length === 1 && state.free.every((free) => free.sets.length === 0));
   byId("free").replaceChildren(...state.free.map((free) => element("li", {}, element("div", { class: "line" },
-    element("strong", {}, free.model || free.driver), element("span", {}, `${free.unused} of ${free.total} unused`), element("span", { class: "facts" }, free.driver)),
+    element("strong", {}, free.model || free.driver), element("span", {}, `${free.unused} of ${free.total} unused${free.closed ? ` (${free.closed} cordoned or not ready)` : ""}`), element("span", { class: "facts" }, free.driver)),
     free.sets.length ? element("p", { class: "why" }, free.sets.map(listed).join("; or ")) : free.unused ? null : element("p", { class: "why" }, "nothing more fits"))));
 }
 
@@ -481,7 +487,7 @@ function drawTotals() {
   const noted = state.nodes.filter((node) => node.notes.length).length;
   const claims = new Set(state.claims.map((row) => row.uid)).size;
   const without = new Set(state.claims.filter((row) => !row.devices.length).map((row) => row.uid)).size;
-  const totals = [["Waiting", String(state.waiting.length), "", state.waiting.length ? "warn" : ""]];
+  const totals = [["Waiting", String(waitingPods(state).length), "", waitingPods(state).length ? "warn" : ""]];
   totals.push(["Unhealthy", counted(unwell, "device"), "", unwell ? "bad" : ""]);
   if (gpus.length) {
     const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
@@ -515,7 +521,7 @@ function draw() {
   const terms = plain(byId("filter").value).split(/\s+/).filter(Boolean);
   byId("title").textContent = state.title;
   for (const id of ["totals-section", "main"]) byId(id).hidden = state.reading.length > 0;
-  document.title = `${state.waiting.length ? `(${state.waiting.length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
+  document.title = `${waitingPods(state).length ? `(${waitingPods(state).length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
   drawTotals();
   drawWaiting(terms);
   drawFree();

@@ -64,7 +64,8 @@ def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
     if state.reading:
         yield Line(text=f"reading {', '.join(state.reading)} ...")
         return
-    yield from _waiting(state.waiting, now)
+    yield from _waiting("WAITING", state.waiting_pods, now)
+    yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now)
     yield from _free(state.free)
     if len(state.nodes) > _MANY:
         yield from _fleet(state.nodes)
@@ -78,22 +79,22 @@ def _totals(state: model.State) -> Iterator[Line]:
     gpus = [gpu for pool in pools for gpu in pool.gpus]
     others = [device for pool in pools for device in pool.others]
     unwell = sum(pool.unwell for pool in pools)
-    parts = [f"waiting {len(state.waiting)}", f"unhealthy {unwell}"]
+    parts = [f"waiting {len(state.waiting_pods)}", f"unhealthy {unwell}"]
     if gpus:
         taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
     if others:
         parts.append(f"devices {sum(bool(device.uses) for device in others)} of {len(others)} in use")
     parts.append(plurals.counted(len(state.claims), "claim"))
-    yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting else "")
+    yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting_pods else "")
 
 
-def _waiting(waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
+def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
     """Yield what waits, by reason."""
     if not waiting:
         return
     yield Line(text="")
-    yield Line(text="WAITING", style=HEAD)
+    yield Line(text=heading, style=HEAD)
     by_reason: dict[str, list[model.Waiting]] = {}
     for row in waiting[:_WAITING_MAX]:
         by_reason.setdefault(row.reason, []).append(row)
@@ -112,7 +113,8 @@ def _free(free: Sequence[model.Free]) -> Iterator[Line]:
     yield Line(text="STILL FITS", style=HEAD)
     for entry in free:
         sets = "; or ".join(map(_counts, entry.sets))
-        yield Line(text=f"  {entry.model or entry.driver}: {entry.unused} of {entry.total} unused" + (f": {sets}" if sets else ""))
+        unused = f"{entry.unused} of {entry.total} unused" + (f" ({entry.closed} cordoned or not ready)" if entry.closed else "")
+        yield Line(text=f"  {entry.model or entry.driver}: {unused}" + (f": {sets}" if sets else ""))
 
 
 def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
@@ -124,7 +126,7 @@ def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
         gpus = [gpu for pool in node.pools for gpu in pool.gpus]
         others = [device for pool in node.pools for device in pool.others]
         cells = [f"{_taken(gpu)}{'' if gpu.health.is_well else '*'}" for gpu in gpus]
-        free = sum(not gpu.spans and gpu.health.is_well for gpu in gpus) + sum(not entry.uses and entry.health.is_well for entry in others)
+        free = sum(entry.unused for entry in model.free([node]))
         unwell = any(pool.unwell for pool in node.pools)
         text = f"{node.name:<{size}}  {' '.join(f'{cell:>2}' for cell in cells)}"
         notes = ", ".join((*node.notes, *(["unhealthy"] if unwell else [])))
@@ -140,17 +142,18 @@ def _node(node: model.Node, now: datetime.datetime) -> Iterator[Line]:
         if pool.note:
             yield Line(text=f"  {pool.driver}: {pool.note}", style=BAD)
         for gpu in pool.gpus:
-            yield from _gpu(gpu, now)
+            yield from _gpu(gpu, now, node.closed)
         for nic in pool.nics:
-            yield from _nic(nic, now)
+            yield from _nic(nic, now, node.closed)
         for device in pool.others:
-            head = _joined(device.name, device.kind, *_facts(device.facts, device.readings), "" if device.uses else "free")
+            is_free = "" if device.uses else f"unused{_beside(node.closed)}" if node.closed else "free"
+            head = _joined(device.name, device.kind, *_facts(device.facts, device.readings), is_free)
             yield Line(text=f"  {head}")
             yield from _health(device.health)
             yield from (Line(text=f"    {_use(use, now)}") for use in device.uses)
 
 
-def _gpu(gpu: model.Gpu, now: datetime.datetime) -> Iterator[Line]:
+def _gpu(gpu: model.Gpu, now: datetime.datetime, closed: str) -> Iterator[Line]:
     """Yield a GPU: its map, whose letters are those of the uses below, its facts and sensors, who uses it, and what still fits."""
     used = dict(zip((span for span in gpu.spans if span.uses), _LETTERS * gpu.width, strict=False))
     yield Line(text=f"  {gpu.name} {_map(gpu, used)}")
@@ -160,7 +163,7 @@ def _gpu(gpu: model.Gpu, now: datetime.datetime) -> Iterator[Line]:
     for span, letter in used.items():
         yield from (Line(text=f"    {letter} {_joined(span.kind, _use(use, now))}") for use in span.uses)
     sets = "; or ".join(map(_counts, gpu.together))
-    yield Line(text=f"    still fits {sets}" if sets else "    nothing more fits", style=SOFT)
+    yield Line(text=f"    still fits {sets}" if sets else f"    nothing more fits{_beside(closed)}", style=SOFT)
 
 
 def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:
@@ -176,12 +179,11 @@ def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:
     return f"{drawn}|"
 
 
-def _nic(nic: model.Nic, now: datetime.datetime) -> Iterator[Line]:
+def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     taken = sum(share.amount for share in nic.shares)
     filled = round(_BAR * min(taken, nic.capacity) / (nic.capacity or 1))
-    yield Line(
-        text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} free"
-    )
+    left = f"{_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} {'unused' if closed else 'free'}{_beside(closed)}"
+    yield Line(text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {left}")
     yield from _health(nic.health)
     yield from (Line(text=f"    {_joined(_rate(share.amount), _use(share.use, now))}") for share in nic.shares)
 
@@ -220,6 +222,11 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 def _rate(bits: int) -> str:
     return f"{quantity.Quantity.of(bits)}bit/s"
+
+
+def _beside(closed: str) -> str:
+    """Return why no pods come to the node of what is said before."""
+    return f" ({closed})" if closed else ""
 
 
 def _joined(*parts: str) -> str:

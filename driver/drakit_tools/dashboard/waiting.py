@@ -1,7 +1,7 @@
 """What waits for devices, and why: in the words of the scheduler, the kubelet and the driver. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from drakit_tools.dashboard import model, objects
 
@@ -16,31 +16,48 @@ _PODS_UNKNOWN = "its pods are unknown, because pods cannot be listed"
 
 
 def of(
-    pods: Iterable[objects.Pod], claims: Sequence[objects.Claim], events: Iterable[objects.Event], *, pods_are_known: bool = True
+    pods: Iterable[objects.Pod],
+    claims: Sequence[objects.Claim],
+    events: Iterable[objects.Event],
+    *,
+    pods_are_known: bool = True,
+    classes: Collection[str] = (),
 ) -> tuple[model.Waiting, ...]:
-    """Return what waits, the oldest first: pods that want devices and do not run, and claims without devices that none of these pods names."""
+    """Return what waits, the oldest first: pods that want devices and do not run, and claims without devices that none of these pods names.
+
+    ``classes`` are the DeviceClasses that exist; empty if they are unknown.
+    """
     asks = {claim.meta.label: claim.asks for claim in claims}
     warnings = _latest_warnings(events)
     waiting = [pod for pod in pods if _waits(pod)]
     rows = [
         model.Waiting(
-            kind="Pod", name=pod.label, asks=", ".join(_asks(pod, asks)), reason=_reason(pod, warnings.get(pod.label)), since=pod.created
+            kind=model.POD,
+            name=pod.label,
+            asks=", ".join(_asks(pod, asks)),
+            reason=_reason(pod, warnings.get(pod.label)),
+            since=pod.created,
         )
         for pod in waiting
     ]
     named = {f"{pod.namespace}/{name}" for pod in waiting for name in pod.claim_names}
     rows += [
         model.Waiting(
-            kind="Claim",
+            kind=model.CLAIM,
             name=claim.meta.label,
             asks=claim.asks,
-            reason=_NO_POD if pods_are_known else _PODS_UNKNOWN,
+            reason="; ".join([*_unknown(claim, classes), _NO_POD if pods_are_known else _PODS_UNKNOWN]),
             since=claim.meta.created,
         )
         for claim in claims
         if claim.state == "waiting" and claim.meta.label not in named
     ]
     return tuple(sorted(rows, key=lambda row: (objects.moment(row.since), row.name)))
+
+
+def _unknown(claim: objects.Claim, classes: Collection[str]) -> list[str]:
+    """Return a text for each class of a claim that does not exist."""
+    return [f"there is no DeviceClass {name}" for name in claim.classes if classes and name not in classes]
 
 
 def _waits(pod: objects.Pod) -> bool:
@@ -60,7 +77,16 @@ def _asks(pod: objects.Pod, asks: Mapping[str, str]) -> Iterator[str]:
 
 
 def _reason(pod: objects.Pod, warning: objects.Event | None) -> str:
-    """Return why a pod does not run: before it has a node what the scheduler says, then what the kubelet says."""
+    """Return why a pod does not run. Claims that were made for it have their names in the pod, so that equal pods have one reason."""
+    reason = _said(pod, warning)
+    for entry in pod.generated:
+        if entry.claim:
+            reason = reason.replace(f"claim {pod.namespace}/{entry.claim}", f"its claim {entry.name}")
+    return reason
+
+
+def _said(pod: objects.Pod, warning: objects.Event | None) -> str:
+    """Return what is said of a pod: before it has a node by the scheduler, then by the kubelet."""
     if not pod.node:
         scheduled = next((condition for condition in pod.conditions if condition.type == _SCHEDULED), objects.Condition())
         if scheduled.reason == _GATED:

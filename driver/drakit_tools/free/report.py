@@ -104,7 +104,8 @@ def _together(free: Free, group: _Group) -> list[tuple[str, str]]:
     alike: dict[str, list[str]] = {}
     for node in free.nodes:
         if (fills := sets(node).get(group)) is not None:
-            alike.setdefault("; or ".join(map(str, packing.distinct(fills))) or "nothing", []).append(node.name or _SEVERAL_NODES)
+            answer = "; or ".join(map(str, packing.distinct(fills))) or "nothing"
+            alike.setdefault(f"{answer} ({node.closed})" if node.closed else answer, []).append(node.name or _SEVERAL_NODES)
     left = [name for listed in list(alike.values())[_ANSWERS_MAX:] for name in listed]
     rows = [(_listed(listed), answer) for answer, listed in list(alike.items())[:_ANSWERS_MAX]]
     return [*rows, (_listed(left), "see --node NAME or -o json")] if left else rows

@@ -97,11 +97,15 @@ class Board:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Node:
-    """What is free on one node. ``notes`` say what is not counted, and why."""
+    """What is free on one node. ``notes`` say what is not counted, and why.
+
+    ``closed`` is why new pods do not come here, such as ``cordoned``, and nothing is free; empty if they do.
+    """
 
     name: str
     boards: tuple[Board, ...] = ()
     notes: tuple[str, ...] = ()
+    closed: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,38 +153,49 @@ class _Reader:
 
     def node(self, node: Object) -> Node:
         """Return what is free on a node; boards of pools for several nodes are among it."""
+        closed = _closed(node)
         try:
             now, empty = (
                 self._allocator.problem(claims=[_CLAIM], node=node, allocated=allocated) for allocated in (self._allocated, self._nothing)
             )
             pools = now.inventory.pools
             boards = tuple(
-                _board(block.devices, pools[block.devices[0].pool], now, empty) for block in symmetry.group_blocks(now.inventory.devices)
+                _board(block.devices, pools[block.devices[0].pool], now, empty, is_closed=bool(closed))
+                for block in symmetry.group_blocks(now.inventory.devices)
             )
         except AllocationError as error:
             return Node(name=_name(node), notes=(f"cannot be judged: {error}",))
         notes = [
             f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}" for pool in pools if pool.condition is not Condition.USABLE
         ]
-        if json_types.at(node, "spec", "unschedulable") is True:
-            notes.append("cordoned: new pods do not come here")
-        return Node(name=_name(node), boards=boards, notes=tuple(notes))
+        if closed:
+            notes.append(f"{closed}: new pods do not come here, so its devices are not free")
+        return Node(name=_name(node), boards=boards, notes=tuple(notes), closed=closed)
 
 
-def _board(devices: Sequence[Device], pool: Pool, now: Problem, empty: Problem) -> Board:
+def _closed(node: Object) -> str:
+    """Return why new pods do not come to a node: a cordon, or a node that is not ready."""
+    ready = next((entry for entry in json_types.objects(node, "status", "conditions") if entry.get("type") == "Ready"), {"status": "True"})
+    is_cordoned = json_types.at(node, "spec", "unschedulable") is True
+    return ", ".join([*(["cordoned"] if is_cordoned else []), *(["not ready"] if ready.get("status") != "True" else [])])
+
+
+def _board(devices: Sequence[Device], pool: Pool, now: Problem, empty: Problem, *, is_closed: bool) -> Board:
     attribute = _partition_attribute(pool)
     kinds = {device.index: _kind(device, attribute) for device in devices}
     positions = {position: number for number, position in enumerate(dict.fromkeys(at for device in devices for at, _ in device.draws))}
     want = now.wants[0]
     verdicts = {device.index: now.suitability.verdict(want, device) for device in devices}
     unused = {device.index: empty.suitability.verdict(empty.wants[0], device) for device in devices}
-    free = _packed((device for device in devices if verdicts[device.index] is None), kinds, positions, now)
+    free = _packed((device for device in devices if verdicts[device.index] is None and not is_closed), kinds, positions, now)
     whole = _packed((device for device in devices if unused[device.index] in (None, Refusal.TAINT)), kinds, positions, empty)
     shares: dict[Kind, Shares] = {}
     for device in devices:
         if now.suitability.shared(device) and verdicts[device.index] in (None, Refusal.CAPACITY):
             kind = kinds[device.index]
-            shares[kind] = shares.get(kind, Shares()) + _shares(device, now, is_free=verdicts[device.index] is None)
+            shares[kind] = shares.get(kind, Shares()) + _shares(
+                device, now, is_free=verdicts[device.index] is None and not is_closed, is_closed=is_closed
+            )
     first = devices[0]
     return Board(
         driver=first.driver,
@@ -217,14 +232,16 @@ def _packed(devices: Iterable[Device], kinds: Mapping[int, Kind], positions: Map
     )
 
 
-def _shares(device: Device, problem: Problem, *, is_free: bool) -> Shares:
+def _shares(device: Device, problem: Problem, *, is_free: bool, is_closed: bool) -> Shares:
     demands = problem.suitability.demands(problem.wants[0], device) or () if is_free else ()
     limits = [demand.limit // demand.amount for demand in demands if demand.amount > 0]
     room = problem.suitability.room(device)
     return Shares(
         more=0 if not is_free else min(limits) if limits else None,
         capacity={
-            name: Capacity(free=quantity.Quantity(nanos=max(room[name], 0), format=published.value.format), total=published.value)
+            name: Capacity(
+                free=quantity.Quantity(nanos=0 if is_closed else max(room[name], 0), format=published.value.format), total=published.value
+            )
             for name, published in device.capacities.items()
         },
     )
@@ -264,14 +281,14 @@ def _partition_attribute(pool: Pool) -> str:
 
 
 def _once(nodes: Iterable[Node]) -> Iterator[Node]:
-    """Yield the nodes, and then what several of them offer: each such board once."""
+    """Yield the nodes, and then what several of them offer: each such board once, as a node that takes pods sees it."""
     listed = list(nodes)
     seen = Counter(board.devices for node in listed for board in node.boards)
     common: dict[frozenset[DeviceId], Board] = {}
     for node in listed:
-        own = tuple(board for board in node.boards if seen[board.devices] == 1)
-        common |= {board.devices: board for board in node.boards if seen[board.devices] > 1}
-        yield dataclasses.replace(node, boards=own)
+        shared = {board.devices: board for board in node.boards if seen[board.devices] > 1}
+        common = common | shared if not node.closed else shared | common
+        yield dataclasses.replace(node, boards=tuple(board for board in node.boards if seen[board.devices] == 1))
     if common:
         yield Node(name=SEVERAL_NODES, boards=tuple(common.values()))
 

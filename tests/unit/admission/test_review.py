@@ -1,6 +1,7 @@
 """The webhook refuses what no node could prepare, names the object's field and the fix, and stands in the way of nothing else."""
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -138,6 +139,29 @@ def test_lists_beyond_the_limits_of_the_api_are_not_read() -> None:
     assert (field, message) == ("spec.devices.config", "has more than 32 configurations, which is what the API takes")
     ((field, message),) = causes(p.review(p.holding(p.CLAIM, p.config(p.NIC, p.nic(routes=[[]] * 300_000)))))
     assert (field, message) == ("spec.devices.config[0].opaque.parameters", "is over the limit of 10240 bytes of JSON")
+
+
+def test_many_names_of_many_requests_are_compared_in_no_time() -> None:
+    names = [f"x{number}" for number in range(2000)]
+    claim = p.holding(p.CLAIM, *[{**p.config(p.NIC, p.nic(interfaceName=f"n{number}")), "requests": names} for number in range(32)])
+    claim["spec"]["devices"]["requests"] = [{"name": f"r{number}", "deviceClassName": p.NIC} for number in range(9000)]
+    body = json.dumps(p.review(claim)).encode()
+    start = time.process_time()
+    assert review.answer(body, RULES).verdict is review.Verdict.ALLOWED
+    assert time.process_time() - start < 5
+
+
+def test_admin_access_attaches_nothing_so_it_needs_no_name_and_no_network_of_its_own() -> None:
+    claim = p.holding(p.CLAIM, p.config(p.NIC, p.nic(interfaceName="net1")))
+    exactly: dict[str, object] = {"deviceClassName": p.NIC, "count": 2}
+    claim["spec"]["devices"]["requests"] = [{"name": "r", "exactly": exactly}]
+    container = {"name": "c", "resources": {"claims": [{"name": "nic"}]}}
+    spec = {"hostNetwork": True, "resourceClaims": [{"name": "nic", "resourceClaimName": "x"}], "containers": [container]}
+    pod = p.review({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
+    for verdict in (review.Verdict.DENIED, review.Verdict.ALLOWED):
+        assert review.answer(json.dumps(p.review(claim)).encode(), RULES).verdict is verdict
+        assert review.answer(json.dumps(pod).encode(), RULES, {("ResourceClaim", "default", "x"): claim}).verdict is verdict
+        exactly["adminAccess"] = True
 
 
 GOOD_REVIEW = p.review(p.holding(p.CLAIM, BAD))

@@ -90,6 +90,10 @@ def test_a_request_of_v1beta1_has_its_fields_in_itself() -> None:
     assert (request.is_own, request.count) == (True, 2)
 
 
+def selecting(expression: str) -> dict[str, Any]:
+    return exactly("a", "any", selectors=[{"cel": {"expression": expression}}])
+
+
 OWN = {
     "the class of the driver's name": (exactly("a"), {}, True),
     "a class that selects the driver": (exactly("a", "fast"), {"fast": CLASS}, True),
@@ -103,6 +107,12 @@ OWN = {
     ),
     "not the driver": (exactly("a", "any", selectors=[{"cel": {"expression": f'!(device.driver == "{NAME}")'}}]), {}, False),
     "the driver or not": (exactly("a", "any", selectors=[{"cel": {"expression": f'device.driver == "{NAME}" ? true : true'}}]), {}, False),
+    "the driver as the last term": (selecting(f'device.attributes["x.example.com"].speed > 1 && device.driver == "{NAME}"'), {}, True),
+    "a comparison that must be false": (selecting(f'(device.driver == "{NAME}") != true'), {}, False),
+    "a comparison with false": (selecting(f'device.driver == "{NAME}" == false'), {}, False),
+    "one of a list": (selecting(f'[device.driver == "{NAME}", true].exists(x, x)'), {}, False),
+    "a term in brackets": (selecting(f'(true && device.driver == "{NAME}" && true) == false'), {}, False),
+    "a text": (selecting(f"""device.attributes["x.example.com"].note == "true && device.driver == '{NAME}' && true\""""), {}, False),
     "another driver's name in front": (exactly("a", "any", selectors=[{"cel": {"expression": f'device.driver == "x{NAME}"'}}]), {}, False),
 }
 
@@ -137,6 +147,20 @@ def test_errors_are_returned_or_raised_and_each_is_reported_once() -> None:
 
     rules = {NAME: drakit.Rules(types=(RegionConfig,), check_claim=raises)}
     assert [found.reason for found in whole_objects.of_claim("ResourceClaim", body, rules, {})] == ["too many; request one", "also this"]
+
+
+def test_a_check_that_only_raises_finds_nothing_in_a_valid_object() -> None:
+    def raises(claim: drakit.ClaimSpec) -> None:
+        if claim.requests[0].count == 2:
+            raise drakit.ConfigError("too many")
+
+    def raises_nothing(_: drakit.PodSpec) -> None:
+        """Find no mistake."""
+
+    rules = {NAME: drakit.Rules(types=(RegionConfig,), check_claim=raises, check_pod=raises_nothing)}
+    assert whole_objects.of_claim("ResourceClaim", claim(exactly("a")), rules, {}) == ()
+    assert [found.reason for found in whole_objects.of_claim("ResourceClaim", claim(exactly("a", count=2)), rules, {})] == ["too many"]
+    assert whole_objects.of_pod(POD, rules, KNOWN, namespace="lab") == ()
 
 
 def test_a_check_that_returns_something_else_is_named() -> None:

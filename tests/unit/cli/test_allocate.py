@@ -138,11 +138,61 @@ def test_the_pods_of_a_workload_are_decided_one_after_the_other(shell: command_l
     workload = body | {"kind": kind, "metadata": {"name": "trainer", "namespace": "demo"}}
     ran = shell.run("allocate", slices, write(shell, template, workload))
     assert ran.status == 1
+    name = "trainer" if kind == "StatefulSet" else f"trainer-{kind.lower()}"
     assert [line.split()[2:4] for line in ran.out.splitlines() if line.startswith("demo/trainer-")] == [
-        ["pod", f"demo/trainer-{number}"] for number in range(4)
+        ["pod", f"demo/{name}-{number}"] for number in range(4)
     ], "two GPUs have room for four halves"
-    assert "pod demo/trainer-4 and 2 more do not fit: " in ran.out
+    assert f"pod demo/{name}-4 and 2 more do not fit: " in ran.out
     assert "template demo/half" not in ran.out, "pods use it, so it is not decided by itself"
+
+
+def bare_workload(kind: str, *, replicas: int = 1, **metadata: str) -> dict[str, object]:
+    version, count = ("batch/v1", "parallelism") if kind == "Job" else ("apps/v1", "replicas")
+    spec = {count: replicas, "template": {"spec": {"containers": [{"name": "main", "image": "none"}]}}}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def bare_pod(name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "none"}]}}
+
+
+@pytest.mark.parametrize(
+    "objects, names",
+    [
+        ([bare_workload("Deployment", name="web"), bare_workload("Job", name="web")], ["web-deployment-0", "web-job-0"]),
+        ([bare_pod("web-deployment-0"), bare_workload("Deployment", name="web")], ["web-deployment-0", "web-deployment-0-2"]),
+        ([bare_workload("StatefulSet", name="web"), bare_pod("web-0")], ["web-0-2", "web-0"]),
+        ([bare_workload("Job", generateName="train-"), bare_workload("Job", generateName="train-")], ["train-job-0", "train-job-0-2"]),
+        ([bare_workload("Deployment", name="web", namespace="a"), bare_pod("web-deployment-0")], ["web-deployment-0", "web-deployment-0"]),
+        ([bare_workload("Deployment", name="web", replicas=0), bare_pod("other")], ["other"]),
+    ],
+)
+def test_pods_of_workloads_have_names_that_no_other_pod_has(
+    shell: command_line.CommandLine, slices: str, objects: list[object], names: list[str]
+) -> None:
+    ran = shell.run("allocate", slices, write(shell, *objects), "-o", "json")
+    assert (ran.status, ran.err) == (0, "")
+    assert [decision["asked"].rpartition("/")[2] for decision in json.loads(ran.out)["decisions"]] == names
+
+
+def test_only_pods_of_one_workload_are_counted_and_all_others_named(shell: command_line.CommandLine, slices: str) -> None:
+    half = claim("half", request("3g.20gb", count=9))
+    template = half | {"kind": "ResourceClaimTemplate", "spec": {"spec": half["spec"]}}
+    container = {"name": "main", "image": "trainer", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "half"}], "containers": [container]}
+    sets = [
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name, "namespace": "demo"}}
+        | {"spec": {"replicas": 2, "template": {"spec": spec}}}
+        for name in ("first", "second")
+    ]
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "demo"}, "spec": spec} for name in ("a", "b")]
+    ran = shell.run("allocate", slices, write(shell, template, *pods, *sets), "--why")
+    assert [line for line in ran.out.splitlines() if line.endswith(" not fit")] == [
+        "pod demo/a does not fit",
+        "pod demo/b does not fit",
+        "pod demo/first-0 and 1 more do not fit",
+        "pod demo/second-0 and 1 more do not fit",
+    ]
 
 
 def test_drakits_own_class_need_not_be_in_the_files_and_is_noted(shell: command_line.CommandLine, slices: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import pytest
@@ -181,8 +182,30 @@ def test_a_cordoned_node_is_named_and_equal_nodes_are_listed_together(shell: com
     nodes: list[dict[str, object]] = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}} for number in range(5)]
     nodes[4]["spec"] = {"unschedulable": True}
     said = shell.run("free", write(shell, *slices, *nodes)).out
-    assert "node-0, node-1, node-2 and 2 more" in said
-    assert "node-4: cordoned: new pods do not come here" in said
+    assert "node-0, node-1, node-2 and 1 more" in said
+    assert "node-4: cordoned: new pods do not come here, so its devices are not free" in said
+    assert re.search(r"^node-4 +nothing \(cordoned\)$", said, re.MULTILINE)
+    assert re.search(r"^card +4 of 5 +4 +1$", said, re.MULTILINE)
+
+
+def test_nothing_is_free_on_nodes_that_are_cordoned_or_not_ready(shell: command_line.CommandLine) -> None:
+    shared = device("b", allowMultipleAllocations=True, capacity={"units": {"value": "64"}})
+    away = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    node: dict[str, object] = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "status": away}
+    ran = shell.run("free", write(shell, resource_slice(device("a"), shared), node), "-o", "json")
+    answer = json.loads(ran.out)
+    assert (ran.status, [row["fits"] for row in answer["types"]], [row["of"] for row in answer["types"]]) == (1, [0, 0], [1, 1])
+    assert answer["types"][1]["capacity"] == {"units": {"free": "0", "of": "64"}}
+    assert answer["nodes"][0]["notes"] == ["not ready: new pods do not come here, so its devices are not free"]
+
+
+@pytest.mark.parametrize("cordoned", [0, 1])
+def test_a_pool_of_several_nodes_is_free_while_one_of_them_takes_pods(shell: command_line.CommandLine, cordoned: int) -> None:
+    everywhere = resource_slice(device("a"), pool={"name": "fabric", "generation": 1, "resourceSliceCount": 1})
+    everywhere["spec"] = {key: value for key, value in everywhere["spec"].items() if key != "nodeName"} | {"allNodes": True}  # type: ignore[attr-defined]
+    nodes: list[dict[str, object]] = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}} for number in (0, 1)]
+    nodes[cordoned]["spec"] = {"unschedulable": True}
+    assert fits(asked(shell, everywhere, *nodes)) == {"card": (1, 1)}
 
 
 def test_slices_of_a_node_that_does_not_exist_do_not_count_and_are_named(shell: command_line.CommandLine) -> None:

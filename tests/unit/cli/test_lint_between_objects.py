@@ -581,3 +581,29 @@ def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.Comma
         "  fix: resource.k8s.io/v1 has no basic: move its fields to the device",
         "1 object: 4 errors, 0 warnings",
     ]
+
+
+@pytest.mark.parametrize(
+    "gpu, nic, fix",
+    [
+        ({"root": "x", "roots": "a", "rack": "1"}, {"roots": "b", "rack": "1"}, f"write {DRIVER}/rack"),
+        (
+            {"root": "x", "roots": "a"},
+            {"roots": "b"},
+            "remove the constraint: some lack it, and these requests have no other attribute with a common value",
+        ),
+        (
+            {"roots": "a"},
+            {"roots": "b"},
+            "remove the constraint: none of these devices has it, and these requests have no other attribute with a common value",
+        ),
+    ],
+)
+def test_a_match_is_mended_only_with_an_attribute_that_can_hold(
+    shell: command_line.CommandLine, gpu: dict[str, str], nic: dict[str, str], fix: str
+) -> None:
+    devices = [device("d0", attributes=attributes(type="gpu", **gpu)), device("d1", attributes=attributes(type="nic", **nic))]
+    requests = [{"selectors": [{"cel": {"expression": f'device.attributes["{DRIVER}"].type == "{kind}"'}}]} for kind in ("gpu", "nic")]
+    asked = claim(*requests, constraints=[{"matchAttribute": f"{DRIVER}/root"}])
+    found = lint(shell, (published(*devices), CLASS, asked))
+    assert {finding["fix"] for finding in found} == {fix}

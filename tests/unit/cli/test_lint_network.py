@@ -1,7 +1,7 @@
 """What lint says of NICs: pods in the host's network never start with one, and a default route without override is refused."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -70,10 +70,10 @@ def first(name: str, *classes: str) -> dict[str, Any]:
     return {"name": name, "firstAvailable": [{"name": f"n{number}", "deviceClassName": one} for number, one in enumerate(classes)]}
 
 
-def lint(shell: command_line.CommandLine, *objects: object) -> list[dict[str, Any]]:
+def lint(shell: command_line.CommandLine, *objects: object, options: Sequence[str] = ()) -> list[dict[str, Any]]:
     file = shell.folder / "objects.yaml"
     file.write_text(yaml.safe_dump_all(objects))
-    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return [one for one in found if "selectors were" not in one["message"]]
 
 
@@ -113,6 +113,23 @@ def test_a_pod_of_the_hosts_network_with_a_nic_is_an_error(
     assert "hostNetwork, or the claim pair" in found["fix"]
 
 
+@pytest.mark.parametrize("source", ["--set", "--config", "environment"])
+def test_settings_by_which_the_webhook_takes_a_pod_are_those_of_lint(
+    shell: command_line.CommandLine, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    file = shell.folder / "settings.yaml"
+    file.write_text("nic: {vfio: ['driver:igbvf']}\n")
+    if source == "environment":
+        monkeypatch.setenv("DRAKIT_NIC__VFIO", '["driver:igbvf"]')
+    options = {"--set": ("--set", "nic.vfio=['driver:igbvf']"), "--config": ("--config", str(file)), "environment": ()}[source]
+    assert not [one for one in lint(shell, TEMPLATE, pod(spec_of(USE)), options=options) if "hostNetwork" in one["message"]]
+
+
+def test_a_setting_that_lint_cannot_read_is_bad_input(shell: command_line.CommandLine) -> None:
+    ran = shell.run("lint", shell.write("claim", {}), "--set", "nic.vfi=true")
+    assert (ran.status, "nic.vfi: is not a setting; did you mean nic.vfio?" in ran.err) == (2, True), ran.err
+
+
 @pytest.mark.parametrize("resource", ["example.com/fast", f"deviceclass.resource.kubernetes.io/{NIC}"])
 def test_a_pod_of_the_hosts_network_with_a_nic_as_a_resource_is_an_error(shell: command_line.CommandLine, resource: str) -> None:
     container = {"name": "c", "image": "x", "resources": {"limits": {resource: 1}}}
@@ -120,6 +137,7 @@ def test_a_pod_of_the_hosts_network_with_a_nic_as_a_resource_is_an_error(shell: 
     assert [one["severity"] for one in lint(shell, *CLASSES, pod(spec)) if "hostNetwork" in one["message"]] == ["error"]
 
 
+ADMIN = {"name": "p", "exactly": {"deviceClassName": NIC, "count": 2, "adminAccess": True}}
 ALLOWED = {
     "a pod with its own network": (TEMPLATE, pod(spec_of(USE, hostNetwork=False))),
     "a GPU": (template(exactly("p", "gpu")), pod(spec_of(USE))),
@@ -129,6 +147,7 @@ ALLOWED = {
         pod(spec_of({"name": "pair", "request": "g"})),
     ),
     "a claim that no container uses": (TEMPLATE, pod(spec_of())),
+    "admin access, which attaches nothing": (template(ADMIN), pod(spec_of(USE))),
 }
 
 
@@ -259,3 +278,10 @@ def test_what_two_interfaces_cannot_both_have_is_an_error(
 @pytest.mark.parametrize("claim", ONCE.values(), ids=ONCE)
 def test_what_only_one_interface_gets_is_fine(shell: command_line.CommandLine, claim: Mapping[str, Any]) -> None:
     assert lint(shell, claim) == []
+
+
+def test_devices_with_admin_access_get_no_name_so_they_repeat_none(shell: command_line.CommandLine) -> None:
+    labels = {"resource.kubernetes.io/admin-access": "true"}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+    named = {"interfaceName": "net1", "requests": ["p", "q"]}
+    assert lint(shell, namespace, configured(named, count=1, more=({**ADMIN, "name": "q"},))) == []

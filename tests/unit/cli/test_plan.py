@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from fakes import command_line
+from drakit_cluster.objects.json_types import Object
+from fakes import command_line, stub_api
 from fakes import simulated_fleets as fleets
 
 SMALL = "dgx-a100-40gb-2gpu"
@@ -69,6 +70,17 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
     assert found["placements"][0]["pod"] == "gpu=1"
 
 
+def test_cordoned_nodes_are_named_as_a_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = cluster(tmp_path, ())
+    objects = json.loads(pathlib.Path(file).read_text())
+    objects["items"].append({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}, "spec": {"unschedulable": True}})
+    pathlib.Path(file).write_text(json.dumps(objects))
+    bought = shell.run("plan", "-f", file, "--ask", "gpu=1", "--buy", SMALL, "--why")
+    assert "no pod goes to 1 cordoned node: node-1" in bought.out.splitlines()
+    moved = shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "--why")
+    assert "gpu=1 fits on no node, even an empty one: the node is cordoned" in moved.out
+
+
 def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     bought = shell.run("plan", "--ask", "gpu=3", "--buy", SMALL)
     assert bought.status == 1
@@ -79,11 +91,45 @@ def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_li
     assert "gpu=3 fits on no node, even an empty one" in moved.out
 
 
+def pending(name: str, device_class: str) -> Object:
+    exactly: Object = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": name},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+
+
+def test_other_users_pending_claims_do_not_change_the_answer_to_what_was_asked(shell: command_line.CommandLine) -> None:
+    waiting = [pending("broken", "gpu.nvidia.com"), pending("good", "gpu.drakit.dev")]
+    api = stub_api.StubApi(version="1.36", objects={"resourceslices": fleets.slices_of(SMALL, "node-1"), "resourceclaims": waiting})
+    with stub_api.serving(api, shell.folder) as kubeconfig:
+        asked = shell.run("plan", "--kubeconfig", str(kubeconfig), "--ask", "gpu=1", "--move")
+        unasked = shell.run("plan", "--kubeconfig", str(kubeconfig), "--move")
+        document = json.loads(shell.run("plan", "--kubeconfig", str(kubeconfig), "--move", "-o", "json").out)
+    assert (asked.status, asked.out.splitlines()[0]) == (0, "1 pod: the fleet has enough room; no move is needed")
+    assert "claim" not in asked.out.replace("CLAIM", "")
+    assert unasked.status == 1
+    assert unasked.out.startswith("1 claim: the fleet has enough room; no move is needed")
+    assert "\nclaim default/broken can never be allocated: request r: there is no DeviceClass gpu.nvidia.com" in unasked.out
+    assert [never["claim"] for never in document["never"]] == ["claim default/broken"]
+    assert [placed["pod"] for placed in document["placements"]] == ["claim default/good"]
+
+
+def test_a_file_with_only_claims_that_fit_nowhere_has_no_plan(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "claim.json"
+    file.write_text(json.dumps(pending("broken", "gpu.nvidia.com")))
+    result = shell.run("plan", "-f", str(file), "--buy", SMALL)
+    assert (result.status, result.out.splitlines()[0].partition(":")[0]) == (1, "claim default/broken can never be allocated")
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
         (("--ask", "gpu=1"), "add either --buy MACHINE or --move"),
-        (("--buy", SMALL), "there are no pods; add --ask TEMPLATE:COUNT"),
+        (("--buy", SMALL), "there are no pods and no pending claims; add --ask TEMPLATE:COUNT"),
+        ((), "add either --buy MACHINE or --move, and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"),
         (("--ask", "gpu=1", "--move"), "there are no nodes"),
         (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),
         (("--ask", "mig=3g.20gb:x", "--buy", SMALL), "--ask mig=3g.20gb:x: 'x' is no count; write TEMPLATE:COUNT with a count from 1 to"),

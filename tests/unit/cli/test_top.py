@@ -61,6 +61,15 @@ def test_what_waits_is_first_with_its_reason_and_its_age() -> None:
     assert lines[3:6] == ["WAITING", "  0/2 nodes are available", "    pod team-a/llm  2 x mig-3g.20gb  30m"]
 
 
+def test_claims_that_no_pod_uses_are_listed_apart_and_do_not_count_as_waiting() -> None:
+    alone = model.Waiting(kind=model.CLAIM, name="team-a/old", asks="1 x gpu", reason="there is no DeviceClass gpu")
+    lines = shown(dataclasses.replace(state(node("node-1", GPU)), waiting=(WAITS, alone)))
+    assert lines[1].startswith("waiting 1  ")
+    first = lines.index("CLAIMS THAT NO POD USES")
+    assert first > lines.index("WAITING")
+    assert lines[first + 1 : first + 3] == ["  there is no DeviceClass gpu", "    claim team-a/old  1 x gpu"]
+
+
 def test_each_part_of_a_gpu_names_pod_namespace_profile_and_age() -> None:
     lines = shown(state(node("node-1", GPU)), None)
     assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in lines
@@ -83,6 +92,17 @@ def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
     seen = state(*(node(f"node-{place}", GPU) for place in range(9)))
     assert shown(seen)[-1] == "node-8  4*  0 of 1 unused  unhealthy"
     assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, "node-3"))
+
+
+def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
+    whole = dataclasses.replace(GPU, spans=(), health=model.Health())
+    closed = dataclasses.replace(node("node-1", whole), notes=("cordoned",), pools=(model.closed(node("node-1", whole).pools[0]),))
+    lines = shown(text.only(state(closed), "node-1"))
+    assert "  NVIDIA A100-SXM4-40GB: 0 of 1 unused (1 cordoned or not ready)" in lines
+    assert "    nothing more fits (cordoned)" in lines
+    assert "75Gbit/s of 100Gbit/s unused (cordoned)" in " ".join(lines)
+    fleet = shown(state(*(dataclasses.replace(closed, name=f"node-{place}") for place in range(9))))
+    assert fleet[-1] == "node-8   0  0 of 1 unused  cordoned"
 
 
 def test_the_page_shows_a_gpu_as_it_is_printed() -> None:

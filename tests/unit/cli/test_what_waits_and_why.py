@@ -50,6 +50,18 @@ def test_a_pod_and_its_claim_are_one_row_with_the_schedulers_reason() -> None:
     assert row.since == "2026-11-29T08:00:00Z"
 
 
+def test_equal_pods_of_a_workload_have_one_reason() -> None:
+    def replica(name: str) -> Any:
+        message = f"0/1 nodes are available: node-1: claim team-a/{name}-gpu-x7, request gpu: needs 1 device, none available (2x in use)"
+        made = [{"name": "gpu", "resourceClaimName": f"{name}-gpu-x7"}]
+        entries = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+        return pod(name, entries, conditions=refused(message), resourceClaimStatuses=made)
+
+    rows = waiting(pods=[replica("a"), replica("b")])
+    said = "0/1 nodes are available: node-1: its claim gpu, request gpu: needs 1 device, none available (2x in use)"
+    assert [row.reason for row in rows] == [said, said]
+
+
 def test_a_claim_without_a_pod_says_that_it_waits_for_one() -> None:
     (row,) = waiting(claims=[claim("alone")])
     assert (row.kind, row.name) == ("Claim", "team-a/alone")
@@ -59,6 +71,14 @@ def test_a_claim_without_a_pod_says_that_it_waits_for_one() -> None:
 def test_a_claim_says_so_where_pods_cannot_be_listed() -> None:
     (row,) = waiting(claims=[claim("alone")], pods_are_known=False)
     assert row.reason == "its pods are unknown, because pods cannot be listed"
+
+
+def test_a_claim_of_a_class_that_does_not_exist_says_so() -> None:
+    other = {"kind": "DeviceClass", "metadata": {"name": "gpu", "uid": "1"}}
+    (row,) = waiting(claims=[claim("alone")], classes=[other])
+    assert row.reason.startswith("there is no DeviceClass mig-3g.20gb; no pod uses it")
+    same = {"kind": "DeviceClass", "metadata": {"name": "mig-3g.20gb", "uid": "1"}}
+    assert "DeviceClass" not in waiting(claims=[claim("alone")], classes=[same])[0].reason
 
 
 def test_a_pod_on_a_node_has_the_kubelets_latest_warning() -> None:
@@ -161,7 +181,8 @@ def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
         "m": (),
         "n": ("cordoned", "not ready: Kubelet stopped posting node status."),
     }
-    assert [(free.unused, free.total) for free in state.free] == [(1, 1)], "no pod can start on the other node"
+    (free,) = state.free
+    assert (free.unused, free.total, free.closed) == (1, 2, 1), "no pod can start on the other node"
 
 
 def test_pools_that_did_not_change_are_not_made_again() -> None:

@@ -20,7 +20,7 @@ SMALL = "dgx-a100-40gb-2gpu"
 
 def held(name: str, text: str, node: str, device: str) -> Object:
     spec = json_types.mapping(templates.from_shorthand(text).claims[0], "spec")
-    result: Object = {"request": "r0", "driver": fleets.GPU, "pool": node, "device": device}
+    result: Object = {"request": text.partition("=")[0], "driver": fleets.GPU, "pool": node, "device": device}
     return {
         "metadata": {"namespace": "default", "name": name, "uid": name},
         "spec": spec,

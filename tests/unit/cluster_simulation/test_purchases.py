@@ -6,6 +6,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
+from drakit_cluster.objects import json_types
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.simulation.engine.nodes import Nodes, PlacedType
 from drakit_cluster.simulation.plan import purchase
@@ -83,7 +84,19 @@ def test_what_the_fleet_has_left_is_used_first() -> None:
 def test_what_no_machine_can_serve_is_named() -> None:
     found = planned([templates.from_shorthand("gpu=3"), ASKS[0]], SMALL)
     assert [reason.partition(":")[0] for reason in found.impossible] == ["gpu=3"]
-    assert "needs 3 devices, 2 available" in found.impossible[0]
+    assert "request gpu: needs 3 devices, 2 available" in found.impossible[0]
+
+
+def test_a_nic_that_is_too_small_is_the_reason_and_not_the_devices_of_another_kind() -> None:
+    found = planned([templates.from_shorthand("nic=500G")], SMALL)
+    (reason,) = found.impossible
+    policy = "500G is against its policy, at least 10M at most 100G in steps of 10M"
+    assert reason == f"nic=500G: {SMALL}: request nic: needs 1 device, none available (2x capacity bandwidth: {policy})"
+
+
+def test_parts_of_one_kind_have_names_of_their_own() -> None:
+    claim = templates.from_shorthand("mig=1g.5gb+nic=5G+mig=2g.10gb").claims[0]
+    assert [request["name"] for request in json_types.objects(claim, "spec", "devices", "requests")] == ["mig-1", "nic", "mig-3"]
 
 
 @pytest.mark.parametrize("count", [57, 500])

@@ -120,6 +120,10 @@ UNCHECKED = {
     ("cut_text", "limit"): "drivers cut to the default",
     ("of_device", "system"): "another folder is for tests",
     ("near", "system"): "another folder is for tests",
+    **{
+        (name, "bus"): "a port, of which a fake may have some methods, or delegate them by __getattr__"
+        for name in ("refusal", "plan", "recall", "bind", "is_bound", "release", "nodes")
+    },
 }
 
 

@@ -197,7 +197,7 @@ def test_a_roll_back_releases_its_own_claims_and_offers_nothing_beside_a_newer_o
 
 
 class Monitoring(versioned_driver.Release1):
-    """Reads its claims when it starts, and offers a second board."""
+    """Reads its claims in the middle of its start, and offers a second board."""
 
     seen: tuple[str, ...] = ()
 
@@ -206,6 +206,7 @@ class Monitoring(versioned_driver.Release1):
         return drakit.Inventory.of(boards)
 
     def start(self, context: drakit.DriverContext) -> None:
+        self.seen = (*self.seen, "starting")
         self.seen = (*self.seen, *(str(grant.claim) for grant in context.grants()), "started")
 
     def watch(self, context: drakit.DriverContext) -> None:
@@ -215,7 +216,7 @@ class Monitoring(versioned_driver.Release1):
         self.seen = (*self.seen, "stopped")
 
 
-def test_a_roll_back_serves_other_claims_where_start_reads_a_newer_one(
+def test_a_roll_back_serves_other_claims_and_starts_nothing_of_the_driver(
     site: Site, board: versioned_driver.Board, tmp_path: pathlib.Path
 ) -> None:
     with site.run(versioned_driver.Release1) as release:

@@ -156,6 +156,7 @@ def test_a_file_that_is_no_recorded_claim_is_named(board: versioned_driver.Board
         ({"grants": []}, "record one that is prepared"),
         ({"grants": [{**document["grants"][0], "device": "other"}]}, "device: 'other' is not the snapshot's 'board'"),
         ({"uid": None}, "uid: is required"),
+        ({"grants": document["grants"] * 2}, "grants[1] repeats board of the request request-0; remove it"),
     ):
         file = tmp_path / "changed.json"
         file.write_text(json.dumps({**document, **changed}))

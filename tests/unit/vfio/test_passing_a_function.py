@@ -85,6 +85,16 @@ def test_the_whole_card_is_bound_and_comes_back_after_a_reset(bus: mock.MockBus)
     assert sorted(bus.resets) == [GPU, AUDIO]
 
 
+def test_a_bus_needs_only_the_methods_that_a_call_uses() -> None:
+    class Empty:
+        def function(self, address: str) -> None:
+            """Find nothing at any address."""
+
+    refused = vfio.refusal(cast("vfio.Bus", Empty()), GPU)
+    assert refused is not None
+    assert refused.reason == "is not in this machine"
+
+
 def test_a_plan_survives_the_journal(bus: mock.MockBus) -> None:
     planned = vfio.plan(bus, GPU)
     assert vfio.Plan.from_record(planned.to_record()) == planned

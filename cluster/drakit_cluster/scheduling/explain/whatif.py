@@ -7,7 +7,7 @@ resources. :mod:`drakit_cluster.scheduling.placement` decides what a pod needs, 
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drakit_cluster import cel as selectors
@@ -83,6 +83,8 @@ class World:
     taint_rules: Sequence[Object] = ()
     notes: Sequence[Note] = ()
     """What is missing among the objects of a live cluster, or is not considered."""
+    workloads: Mapping[str, str] = field(default_factory=dict)
+    """By the label of a pod that was made of a workload of the files: the workload's place and label."""
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":

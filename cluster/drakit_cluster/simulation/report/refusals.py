@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.explain import obstacles
@@ -51,8 +52,10 @@ def _refusal(template: PodTemplate, waiting: Sequence[Outcome], nodes: Nodes) ->
 
 def why_not(template: PodTemplate, placed: PlacedType) -> str:
     """Return why one pod does not fit on an empty node of a type; empty if it fits."""
+    if json_types.at(placed.node, "spec", "unschedulable") is True:
+        return "the node is cordoned"
     if not template.may_run_on(placed.node):
-        return "the node's labels, taints or cordon exclude the pod"
+        return "the node's labels or taints exclude the pod"
     allocator, empty = placed.allocator(), AllocatedState()
     try:
         if allocator.allocate(claims=template.claims, node=placed.node, allocated=empty, new_share_id=lambda: "") is not None:
@@ -66,6 +69,7 @@ def why_not(template: PodTemplate, placed: PlacedType) -> str:
 
 
 def _text(obstacle: Obstacle) -> str:
-    largest = max(obstacle.groups, key=lambda group: len(group.devices), default=None)
-    detail = f" ({len(largest.devices)}x {largest.text})" if largest is not None else ""
+    # The devices of another kind are usually the most, and say the least.
+    nearest = max(obstacle.groups, key=lambda group: (-group.mismatch, len(group.devices)), default=None)
+    detail = f" ({len(nearest.devices)}x {nearest.text})" if nearest is not None else ""
     return f"request {obstacle.request}: {obstacle.text}{detail}" if obstacle.request else f"{obstacle.text}{detail}"

@@ -52,7 +52,9 @@ def combined(name: str, parts: Sequence[PodTemplate]) -> PodTemplate:
 def from_shorthand(text: str) -> PodTemplate:
     """Return the template of a text such as ``mig=1g.5gb+nic=10G`` or ``gpu=2``. Raises WorkloadError."""
     parts = [part.strip() for part in text.split("+")]
-    requests = [_request(f"r{number}", part, text) for number, part in enumerate(parts)]
+    kinds = [part.partition("=")[0] for part in parts]
+    names = [kind if kinds.count(kind) == 1 else f"{kind}-{number}" for number, kind in enumerate(kinds, 1)]
+    requests = [_request(name, part, text) for name, part in zip(names, parts, strict=True)]
     profiles = dict.fromkeys(part.removeprefix(_MIG).partition("*")[0] for part in parts if part.startswith(_MIG))
     spec: Object = {"devices": {"requests": json_types.from_objects(requests)}}
     return PodTemplate(name=text, claims=[_claim(text, spec)], profiles=tuple(profiles))
