@@ -13,6 +13,7 @@ from drakit.telemetry import logs
 from drakit_tools.dashboard import cluster_state, model, rules
 
 _log = logs.get_logger(__name__)
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -72,7 +73,7 @@ class _Contact:
         since, error = min(self._failing.values(), key=lambda entry: entry[0])
         kinds = ", ".join(map(_kind, self._failing))
         does = f"refuses {kinds}" if error.status else "does not answer"
-        return f"API server {does} since {since:%Y-%m-%d %H:%M:%S} UTC; what is shown is of that time: {error}"
+        return f"API server {does} since {since:{_TIME}} UTC; what is shown is of that time: {error}"
 
 
 class _Collection:
@@ -188,7 +189,7 @@ class ClusterSource:
         if reading:
             return model.State(title=self._title, reading=tuple(reading), problem=trouble)
         items = {path: collection.items() for path, collection in self._collections.items()}
-        state = self._reader.state(listing(items, self._missing, self._rules))
+        state = self._reader.state(listing(items, self._missing, self._rules), at=f"{self._clock.now():{_TIME}} UTC")
         return dataclasses.replace(state, is_old=bool(trouble), problem="; ".join(filter(None, (trouble, state.problem))))
 
 

@@ -79,7 +79,7 @@ def _totals(state: model.State) -> Iterator[Line]:
     gpus = [gpu for pool in pools for gpu in pool.gpus]
     others = [device for pool in pools for device in pool.others]
     unwell = sum(pool.unwell for pool in pools)
-    parts = [f"waiting {len(state.waiting_pods)}", f"unhealthy {unwell}"]
+    parts = [*([f"waiting {len(state.waiting_pods)}"] if state.waiting_is_known else []), f"unhealthy {unwell}"]
     if gpus:
         taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
@@ -129,7 +129,8 @@ def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
         free = sum(entry.unused for entry in model.free([node]))
         unwell = any(pool.unwell for pool in node.pools)
         text = f"{node.name:<{size}}  {' '.join(f'{cell:>2}' for cell in cells)}"
-        notes = ", ".join((*node.notes, *(["unhealthy"] if unwell else [])))
+        down = [pool.note for pool in node.pools if pool.is_down]
+        notes = ", ".join((*node.notes, *down, *(["unhealthy"] if unwell and not down else [])))
         yield Line(
             text=f"{text}  {free} of {len(gpus) + len(others)} unused  {notes}".rstrip(), style=BAD if unwell else WARN if notes else ""
         )

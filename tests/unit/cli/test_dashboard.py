@@ -7,6 +7,7 @@ import http.client
 import json
 import pathlib
 import re
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +20,7 @@ from drakit.cli.commands import slices
 from drakit.core import advanced, errors, inventory
 from drakit.core import device as devices
 from drakit.core.slices import resource_slice
+from drakit.journal import journal as journals
 from drakit.kube import client, transport
 from drakit.telemetry import logs
 from drakit_cluster.api import registry
@@ -223,6 +225,33 @@ def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_
     state = node_source.NodeSource(mock_settings(tmp_path)).state()
     assert len(state.nodes[0].pools[0].gpus) == 2
     assert "cannot be read" in state.nodes[0].pools[0].note
+
+
+def test_a_node_says_that_its_driver_does_not_run_where_one_served_before(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    source = node_source.NodeSource(mock_settings(tmp_path), only=("gpu",))
+    (pool,) = source.state().nodes[0].pools
+    assert (pool.note, pool.is_down) == ("", False), "no driver has run here, only commands"
+    home = tmp_path / "node" / "plugins" / "gpu.drakit.dev"
+    with journals.Journal.open(
+        home, driver="gpu.drakit.dev", boot_id=composition.families(mock_settings(tmp_path))[0].spec.identity.boot_id
+    ) as journal:
+        journal.set_pool("node-1")
+    (pool,) = source.state().nodes[0].pools
+    assert pool.note.startswith(f"the driver does not run: no socket in {home} answers")
+    assert (pool.is_down, pool.unwell) == (True, 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as served:
+        served.bind(str(home / "dra.sock"))
+        assert source.state().nodes[0].pools[0].is_down, "a socket without a process"
+        served.listen()
+        assert not source.state().nodes[0].pools[0].is_down
+
+
+def test_a_node_says_nothing_of_pods_that_wait_because_it_knows_none(tmp_path: pathlib.Path) -> None:
+    state = node_source.NodeSource(mock_settings(tmp_path)).state()
+    assert not state.waiting_is_known
+    assert not any("waiting" in line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None))
+    assert "waiting_is_known" in (PAGE_FILES / "page.js").read_text("utf-8")
 
 
 @pytest.fixture
@@ -483,7 +512,7 @@ def test_nothing_is_said_about_the_cluster_before_all_kinds_are_listed(
     cut.may_list.clear()
     with contextlib.closing(cluster_source.ClusterSource(cut, real_clock.RealClock(), "cluster")) as source:
         state = source.state()
-        assert state.reading[:3] == ("resourceslices", "resourceclaims", "pods")
+        assert state.reading[:2] == ("resourceslices", "resourceclaims")
         words = [line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None)]
         assert words == ["cluster", f"reading {', '.join(state.reading)} ..."]
         cut.may_list.set()
