@@ -44,7 +44,8 @@ class View:
     ``pool`` is the node's own pool: that of the settings, or where they name no node, that which a driver served here last.
     ``trouble`` is why the journal is missing or cannot be read, and the fix. ``quarantine`` is the journal's record of a loss, and ``missing`` has
     the claims to restore then. ``health`` is the health by device that a running driver reports. ``error`` is why the hardware cannot be read; then
-    there is no ``driver`` and nothing is offered, but ``entries`` has all claims. ``findings`` are the driver's own for ``doctor``.
+    there is no ``driver`` and nothing is offered, but ``entries`` has all claims. ``findings`` are the driver's own for ``doctor``. ``was_served`` is
+    set if a driver served here once, other than the commands that prepare without one.
     """
 
     driver: drivers.Driver[Any] | None
@@ -62,6 +63,7 @@ class View:
     error: errors.DrakitError | None = None
     unclaimed: Sequence[advanced.Leftover] = ()
     findings: Sequence[advanced.Finding] = ()
+    was_served: bool = False
 
     @property
     def is_lost(self) -> bool:
@@ -111,6 +113,7 @@ def look(family: composition.NodeFamily, *, with_unclaimed: bool = False, with_f
             displaced=opened.offered.current.displaced,
             unclaimed=unclaimed,
             findings=findings,
+            was_served=bool(opened.journal.pool()),
         )
 
 

@@ -15,6 +15,7 @@ from drakit import extras
 from drakit.cli import composition, options, output, process, terminal
 from drakit.core import errors
 from drakit.core.encoding import wire
+from drakit.telemetry import logs
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
@@ -138,12 +139,14 @@ def _follow(read: "Callable[[], model.State]", interval: float) -> None:
     stop = threading.Event()
     process.at_signals(stop)
     out = terminal.console()
-    with out.screen(hide_cursor=True) as screen:
+    # The state itself says what cannot be read; a line of the log would be in the middle of the screen.
+    with logs.silenced(), out.screen(hide_cursor=True) as screen:
         while not stop.is_set():
-            shown = _fitting(_lines(read(), out.width), out)
+            state = read()
+            shown = _fitting(_lines(state, out.width), out)
             out.control(rich.control.Control.home())
             screen.update(rich.text.Text("\n").join(shown))
-            stop.wait(interval)
+            stop.wait(_SHORTEST if state.reading else interval)
 
 
 def _fitting(lines: list[rich.text.Text], out: "rich.console.Console") -> list[rich.text.Text]:

@@ -1,11 +1,19 @@
 """The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceClasses, DeviceTaintRules, waiting Pods, Nodes and Events."""
 
+import contextlib
+import dataclasses
+import datetime
+import http
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from drakit.core import errors, ports
 from drakit.kube import api_objects, transport, watch
+from drakit.telemetry import logs
 from drakit_tools.dashboard import cluster_state, model, rules
+
+_log = logs.get_logger(__name__)
+_TIME = "%Y-%m-%d %H:%M:%S"
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
@@ -25,13 +33,64 @@ KINDS: Mapping[str, str] = {
 """The collections, with what is not shown if the user may not list one. Slices and claims are always needed."""
 
 
-class _Collection:
-    """The objects of one collection by UID, which a thread keeps up to date."""
+class _Contact:
+    """Which collections the API server does not answer for, and since when. It logs the first failure and the return once each. Thread-safe."""
 
-    def __init__(self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event, selector: str = "") -> None:
+    def __init__(self, clock: ports.Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failing: dict[str, tuple[datetime.datetime, errors.ApiError]] = {}
+
+    def failed(self, path: str, error: errors.ApiError) -> None:
+        """Note that a request failed. An expired version (410) is an answer: the next round lists anew."""
+        if error.status == http.HTTPStatus.GONE:
+            return
+        with self._lock:
+            is_first = not self._failing
+            self._failing.setdefault(path, (self._clock.now(), error))
+            if is_first:
+                _log.error(self._trouble())
+
+    def answered(self, path: str) -> None:
+        """Note that a request was answered."""
+        with self._lock:
+            if self._failing.pop(path, None) and not self._failing:
+                _log.info("API server answers again")
+
+    def failing(self) -> Collection[str]:
+        """Return the paths that are not answered."""
+        with self._lock:
+            return set(self._failing)
+
+    def trouble(self) -> str:
+        """Return what is not answered, since when and why; empty if all is well."""
+        with self._lock:
+            return self._trouble()
+
+    def _trouble(self) -> str:
+        if not self._failing:
+            return ""
+        since, error = min(self._failing.values(), key=lambda entry: entry[0])
+        kinds = ", ".join(map(_kind, self._failing))
+        does = f"refuses {kinds}" if error.status else "does not answer"
+        return f"API server {does} since {since:{_TIME}} UTC; what is shown is of that time: {error}"
+
+
+class _Collection:
+    """The objects of one collection by UID, which a thread keeps up to date. It is the transport of its watch, so it knows when a list is complete.
+
+    Until a new list is complete, and while the server does not answer, it has the objects that were there before.
+    """
+
+    def __init__(
+        self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event, contact: _Contact | None, selector: str = ""
+    ) -> None:
+        self._api, self._path, self._contact = api, path, contact
         self._lock = threading.Lock()
         self._objects: dict[str, transport.Object] = {}
-        following = watch.objects(api, path, clock=clock, stop=stop, selector=selector)
+        self._listing: dict[str, transport.Object] | None = {}
+        self._is_read = False
+        following = watch.objects(self, path, clock=clock, stop=stop, selector=selector)
         threading.Thread(target=self._run, args=(following,), name=f"dashboard {path.rpartition('/')[2]}", daemon=True).start()
 
     def items(self) -> Sequence[transport.Object]:
@@ -39,17 +98,56 @@ class _Collection:
         with self._lock:
             return list(self._objects.values())
 
+    def is_read(self) -> bool:
+        """Return whether a list was complete."""
+        with self._lock:
+            return self._is_read
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: transport.Body | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        """Send a request of the watch. Raise ApiError."""
+        with self._heard():
+            return self._api.request(method, path, query=query, body=body, content_type=content_type, timeout=timeout)
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
+        """Start the watch, which follows a complete list. Raise ApiError."""
+        with self._lock:
+            if self._listing is not None:
+                self._objects, self._listing, self._is_read = self._listing, None, True
+        with self._heard():
+            return self._api.stream(path, query=query, timeout=timeout)
+
+    @contextlib.contextmanager
+    def _heard(self) -> Iterator[None]:
+        try:
+            yield
+        except errors.ApiError as error:
+            if self._contact is not None:
+                self._contact.failed(self._path, error)
+            raise
+        if self._contact is not None:
+            self._contact.answered(self._path)
+
     def _run(self, following: Iterator[watch.ObservedObject | None]) -> None:
         for seen in following:
             with self._lock:
                 if seen is None:
-                    self._objects.clear()
+                    self._listing = {}
                     continue
+                objects = self._objects if self._listing is None else self._listing
                 uid = api_objects.metadata_text(seen.object, "uid")
                 if seen.is_deleted:
-                    self._objects.pop(uid, None)
+                    objects.pop(uid, None)
                 else:
-                    self._objects[uid] = seen.object
+                    objects[uid] = seen.object
 
 
 class ClusterSource:
@@ -60,21 +158,43 @@ class ClusterSource:
 
     def __init__(self, api: transport.Transport, clock: ports.Clock, title: str) -> None:
         # A request in the caller's thread, so that the command fails with a wrong kubeconfig or a missing right.
-        self._missing = [f"{lacks}: {error}" for path, lacks in KINDS.items() if (error := _refusal(api, path, is_needed=not lacks))]
+        refused = {path: error for path, lacks in KINDS.items() if (error := _refusal(api, path, is_needed=not lacks))}
+        self._missing = [f"{KINDS[path]}: {error}" for path, error in refused.items()]
         self._rules = rules.find(api)
+        self._title = title
         self._reader = cluster_state.Reader(title)
         self._stop = threading.Event()
+        self._clock = clock
+        self._contact = _Contact(clock)
         paths = (*KINDS, *filter(None, [self._rules.path]))
-        self._collections = {path: _Collection(api, path, clock, self._stop, WAITING if path == PODS else "") for path in paths}
+        self._collections = {
+            path: _Collection(api, path, clock, self._stop, None if path in refused else self._contact, WAITING if path == PODS else "")
+            for path in paths
+        }
+        self._needed = [path for path in paths if path not in refused]
 
     def close(self) -> None:
         """Stop the watches."""
         self._stop.set()
 
     def state(self) -> model.State:
-        """Return the current state. Its problem names the objects that cannot be read, and kinds that cannot be listed. Not thread-safe."""
+        """Return the current state. Not thread-safe.
+
+        Its problem says that the server does not answer, which objects cannot be read and which kinds cannot be listed. Before all kinds are listed
+        once it has only the names of those that are not.
+        """
+        failing = self._contact.failing()
+        trouble = self._contact.trouble()
+        reading = [_kind(path) for path in self._needed if path not in failing and not self._collections[path].is_read()]
+        if reading:
+            return model.State(title=self._title, reading=tuple(reading), problem=trouble)
         items = {path: collection.items() for path, collection in self._collections.items()}
-        return self._reader.state(listing(items, self._missing, self._rules))
+        state = self._reader.state(listing(items, self._missing, self._rules), at=f"{self._clock.now():{_TIME}} UTC")
+        return dataclasses.replace(state, is_old=bool(trouble), problem="; ".join(filter(None, (trouble, state.problem))))
+
+
+def _kind(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def listing(items: Mapping[str, Sequence[transport.Object]], missing: Sequence[str], served: rules.Served) -> cluster_state.Listing:

@@ -2,7 +2,7 @@
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from drakit.core import inventory
@@ -74,9 +74,15 @@ class Reader:
         self._nodes = _Decoded(objects.node)
         self._events = _Decoded(objects.event)
         self._pools: dict[_Key, _Made] = {}
+        self._lacking: dict[tuple[str, str], str] = {}
+        """Why a driver that was on a node has no slices there, by driver and node; empty while it has some."""
 
-    def state(self, listing: Listing) -> model.State:
-        """Return the state. Its problem names the objects that cannot be read, and kinds that cannot be listed."""
+    def state(self, listing: Listing, *, at: str = "") -> model.State:
+        """Return the state, which is that of the time ``at``; empty if there are no earlier ones.
+
+        Its problem names the objects that cannot be read, and kinds that cannot be listed. A driver that was on a node and has no slices there any
+        more, as when the kubelet deletes those of a dead driver, has a pool that is down.
+        """
         unread: list[str] = []
         claims = list(self._claims.read(listing.claims, unread))
         events = [event for event in self._events.read(listing.events, unread) if event.about_kind in _ABOUT]
@@ -93,8 +99,13 @@ class Reader:
             pools.setdefault(node, []).append(made[key].pool)
             node_of[driver, name] = node
         self._pools = made
+        down = self._down({(driver, node) for driver, node, _ in made}, holdings.keys() - node_of.keys(), known, at)
+        for (driver, node), text in down.items():
+            note = f"{text}; check that its driver runs on this node"
+            pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True))
         held = [
-            (driver, node_of.get((driver, name), ""), own) for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
+            (driver, node_of.get((driver, name), name if name in known else ""), own)
+            for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
         ]
         nodes = tuple(
             model.Node(name=name, pools=tuple(map(model.closed, listed) if notes else listed), notes=notes)
@@ -107,6 +118,7 @@ class Reader:
             claims=(*model.claim_rows(held), *_waiting_rows(claims)),
             events=_latest(events),
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
+            waiting_is_known=listing.pods_are_known,
             waiting=waiting.of(
                 pods,
                 claims,
@@ -117,6 +129,19 @@ class Reader:
             note=listing.note,
             free=model.free(nodes),
         )
+
+    def _down(
+        self, present: Collection[tuple[str, str]], unpublished: Iterable[tuple[str, str]], nodes: Collection[str], at: str
+    ) -> Mapping[tuple[str, str], str]:
+        """Return why drivers lack slices on nodes that exist, by driver and node: those that had some, and those whose devices claims have.
+
+        ``unpublished`` has the driver and the pool of such claims. A node's own pool has the node's name.
+        """
+        self._lacking = {lost: text or f"no slices of {lost[0]} since {at}" for lost, text in self._lacking.items()}
+        self._lacking |= dict.fromkeys(present, "")
+        down = {lost: f"no slices of {lost[0]}, and claims have devices of it" for lost in unpublished if lost not in present}
+        down |= {lost: text for lost, text in self._lacking.items() if text}
+        return {(driver, node): text for (driver, node), text in sorted(down.items()) if node in nodes}
 
     def _pool(self, key: _Key, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> "_Made":
         """Return a pool with what it is made of; that of the last state if nothing changed."""

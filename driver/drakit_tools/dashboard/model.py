@@ -163,22 +163,26 @@ class OtherDevice:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The devices of one driver in one pool. ``slices`` is the number of published slices, such as ``2 of 3``; empty if unknown."""
+    """The devices of one driver in one pool. ``slices`` is the number of published slices, such as ``2 of 3``; empty if unknown.
+
+    ``is_down`` is set if its driver does not run or its slices are gone; ``note`` says so then.
+    """
 
     driver: str
     name: str
     generation: int = 0
     slices: str = ""
     note: str = ""
+    is_down: bool = False
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
 
     @property
     def unwell(self) -> int:
-        """Return the number of devices that are not well."""
+        """Return the number of devices that are not well, with one more for a driver that is down."""
         healths = [gpu.health for gpu in self.gpus] + [nic.health for nic in self.nics] + [device.health for device in self.others]
-        return sum(not health.is_well for health in healths)
+        return sum(not health.is_well for health in healths) + self.is_down
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -251,7 +255,11 @@ class Event:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class State:
-    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have."""
+    """The state that the page shows. ``problem`` is why the state may be incomplete or old, ``note`` what this cluster does not have.
+
+    ``waiting_is_known`` is unset where pods are unknown, as on a node.
+    ``reading`` names the kinds that are not listed yet; there is nothing else then. ``is_old`` is set while the API server does not answer.
+    """
 
     title: str
     nodes: tuple[Node, ...] = ()
@@ -259,8 +267,11 @@ class State:
     events: tuple[Event, ...] = ()
     problem: str = ""
     waiting: tuple[Waiting, ...] = ()
+    waiting_is_known: bool = True
     free: tuple[Free, ...] = ()
     note: str = ""
+    reading: tuple[str, ...] = ()
+    is_old: bool = False
 
     @property
     def waiting_pods(self) -> tuple[Waiting, ...]:

@@ -1,10 +1,13 @@
 """The state of this node: hardware, journal, and the health that a running driver reports."""
 
+import pathlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from drakit import settings as values
 from drakit.cli import composition, views
 from drakit.core import errors, inventory, lifecycle
+from drakit.kubelet import sockets
+from drakit.serving import unix_sockets
 from drakit_tools.dashboard import model
 
 
@@ -31,8 +34,10 @@ class NodeSource:
             node_name = seen.pool
             held = [holding for entry in seen.entries for holding in _holdings(entry)]
             health = {name: model.Health(state=found.health.value, message=found.message) for name, found in seen.health.items()}
+            stopped = _stopped(family.folders.home) if seen.was_served else ""
             for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
-                base = model.Pool(driver=driver, name=name, note=seen.trouble)
+                note = "; ".join(filter(None, (stopped, seen.trouble)))
+                base = model.Pool(driver=driver, name=name, note=note, is_down=bool(stopped))
                 pools.append(model.pool(base, offered, held, health, seen.readings))
             held_by.append((driver, node_name, held))
         node = model.Node(name=node_name, pools=tuple(pools))
@@ -42,8 +47,16 @@ class NodeSource:
             claims=tuple(model.claim_rows(held_by)),
             problem="; ".join(problems),
             waiting=tuple(dict.fromkeys(_unfinished(held_by))),
+            waiting_is_known=False,
             free=model.free([node]),
         )
+
+
+def _stopped(home: pathlib.Path) -> str:
+    """Return that no driver runs in a folder, where none accepts a connection; empty if one does."""
+    if any(unix_sockets.occupant(path) is unix_sockets.Occupant.LISTENER for path in sockets.services(home)):
+        return ""
+    return f"the driver does not run: no socket in {home} answers, so no new pod gets its devices; start it, and see its log"
 
 
 def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:

@@ -256,7 +256,7 @@ function chosen(node, pool, filters) {
 
 function poolCard(node, pool, picked, isFiltered) {
   const cards = picked.flatMap(([kind, devices]) => devices.map(CARDS[kind]));
-  if (!cards.length && isFiltered) return null;
+  if (!cards.length && isFiltered && !pool.is_down) return null;
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
@@ -282,6 +282,10 @@ function mini(kind, device) {
   return made;
 }
 
+function unwellOf(pools) {
+  return pools.flatMap((pool) => [...pool.gpus, ...pool.nics, ...pool.others]).filter((device) => !isWell(device.health)).length;
+}
+
 // How many devices of a node nobody uses. Those of a cordoned or not-ready node are not free.
 function usage(node) {
   const isClosed = node.notes.length > 0;
@@ -290,14 +294,14 @@ function usage(node) {
   const taken = slices.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
   return { unused: isClosed ? 0 : devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length, total: devices.length, taken,
     free: isClosed ? 0 : devices.filter(([device, isUnused]) => isUnused && isWell(device.health)).length + slices.reduce((sum, gpu) => sum + (isWell(gpu.health) ? gpu.width : 0), 0) - taken,
-    unwell: node.pools.flatMap((pool) => [...pool.gpus, ...pool.nics, ...pool.others]).filter((device) => !isWell(device.health)).length };
+    unwell: unwellOf(node.pools), down: node.pools.filter((pool) => pool.is_down).length };
 }
 
 const ORDERS = {
   name: () => 0,
   free: (left, right) => right.usage.free - left.usage.free,
   full: (left, right) => left.usage.free - right.usage.free,
-  unwell: (left, right) => right.usage.unwell + right.node.notes.length - left.usage.unwell - left.node.notes.length,
+  unwell: (left, right) => right.usage.unwell + right.usage.down + right.node.notes.length - left.usage.unwell - left.usage.down - left.node.notes.length,
 };
 
 // With many nodes the cards are small, and a node's name opens its card.
@@ -323,7 +327,8 @@ function nodeCard(entry, isMany, isFiltered) {
     const minis = Object.keys(CARDS).flatMap((kind) => picked.flatMap((kinds) => new Map(kinds).get(kind).map((device) => mini(kind, device))));
     const problems = node.pools.filter((pool) => pool.note).length;
     card.append(element("div", { class: "minis" }, ...minis), element("div", { class: "facts" }, usage.total ? `${usage.unused} of ${usage.total} unused` : ""));
-    if (usage.unwell || problems) notes.push(element("span", { class: "badge bad" }, usage.unwell ? `${usage.unwell} unhealthy` : "incomplete"));
+    if (usage.down) notes.push(element("span", { class: "badge bad nowrap", title: node.pools.map((pool) => pool.note).filter(Boolean).join("; ") }, "driver down"));
+    if (usage.unwell || problems > usage.down) notes.push(element("span", { class: "badge bad nowrap" }, usage.unwell ? `${usage.unwell} unhealthy` : "incomplete"));
     if (notes.length) card.append(element("div", { class: "note" }, ...notes));
   }
   card.classList.toggle("open", isOpen && isMany);
@@ -343,7 +348,8 @@ function drawNodes(filters) {
     const number = picked.flat().reduce((sum, [, devices]) => sum + devices.length, 0);
     total += node.pools.reduce((sum, pool) => sum + pool.gpus.length + pool.nics.length + pool.others.length, 0);
     shown += number;
-    if (number || !isFiltered) entries.push({ node, picked, usage: usage(node) });
+    const isDown = !filters.unused && node.pools.some((pool) => pool.is_down && matches(filters.terms, `${nodeWords(node)} ${poolWords(node, pool)}`));
+    if (number || !isFiltered || isDown) entries.push({ node, picked, usage: usage(node) });
   }
   entries.sort(ORDERS[byId("order").value]);
   const next = new Map();
@@ -393,6 +399,7 @@ function drawWaiting(terms) {
     if (!groups.has(row.reason)) groups.set(row.reason, element("li", {}, element("p", { class: "why" }, row.reason)));
     groups.get(row.reason).append(line);
   }
+  byId("waiting-section").hidden = !state.waiting_is_known && state.waiting.length === 0;
   const list = byId("waiting");
   list.classList.toggle("warn", rows.length > 0);
   list.replaceChildren(...(rows.length ? groups.values() : [element("li", { class: "empty" }, state.waiting.length ? "Nothing that waits matches." : "Nothing waits.")]));
@@ -483,12 +490,13 @@ function drawTotals() {
   const gpus = pools.flatMap((pool) => pool.gpus);
   const nics = pools.flatMap((pool) => pool.nics);
   const others = pools.flatMap((pool) => pool.others);
-  const unwell = [...gpus, ...nics, ...others].filter((device) => !isWell(device.health)).length;
+  const unwell = unwellOf(pools);
   const noted = state.nodes.filter((node) => node.notes.length).length;
   const claims = new Set(state.claims.map((row) => row.uid)).size;
   const without = new Set(state.claims.filter((row) => !row.devices.length).map((row) => row.uid)).size;
-  const totals = [["Waiting", String(waitingPods(state).length), "", waitingPods(state).length ? "warn" : ""]];
-  totals.push(["Unhealthy", counted(unwell, "device"), "", unwell ? "bad" : ""]);
+  const down = pools.filter((pool) => pool.is_down).length;
+  const totals = state.waiting_is_known ? [["Waiting", String(waitingPods(state).length), "", waitingPods(state).length ? "warn" : ""]] : [];
+  totals.push(["Unhealthy", counted(unwell, "device"), down ? ` ${counted(down, "driver")} down` : "", unwell || down ? "bad" : ""]);
   if (gpus.length) {
     const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
     const taken = gpus.reduce((sum, gpu) => sum + gpu.spans.reduce((part, span) => part + span.size, 0), 0);
@@ -520,6 +528,7 @@ function draw() {
   if (!state) return;
   const terms = plain(byId("filter").value).split(/\s+/).filter(Boolean);
   byId("title").textContent = state.title;
+  for (const id of ["totals-section", "main"]) byId(id).hidden = state.reading.length > 0;
   document.title = `${waitingPods(state).length ? `(${waitingPods(state).length} waiting) ` : ""}${state.title || "drakit"} · drakit dashboard`;
   drawTotals();
   drawWaiting(terms);
@@ -529,10 +538,12 @@ function draw() {
   drawEvents(terms);
 }
 
-function say(text, isOld) {
+// What the page shows is grey while it is not current.
+function say(text, isOld, isStale) {
   const status = byId("status");
   if (status.textContent !== text) status.textContent = text;
   status.classList.toggle("old", isOld);
+  document.body.classList.toggle("stale", isStale);
 }
 
 // A node that did not change stays the same object, so that its card and words are kept.
@@ -549,7 +560,7 @@ async function read() {
   try {
     const headers = { Authorization: `Bearer ${sessionStorage.getItem("token") || ""}`, ...(etag ? { "If-None-Match": etag } : {}) };
     const answer = await fetch("/state", { headers, cache: "no-store" });
-    if (answer.status === 401) return say("Open the address that drakit dashboard printed: it has the token.", true);
+    if (answer.status === 401) return say("Open the address that drakit dashboard printed: it has the token.", true, true);
     if (!answer.ok && answer.status !== 304) throw new Error(`status ${answer.status}`);
     const isNew = answer.status !== 304;
     if (isNew) {
@@ -559,11 +570,11 @@ async function read() {
     answeredAt = Date.now();
     measure();
     if (isNew || rates.size) draw();
-    say(state.problem ? state.problem : "Live", Boolean(state.problem));
+    say(state.problem || (state.reading.length ? `Reading ${state.reading.join(", ")} ...` : "Live"), Boolean(state.problem), state.is_old);
     byId("note").textContent = state.note;
   } catch (error) {
     const since = answeredAt ? `for ${Math.round((Date.now() - answeredAt) / 1000)} s` : "";
-    say(`No answer ${since}: is drakit dashboard still running?`, true);
+    say(`No answer ${since}: is drakit dashboard still running?`, true, true);
   }
 }
 

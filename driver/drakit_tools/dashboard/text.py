@@ -57,9 +57,13 @@ def _indent(text: str) -> int:
 
 def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
     yield Line(text=state.title, style=HEAD)
-    yield from _totals(state)
+    if not state.reading:
+        yield from _totals(state)
     if state.problem:
         yield Line(text=state.problem, style=BAD)
+    if state.reading:
+        yield Line(text=f"reading {', '.join(state.reading)} ...")
+        return
     yield from _waiting("WAITING", state.waiting_pods, now)
     yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now)
     yield from _free(state.free)
@@ -75,7 +79,7 @@ def _totals(state: model.State) -> Iterator[Line]:
     gpus = [gpu for pool in pools for gpu in pool.gpus]
     others = [device for pool in pools for device in pool.others]
     unwell = sum(pool.unwell for pool in pools)
-    parts = [f"waiting {len(state.waiting_pods)}", f"unhealthy {unwell}"]
+    parts = [*([f"waiting {len(state.waiting_pods)}"] if state.waiting_is_known else []), f"unhealthy {unwell}"]
     if gpus:
         taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
@@ -125,7 +129,8 @@ def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
         free = sum(entry.unused for entry in model.free([node]))
         unwell = any(pool.unwell for pool in node.pools)
         text = f"{node.name:<{size}}  {' '.join(f'{cell:>2}' for cell in cells)}"
-        notes = ", ".join((*node.notes, *(["unhealthy"] if unwell else [])))
+        down = [pool.note for pool in node.pools if pool.is_down]
+        notes = ", ".join((*node.notes, *down, *(["unhealthy"] if unwell and not down else [])))
         yield Line(
             text=f"{text}  {free} of {len(gpus) + len(others)} unused  {notes}".rstrip(), style=BAD if unwell else WARN if notes else ""
         )

@@ -7,6 +7,8 @@ import http.client
 import json
 import pathlib
 import re
+import socket
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,11 +20,13 @@ from drakit.cli.commands import slices
 from drakit.core import advanced, errors, inventory
 from drakit.core import device as devices
 from drakit.core.slices import resource_slice
-from drakit.kube import client
+from drakit.journal import journal as journals
+from drakit.kube import client, transport
+from drakit.telemetry import logs
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
-from drakit_tools.dashboard import cluster_source, model, node_source, server
+from drakit_tools.dashboard import cluster_source, model, node_source, server, text
 from fakes import cluster_dashboard, command_line, exhaustion, real_clock, stub_api, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
@@ -223,6 +227,33 @@ def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_
     assert "cannot be read" in state.nodes[0].pools[0].note
 
 
+def test_a_node_says_that_its_driver_does_not_run_where_one_served_before(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    assert shell.on_node("prepare", shell.claim_file(command_line.mig())).status == 0
+    source = node_source.NodeSource(mock_settings(tmp_path), only=("gpu",))
+    (pool,) = source.state().nodes[0].pools
+    assert (pool.note, pool.is_down) == ("", False), "no driver has run here, only commands"
+    home = tmp_path / "node" / "plugins" / "gpu.drakit.dev"
+    with journals.Journal.open(
+        home, driver="gpu.drakit.dev", boot_id=composition.families(mock_settings(tmp_path))[0].spec.identity.boot_id
+    ) as journal:
+        journal.set_pool("node-1")
+    (pool,) = source.state().nodes[0].pools
+    assert pool.note.startswith(f"the driver does not run: no socket in {home} answers")
+    assert (pool.is_down, pool.unwell) == (True, 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as served:
+        served.bind(str(home / "dra.sock"))
+        assert source.state().nodes[0].pools[0].is_down, "a socket without a process"
+        served.listen()
+        assert not source.state().nodes[0].pools[0].is_down
+
+
+def test_a_node_says_nothing_of_pods_that_wait_because_it_knows_none(tmp_path: pathlib.Path) -> None:
+    state = node_source.NodeSource(mock_settings(tmp_path)).state()
+    assert not state.waiting_is_known
+    assert not any("waiting" in line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None))
+    assert "waiting_is_known" in (PAGE_FILES / "page.js").read_text("utf-8")
+
+
 @pytest.fixture
 def api(tmp_path: pathlib.Path) -> Iterator[tuple[registry.Registry, client.Client]]:
     with cluster_dashboard.api_server(tmp_path) as served:
@@ -407,3 +438,89 @@ def test_header_names_are_case_insensitive(address: str) -> None:
         connection.endheaders()
         assert connection.getresponse().status == 200
     assert ask(address, "/", {"oRIGIN": "http://evil.example"})[0].status == 403
+
+
+class Cut:
+    """A connection to an API server, which does not answer while ``is_down``; lists wait for ``may_list``."""
+
+    def __init__(self, api: client.Client) -> None:
+        self._api = api
+        self._streams: list[transport.Stream] = []
+        self.is_down = False
+        self.may_list = threading.Event()
+        self.may_list.set()
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: transport.Body | None = None,
+        content_type: str = transport.JSON_TYPE,
+        timeout: float | None = None,
+    ) -> transport.Object:
+        if (query or {}).get("limit", "1") != "1":
+            assert self.may_list.wait(waits.SECONDS)
+        self._check()
+        return self._api.request(method, path, query=query, body=body, content_type=content_type)
+
+    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
+        self._check()
+        self._streams.append(self._api.stream(path, query=query, timeout=timeout))
+        return self._streams[-1]
+
+    def cut(self) -> None:
+        self.is_down = True
+        for stream in self._streams:
+            stream.close()
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise errors.ApiError("no answer: connection refused")
+
+
+def test_a_server_that_is_gone_is_said_once_with_what_was_last_seen_until_it_answers(
+    api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path
+) -> None:
+    store, connection = api
+    publish(store, tmp_path)
+    cut = Cut(connection)
+    lines: list[str] = []
+    with contextlib.closing(cluster_source.ClusterSource(cut, real_clock.RealClock(), "cluster")) as source, logs.copied(lines.append):
+        before = cluster_dashboard.until(source, lambda seen: bool(seen.nodes))
+        assert (before.is_old, before.problem) == (False, "")
+        cut.cut()
+        state = cluster_dashboard.until(source, lambda seen: seen.is_old)
+        assert re.match(
+            r"API server does not answer since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC; .* no answer: connection refused", state.problem
+        )
+        assert state.nodes == before.nodes
+        store.delete(resources.NODE, "node-1")
+        cut.is_down = False
+        state = cluster_dashboard.until(source, lambda seen: not seen.is_old)
+        assert state.problem == ""
+    assert sum("API server does not answer" in line for line in lines) == 1
+
+
+def test_nothing_is_said_about_the_cluster_before_all_kinds_are_listed(
+    api: tuple[registry.Registry, client.Client], tmp_path: pathlib.Path
+) -> None:
+    store, connection = api
+    publish(store, tmp_path)
+    cut = Cut(connection)
+    cut.may_list.clear()
+    with contextlib.closing(cluster_source.ClusterSource(cut, real_clock.RealClock(), "cluster")) as source:
+        state = source.state()
+        assert state.reading[:2] == ("resourceslices", "resourceclaims")
+        words = [line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None)]
+        assert words == ["cluster", f"reading {', '.join(state.reading)} ..."]
+        cut.may_list.set()
+        assert cluster_dashboard.until(source, lambda seen: not seen.reading).nodes
+
+
+def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_before_the_first_state() -> None:
+    script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
+    assert "state.is_old" in script
+    assert re.search(r"\.stale [^{]*main[^{]*\{[^}]*grayscale", style)
+    assert '<main id="main" hidden>' in (PAGE_FILES / "page.html").read_text("utf-8")

@@ -198,3 +198,45 @@ def test_pools_that_did_not_change_are_not_made_again() -> None:
     assert reader.state(cluster_state.Listing(slices=[published])).nodes[0].pools[0] is first
     changed: Any = {**published, "spec": {**spec, "devices": [{"name": "a"}, {"name": "b"}]}}
     assert len(reader.state(cluster_state.Listing(slices=[changed])).nodes[0].pools[0].others) == 2
+
+
+def down(state: model.State) -> dict[str, list[str]]:
+    return {node.name: [pool.note for pool in node.pools if pool.is_down] for node in state.nodes}
+
+
+def test_a_node_whose_driver_lost_its_slices_stays_and_is_unhealthy_until_they_are_back() -> None:
+    slices: list[Any] = [
+        {
+            "kind": "ResourceSlice",
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+            "spec": {
+                "driver": "d",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": "a"}],
+            },
+        }
+        for name in "nm"
+    ]
+    nodes: list[Any] = [{"kind": "Node", "metadata": {"name": name}} for name in "nmo"]
+    reader = cluster_state.Reader("cluster")
+    assert down(reader.state(cluster_state.Listing(slices=slices, nodes=nodes), at="1")) == {"m": [], "n": []}
+    for at in ("2", "3"):
+        state = reader.state(cluster_state.Listing(slices=slices[:1], nodes=nodes), at=at)
+        assert down(state) == {"m": ["no slices of d since 2; check that its driver runs on this node"], "n": []}
+        assert {node.name: sum(pool.unwell for pool in node.pools) for node in state.nodes} == {"m": 1, "n": 0}
+    assert down(reader.state(cluster_state.Listing(slices=slices, nodes=nodes), at="4")) == {"m": [], "n": []}
+    gone = reader.state(cluster_state.Listing(slices=slices[:1], nodes=nodes[:1]), at="5")
+    assert down(gone) == {"n": []}, "a node that left the cluster is not shown"
+
+
+def test_a_node_is_shown_whose_claims_have_devices_of_a_driver_without_slices() -> None:
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "n", "device": "gpu-0"}]}}
+    held = claim("held", allocation=allocation)
+    held["metadata"]["uid"] = "6cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
+    nodes: list[Any] = [{"kind": "Node", "metadata": {"name": name}} for name in "nm"]
+    reader = cluster_state.Reader("cluster")
+    state = reader.state(cluster_state.Listing(claims=[held], nodes=nodes))
+    assert down(state) == {"n": ["no slices of d, and claims have devices of it; check that its driver runs on this node"]}
+    assert [(row.claim, row.node) for row in state.claims] == [("team-a/held", "n")]
+    assert down(reader.state(cluster_state.Listing(nodes=nodes))) == {}
