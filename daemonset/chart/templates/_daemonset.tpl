@@ -128,6 +128,9 @@ spec:
             # A privileged container cannot refuse what it has already.
             allowPrivilegeEscalation: {{ not (not (or $privileged $passesNics)) }}
             readOnlyRootFilesystem: true
+            # SELinux's type of ordinary pods, container_t, is denied CDI's folder.
+            seLinuxOptions:
+              type: spc_t
             {{- if $hostNetwork }}
             # AppArmor's default profile of the container runtimes denies the mount that makes pods' /proc/sys writable.
             appArmorProfile:

@@ -190,6 +190,7 @@ def test_each_family_has_only_the_privilege_its_hardware_needs(name: str) -> Non
         is_gpu = daemonset == "drakit-gpu"
         assert (security.get("privileged"), pod.get("hostNetwork")) == ((True, None) if is_gpu else (None, True))
         assert security["readOnlyRootFilesystem"] is True
+        assert security["seLinuxOptions"] == {"type": "spc_t"}
         if not is_gpu:
             assert security["capabilities"] == {"drop": ["ALL"], "add": ["NET_ADMIN", "NET_RAW", "SYS_ADMIN", "BPF", "PERFMON"]}
             assert security["appArmorProfile"] == {"type": "Unconfined"}
