@@ -30,7 +30,7 @@ def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], ar
 
 
 def charge(function: str) -> Callable[[list[int]], int]:
-    """Return what a call costs beside its step, by the sizes of its arguments. The size of a number is 0; of that of a range, itself."""
+    """Return what a call costs beside its step, by the sizes of its arguments; that of a range is its length."""
     if function == _RANGE:
         return sum
     if function in _QUADRATIC:
