@@ -106,6 +106,7 @@ class ApiServer:
         config = uvicorn.Config(
             Faulty(app, self.faults),
             log_config=None,
+            log_level="error",  # kubectl exec first asks for WebSocket, and uvicorn's warning advises to install packages.
             access_log=False,
             lifespan="off",
             http="h11",

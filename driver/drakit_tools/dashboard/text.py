@@ -183,10 +183,10 @@ def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:
 def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     taken = sum(share.amount for share in nic.shares)
     filled = round(_BAR * min(taken, nic.capacity) / (nic.capacity or 1))
-    left = f"{_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} {'unused' if closed else 'free'}{_beside(closed)}"
+    left = f"bandwidth {_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} {'unused' if closed else 'free'}{_beside(closed)}"
     yield Line(text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {left}")
     yield from _health(nic.health)
-    yield from (Line(text=f"    {_joined(_rate(share.amount), _use(share.use, now))}") for share in nic.shares)
+    yield from (Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _use(share.use, now))}") for share in nic.shares)
 
 
 def _health(health: model.Health) -> Iterator[Line]:
@@ -222,7 +222,8 @@ def _counts(counts: Mapping[str, int]) -> str:
 
 
 def _rate(bits: int) -> str:
-    return f"{quantity.Quantity.of(bits)}bit/s"
+    """Return a bandwidth as claims and ``drakit free`` write it."""
+    return str(quantity.Quantity.of(bits))
 
 
 def _beside(closed: str) -> str:

@@ -41,6 +41,11 @@ def test_a_list_names_claims_states_and_devices(prepared: command_line.CommandLi
     assert table[1].split() == ["default/claim", command_line.UID, "gpu.drakit.dev", "prepared", "this", "gpu-0-mig-3g20gb-9-0"]
 
 
+def test_a_list_without_a_claim_is_a_sentence(shell: command_line.CommandLine) -> None:
+    assert asked(shell, "show").out == "No claim is in a journal of this node.\n"
+    assert json.loads(asked(shell, "show", "-o", "json").out) == []
+
+
 def test_a_claim_is_shown_with_every_stored_field(prepared: command_line.CommandLine) -> None:
     boot = yaml.safe_load(asked(prepared, "show", command_line.UID).out)["bootID"]
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:

@@ -79,7 +79,11 @@ def test_each_part_of_a_gpu_names_pod_namespace_profile_and_age() -> None:
     assert f"    NVIDIA A100-SXM4-40GB  39.2 GiB  {sensors}  GPU-df3da50f-034b-5f42-9298-bc73471dc324" in lines
     assert "    Unhealthy  taint gpu.drakit.dev/xid:NoExecute  Xid 79" in lines
     assert "    still fits 1 x 3g.20gb; or 4 x 1g.5gb" in lines
-    assert "  eth1 [######..................]  75Gbit/s of 100Gbit/s free" in lines
+    assert "  eth1 [######..................]  bandwidth 75G of 100G free" in lines
+    assert "    bandwidth 25G  pod team-a/train-0  claim team-a/train-gpu  60s" in lines
+    full = dataclasses.replace(NIC, shares=(dataclasses.replace(NIC.shares[0], amount=100 * 10**9),))
+    pool = model.Pool(driver="nic.drakit.dev", name="node-1", nics=(full,))
+    assert "  eth1 [########################]  bandwidth 0 of 100G free" in shown(state(model.Node(name="node-1", pools=(pool,))), None)
 
 
 @pytest.mark.parametrize("number", [1, 100])
@@ -100,7 +104,7 @@ def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
     lines = shown(text.only(state(closed), "node-1"))
     assert "  NVIDIA A100-SXM4-40GB: 0 of 1 unused (1 cordoned or not ready)" in lines
     assert "    nothing more fits (cordoned)" in lines
-    assert "75Gbit/s of 100Gbit/s unused (cordoned)" in " ".join(lines)
+    assert "bandwidth 75G of 100G unused (cordoned)" in " ".join(lines)
     fleet = shown(state(*(dataclasses.replace(closed, name=f"node-{place}") for place in range(9))))
     assert fleet[-1] == "node-8   0  0 of 1 unused  cordoned"
 

@@ -3,7 +3,10 @@
 import contextlib
 import gc
 import json
+import logging
+import logging.handlers
 import pathlib
+import queue
 import socket
 import stat
 import threading
@@ -46,6 +49,17 @@ def events(raw: httpx.Client, count: int, **parameters: str) -> list[Object]:
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez", "/version"])
 def test_health_and_version_need_no_identity(raw: httpx.Client, path: str) -> None:
     assert raw.get(path, headers={"authorization": ""}).status_code == 200
+
+
+def test_a_client_that_asks_for_websocket_leaves_no_advice_to_install_packages(raw: httpx.Client) -> None:
+    logged = queue.SimpleQueue[logging.LogRecord]()
+    handler, logger = logging.handlers.QueueHandler(logged), logging.getLogger("uvicorn.error")
+    logger.addHandler(handler)
+    try:
+        raw.get("/version", headers={"Connection": "Upgrade", "Upgrade": "websocket"})
+    finally:
+        logger.removeHandler(handler)
+    assert logged.empty()
 
 
 @pytest.mark.parametrize("header", ["", "Bearer wrong", "Basic YTpi", "Bearer"])

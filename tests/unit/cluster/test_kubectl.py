@@ -317,6 +317,7 @@ def test_kubectl_explains_fields_of_every_group(kubectl: Kubectl, field: str, wo
         ("pod.spec.resourceClaims", "ResourceClaims defines which ResourceClaims must be allocated and reserved"),
         ("pod.spec.containers.livenessProbe.httpGet", "HTTPGetAction describes an action based on HTTP Get requests"),
         ("deployment.spec.strategy.rollingUpdate.maxSurge", "The maximum number of pods that can be scheduled above the desired number"),
+        ("deployment.spec.strategy", "Spec to control the desired behavior of rolling update"),
         ("resourceclaim.spec.devices.requests.exactly", "ExactDeviceRequest is a request for one or more identical devices"),
         ("resourceslice.spec.devices.capacity", "Capacity defines the set of capacities for this device"),
         ("deviceclass.spec", "DeviceClassSpec is used in a"),

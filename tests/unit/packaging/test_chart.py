@@ -242,6 +242,7 @@ def test_helm_finds_nothing_to_complain_of() -> None:
         ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
         ("gpu.deviceClasses.extendedResources.gpu=gpu", "/gpu/deviceClasses/extendedResources/gpu"),
         ("gpu.deviceClasses.extendedResources.mig={1g5gb}", "/gpu/deviceClasses/extendedResources/mig/0"),
+        ("mock.machine=foo", "at '/mock/machine': value must be one of '', 'dgx-a100-40gb', 'dgx-a100-40gb-2gpu'"),
         ("tpu.enabled=true", "additional properties 'tpu' not allowed"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pydantic
 
-from drakit import settings
+from drakit import machines, settings
 from drakit.settings import schema
 from fakes import manifests
 
@@ -52,6 +52,16 @@ def test_the_charts_schema_has_every_setting_to_the_leaf() -> None:
         document["properties"]["settings"] = of_settings()
         FILE.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     assert document["properties"]["settings"] == of_settings(), "run it with UPDATE_GOLDEN=1"
+
+
+def test_the_chart_takes_the_known_machines_and_the_path_of_a_machine_file() -> None:
+    document = json.loads(FILE.read_text("utf-8"))
+    known = sorted({*machines.names("gpus"), *machines.names("nics")})
+    machine = {"type": "string", "anyOf": [{"enum": ["", *known]}, {"pattern": "/"}]}
+    if os.environ.get("UPDATE_GOLDEN"):
+        document["properties"]["mock"]["properties"]["machine"] = machine
+        FILE.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    assert document["properties"]["mock"]["properties"]["machine"] == machine, "run it with UPDATE_GOLDEN=1"
 
 
 def test_no_object_of_the_charts_schema_takes_any_field() -> None:

@@ -119,6 +119,7 @@ class Schemas:
         """Return the schema of a shape. ``kind`` is its type in the package of models, and ``text`` describes the field that has it."""
         if isinstance(shape, Leaf):
             node = self._of_leaf(shape, kind)
+            text = text or api_models.model(kind).text
         elif isinstance(shape, ListOf):
             node = _list_traits(shape) | {"type": "array", "items": self.of_shape(shape.item, _within(_LIST_TYPE, kind))}
         elif isinstance(shape, MapOf):

@@ -90,6 +90,8 @@ def show(
         raise errors.ClaimError(errors.ClaimFault.NOT_FOUND, f"claim {uid} is in no journal of this node")
     if uid:
         output.document(documents[0] if len(documents) == 1 else documents, options.Format.YAML if style is options.Format.TABLE else style)
+    elif style is options.Format.TABLE and not rows:
+        output.say(output.prose(), "No claim is in a journal of this node.")
     elif style is options.Format.TABLE:
         output.put(output.console(), output.table("", ["CLAIM", "UID", "DRIVER", "STATE", "BOOT", "DEVICES"], rows))
     else:
