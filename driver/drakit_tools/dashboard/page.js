@@ -264,7 +264,7 @@ function poolCard(node, pool, picked, isFiltered) {
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
-    element("div", { class: "devices" }, ...cards), cards.length ? null : element("p", { class: "facts" }, "no device"));
+    element("div", { class: "devices" }, ...cards), cards.length || pool.is_down ? null : element("p", { class: "facts" }, "no device"));
 }
 
 // One device as a small bar, for a node among many.

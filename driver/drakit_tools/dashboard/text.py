@@ -201,7 +201,9 @@ def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     taken = sum(share.amount for share in nic.shares)
     filled = round(_BAR * min(taken, nic.capacity) / (nic.capacity or 1))
     left = f"{_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} {'unused' if closed else 'free'}{_beside(closed)}"
-    yield Line(text=f"  {_joined(nic.name, nic.interface)} [{'#' * filled}{'.' * (_BAR - filled)}]  {left}")
+    yield Line(text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {left}")
+    if nic.interface:
+        yield Line(text=f"    {nic.interface}")
     yield from _health(nic.health, now)
     yield from (Line(text=f"    {_joined(_rate(share.amount), _use(share.use, now))}") for share in nic.shares)
 

@@ -42,7 +42,7 @@ GPU = model.Gpu(
     readings=model.Readings(utilization=0.37, memory_used=12.25 * 2**30, temperature=61.0, power=212.4, power_limit=400.0),
 )
 NIC = model.Nic(
-    name="pci-0000-0c-00-0",
+    name="nic0",
     interface="eth1",
     capacity=100 * 10**9,
     shares=(model.Share(use=USE, share="s", amount=25 * 10**9),),
@@ -86,7 +86,8 @@ def test_each_part_of_a_gpu_names_pod_namespace_profile_and_age() -> None:
     assert f"    NVIDIA A100-SXM4-40GB  39.2 GiB  {sensors}  GPU-df3da50f-034b-5f42-9298-bc73471dc324" in lines
     assert "    Unhealthy  taint gpu.drakit.dev/xid=79:NoExecute  5m  DeviceTaintRule maintenance  Xid 79" in lines
     assert "    still fits 1 x 3g.20gb; or 4 x 1g.5gb" in lines
-    assert "  nic0  eth1 [######..................]  75Gbit/s of 100Gbit/s free" in lines
+    bar = lines.index("  nic0 [######..................]  75Gbit/s of 100Gbit/s free")
+    assert lines[bar + 1] == "    eth1"
 
 
 @pytest.mark.parametrize("number", [1, 100])
