@@ -220,7 +220,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if settings.mps is not None:
             self._resources.daemons.require_pods()
         is_marked = wanted.slot is not None and not wanted.borrowed and self._resources.made.folder is not None
-        return dataclasses.replace(wanted, settings=settings, marked=is_marked).to_record()
+        return dataclasses.replace(wanted, recorded_settings=settings.to_record(), marked=is_marked).to_record()
 
     def recall(self, grant: Grant) -> drakit.Record:
         """Return the intent that a device's attributes describe.
@@ -261,8 +261,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             raise drakit.DeviceGoneError(f"{grant.device.name} was planned in an earlier boot")
         if not grant.record:
             self._warn_about_usage(grant, wanted)
-        if wanted.plan is not None:
-            return self._prepare_vfio(grant, wanted, wanted.plan)
+        if (plan := wanted.plan) is not None:
+            return self._prepare_vfio(grant, wanted, plan)
         with self._reporting_a_lost_gpu(wanted.gpu):
             return self._prepare(grant, wanted, self._gpu(wanted))
 
@@ -274,7 +274,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return self._passing.prepare(grant, plan)
 
     def _prepare(self, grant: Grant, wanted: identity.Identity, gpu: port.Gpu) -> drakit.Prepared:
-        name, hardware, resources = grant.device.name, self._hardware, self._resources
+        # Settings that cannot be read fail the grant before its instance is created.
+        name, hardware, resources, settings = grant.device.name, self._hardware, self._resources, wanted.settings
         if wanted.slot is None:
             if not wanted.borrowed and not self._make_whole(grant, gpu):
                 return drakit.Prepared()
@@ -293,9 +294,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             device_nodes.ensure_device_nodes(edits.device_nodes, resources.dev_root)
         if resources.files is not None:
             parts.append(resources.files.of(hardware.versions().driver))
-        gpu_settings.apply(hardware, wanted.gpu, wanted.settings)
-        if wanted.settings.mps is not None:
-            resources.daemons.ensure(wanted.holder, uuid, wanted.settings.mps, claim=str(grant.claim))
+        gpu_settings.apply(hardware, wanted.gpu, settings)
+        if settings.mps is not None:
+            resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             resources.daemons.check(wanted.holder)
             parts.append(resources.daemons.access(wanted.holder))
         return drakit.Prepared(edits=cdi.merged(*parts, drakit.Edits(env=edits.env)), record=record)
@@ -314,8 +315,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         if wanted.boot != self._hardware.boot_id():
             self._resources.made.of(wanted).remove()
             return
-        if wanted.plan is not None:
-            self._passing.release(wanted.plan)
+        if (plan := wanted.plan) is not None:
+            self._passing.release(plan)
             return
         if _is_held(wanted, self._grants_of(grant.device, wanted)):
             return
@@ -366,7 +367,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         return config.KIND_OF_TYPE[str(device.attributes[attributes.TYPE])]()
 
     def _warn_about_usage(self, grant: Grant, wanted: identity.Identity) -> None:
-        if wanted.slot is None and wanted.settings.mps is None:
+        if wanted.slot is None and not wanted.has_daemon:
             return
         for event in usage_warnings.of_claim(self._intents(grant.claim.uid), grant.intent):
             keys = {"claim": str(grant.claim), "claim_uid": grant.claim.uid, "device": grant.device.name}

@@ -17,6 +17,7 @@ Config = TypeVar("Config")
 Part = TypeVar("Part")
 
 _FORMAT = wire.Format(ignore_unknown=True)
+_AS_RECORDED = wire.Converter(lambda part: part, lambda part: part)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,10 @@ class Settings:
         """Return whether the grant changes any."""
         return self != type(self)()
 
+    def to_record(self) -> drakit.Record:
+        """Return the settings as part of an intent."""
+        return _FORMAT.encode(self)
+
     @property
     def gpu_wide(self) -> tuple[port.TimeSlice | None, port.ComputeMode | None]:
         """The settings that affect all users of the GPU."""
@@ -96,8 +101,8 @@ class Identity:
 
     ``borrowed`` is set where the grant uses an existing device and creates none: for admin access, and for a MIG device that an admin created.
     ``holder`` names the grant (claim UID, device, share id), to distinguish several grants of one device; it is empty in intents of older versions.
-    ``marked`` is set where a marker records the creation of the instance (see ``mig.instances``). ``settings`` are the GPU settings that the
-    grant changes. ``plan`` is that of a GPU that is passed to a virtual machine.
+    ``marked`` is set where a marker records the creation of the instance (see ``mig.instances``). Settings and plan are decoded where they are used:
+    a grant also holds its hardware if a later version wrote a setting or a plan that this version cannot read.
     """
 
     boot: str
@@ -107,8 +112,8 @@ class Identity:
     holder: str = ""
     shared: bool = False
     marked: bool = False
-    settings: Settings = dataclasses.field(default_factory=Settings)
-    plan: Annotated[vfio.Plan | None, wire.Field(name=vfio.KEY)] = None
+    recorded_settings: Annotated[object, wire.Field(name="settings", converter=_AS_RECORDED)] = None
+    recorded_plan: Annotated[object, wire.Field(name=vfio.KEY, converter=_AS_RECORDED)] = None
 
     @classmethod
     def of(cls, grant: drakit.Grant[Config], *, boot: str) -> Self:
@@ -129,6 +134,21 @@ class Identity:
     def from_record(cls, record: drakit.Record) -> Self:
         """Return the identity of an intent; raises JournalError for an intent that this driver did not write."""
         return _from_record(cls, record)
+
+    @property
+    def settings(self) -> Settings:
+        """The GPU settings that the grant changes. Raises JournalError for settings that this version cannot read."""
+        return Settings() if self.recorded_settings is None else _from_record(Settings, self.recorded_settings)
+
+    @property
+    def has_daemon(self) -> bool:
+        """Whether the grant has an MPS daemon. It is known also where the limits cannot be read."""
+        return isinstance(self.recorded_settings, Mapping) and self.recorded_settings.get("mps") is not None
+
+    @property
+    def plan(self) -> vfio.Plan | None:
+        """The plan of a GPU that is passed to a virtual machine. Raises JournalError for a plan that this version cannot read."""
+        return None if self.recorded_plan is None else _from_record(vfio.Plan, self.recorded_plan)
 
     def to_record(self) -> drakit.Record:
         """Return the identity as an intent."""
@@ -235,7 +255,7 @@ def _readable(intent: drakit.Record) -> Identity | None:
         return None
 
 
-def _from_record(schema: type[Part], record: drakit.Record) -> Part:
+def _from_record(schema: type[Part], record: object) -> Part:
     try:
         return _FORMAT.decode(schema, record)
     except drakit.ConfigError as error:

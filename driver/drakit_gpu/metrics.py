@@ -122,7 +122,7 @@ def _counted(
     count = GpuCounts(
         gpu=gpu_devices.whole_name(view.gpu),
         shares=sum(grant.shared for grant in grants),
-        daemons=sum(grant.settings.mps is not None and daemons.is_alive(grant.holder) for grant in grants),
+        daemons=sum(grant.has_daemon and daemons.is_alive(grant.holder) for grant in grants),
         slices=len(partitioning.all_slice_counters(view.partitions)) or None,
     )
     if present is None:

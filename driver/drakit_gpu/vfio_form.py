@@ -57,11 +57,11 @@ class VfioForm:
         pids = self._hardware.running_processes(wanted.gpu)
         if pids:
             raise drakit.DeviceBusyError(f"{grant.device.name} is in use by processes {', '.join(map(str, pids))}")
-        return dataclasses.replace(wanted, plan=planned)
+        return dataclasses.replace(wanted, recorded_plan=planned.to_record())
 
     def recalled(self, grant: Grant, wanted: identity.Identity) -> identity.Identity:
         """Return the identity with the plan as the bus shows it, after the journal was lost. Raises DeviceGoneError, HardwareError."""
-        return dataclasses.replace(wanted, plan=vfio.recall(self._bus, _address_of(grant)))
+        return dataclasses.replace(wanted, recorded_plan=vfio.recall(self._bus, _address_of(grant)).to_record())
 
     def is_bound(self, planned: vfio.Plan) -> bool:
         """Return whether the GPU of a plan is bound to vfio-pci with its group. Raises HardwareError."""

@@ -90,8 +90,11 @@ def flags_of(path: pathlib.Path) -> int:
 def of_folder(
     folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Callable[[pathlib.Path], int] = flags_of
 ) -> Iterator[drakit.Finding]:
-    """Check that programs can run from the folder, or from its nearest parent that exists."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    """Check that programs can run from the folder, or from its nearest parent that exists, which is at most the kubelet's plugin folder."""
+    existing = next((path for path in (folder, *folder.parents[:2]) if path.exists()), None)
+    if existing is None:
+        yield drakit.Finding.unknown(HOOK, str(folder), "skipped: no kubelet folder here")
+        return
     if flags(existing) & os.ST_NOEXEC:
         fix = "mount it without noexec, or move node.plugins_dir"
         yield drakit.Finding.failed(

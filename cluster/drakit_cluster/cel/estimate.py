@@ -1,50 +1,221 @@
 """The worst case of an expression, in steps. The API server refuses a new selector above a limit, because loops in loops could take hours.
 
-Kubernetes estimates costs by the types and sizes of all arguments. Here each part of an expression is a step, and a loop repeats its parts for
-every element, so an expression near the limit may be judged differently.
+Each part of an expression is a step, a loop repeats its parts for every element, and calls cost more by the sizes of their arguments, as at
+run time. Kubernetes counts other costs for some calls, so an expression near the limit may be judged differently.
 """
 
+import functools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Final
 
+from drakit_cluster.cel.evaluation import flow
 from drakit_cluster.cel.syntax import tree
 from drakit_cluster.cel.syntax.tree import Expr, Literal
+from drakit_cluster.cel.types import checker
+from drakit_cluster.cel.types.celtypes import Kind
 
 _MOST: Final = 2**64 - 1
-_DEVICE_MAX: Final = 64
-"""The most elements or characters of a part of a device: the bytes of an attribute."""
 
 
-def worst_case(root: Expr) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Size:
+    """The most elements or characters of a value, and the sizes of a map's keys, and of the elements of a list or map."""
+
+    most: int
+    keys: "_Size | None" = None
+    elements: "_Size | None" = None
+
+    @property
+    def of_elements(self) -> "_Size":
+        return self.elements or _UNKNOWN
+
+
+_UNKNOWN: Final = _Size(most=_MOST)
+_NONE: Final = _Size(most=0)
+"""A value without a size, or an empty one."""
+_TEXT: Final = _Size(most=64)
+_VALUE: Final = _Size(most=64, elements=_TEXT)
+"""An attribute: a text, or a list of texts."""
+
+
+def _by_domain(value: _Size) -> _Size:
+    return _Size(most=32, keys=_Size(most=63), elements=_Size(most=32, keys=_Size(most=32), elements=value))
+
+
+_FIELDS: Final = {"driver": _Size(most=63), "attributes": _by_domain(_VALUE), "capacity": _by_domain(_NONE)}
+_DEVICE: Final = _Size(most=len(_FIELDS) + 1)
+"""The limits of Kubernetes for attributes and capacities of a device, their names and their values."""
+_SCALARS: Final = frozenset({Kind.BOOL, Kind.DOUBLE, Kind.DURATION, Kind.INT, Kind.NULL, Kind.TYPE, Kind.UINT})
+_OBJECTS: Final = frozenset({Kind.OPAQUE, Kind.STRUCT})
+"""The kinds of values that cost the same whatever they hold, such as optional values."""
+_FREE: Final = frozenset({"_[_]", "_[?_]", "_?._", "_&&_", "_||_", "_?_:_", "@not_strictly_false", "or", "orValue"})
+"""The functions that cost a step for values of any size."""
+
+_Scope = dict[str, _Size]
+"""The sizes of variables."""
+
+
+def worst_case(checked: checker.Checked) -> int:
     """Return the most steps that the expression can take."""
-    return min(_steps(root, {}), _MOST)
+    return min(_Estimate(checked).steps(checked.root, {}), _MOST)
 
 
-def _steps(expr: Expr, counts: dict[str, int]) -> int:
-    """Return the steps of a node. ``counts`` are the elements of the values that variables of `cel.bind` hold."""
-    if not isinstance(expr, tree.Comprehension):
-        return (not isinstance(expr, Literal)) + sum(_steps(child, counts) for child in tree.children(expr))
-    inner = {**counts, expr.first: _DEVICE_MAX, expr.accu: _count(expr.init, counts)}
-    once = _steps(expr.condition, inner) + _steps(expr.step, inner)
-    return _steps(expr.range, counts) + _steps(expr.init, counts) + _steps(expr.result, inner) + _count(expr.range, counts) * once
+class _Estimate:
+    def __init__(self, checked: checker.Checked) -> None:
+        self._checked = checked
+        self._sizes: dict[Expr, _Size] = {}
+
+    def steps(self, expr: Expr, scope: _Scope) -> int:
+        """Return the steps of a node and those below."""
+        if isinstance(expr, tree.Comprehension):
+            return self._loop(expr, scope)
+        total = (not isinstance(expr, Literal)) + sum(self.steps(child, scope) for child in tree.children(expr))
+        return total + (self._charge(expr, scope) if isinstance(expr, tree.Call) and expr.function not in _FREE else 0)
+
+    def _loop(self, expr: tree.Comprehension, scope: _Scope) -> int:
+        inner = self._inside(expr, scope)
+        total = self.steps(expr.range, scope) + self.steps(expr.init, scope) + self.steps(expr.result, inner)
+        if expr.is_bind:
+            return total
+        once = self.steps(expr.condition, inner) + self.steps(expr.step, inner)
+        if isinstance(expr.init, tree.MapExpr):
+            # Every iteration copies the map; a list is extended in place.
+            once += 1 + 2 * flow.made(self._size(expr, scope).most)
+        return total + self._size(expr.range, scope).most * once
+
+    def _charge(self, expr: tree.Call, scope: _Scope) -> int:
+        """Return what a call costs beside its step."""
+        function, args = self._called(expr)
+        made = flow.made(self._weight(expr, scope))
+        if function == "lists.range":
+            return self._size(expr, scope).most + made
+        return flow.charge(function)([self._weight(arg, scope) for arg in args]) + made if args else made
+
+    def _weight(self, expr: Expr, scope: _Scope) -> int:
+        return 0 if self._checked.types[expr].kind in _OBJECTS else self._size(expr, scope).most
+
+    def _called(self, expr: tree.Call) -> tuple[str, tuple[Expr, ...]]:
+        """Return the name of a function and all arguments, of which the receiver is the first."""
+        name = self._checked.names.get(expr)
+        if name is not None:
+            return name, expr.args
+        return expr.function.removeprefix("."), expr.args if expr.target is None else (expr.target, *expr.args)
+
+    def _inside(self, expr: tree.Comprehension, scope: _Scope) -> _Scope:
+        """Return the sizes of variables inside a bind, or inside a loop, where those of the accumulator are what an iteration adds to."""
+        if expr.is_bind:
+            return {**scope, expr.accu: self._size(expr.init, scope)}
+        over = self._size(expr.range, scope)
+        if expr.second is not None:
+            return {**scope, expr.accu: _NONE, expr.first: over.keys or _NONE, expr.second: over.of_elements}
+        return {**scope, expr.accu: _NONE, expr.first: over.keys or over.of_elements}
+
+    def _size(self, expr: Expr, scope: _Scope) -> _Size:
+        """Return the size of a node, which is always in the same scope."""
+        size = self._sizes.get(expr)
+        if size is None:
+            size = self._sizes[expr] = _NONE if self._checked.types[expr].kind in _SCALARS else self._measure(expr, scope)
+        return size
+
+    def _measure(self, expr: Expr, scope: _Scope) -> _Size:  # noqa: PLR0911 - one return a kind
+        match expr:
+            case Literal(value=str() | bytes() as value):
+                return _Size(most=len(value))
+            case tree.ListExpr(elements=elements):
+                return _Size(most=len(elements), elements=self._any(elements, scope))
+            case tree.MapExpr(keys=keys, values=values):
+                return _Size(most=len(keys), keys=self._any(keys, scope), elements=self._any(values, scope))
+            case tree.Ident(name=name):
+                return scope.get(name, _DEVICE if name.removeprefix(".") == "device" else _UNKNOWN)
+            case tree.Select(operand=operand, field=field):
+                over = self._size(operand, scope)
+                return _FIELDS.get(field, _NONE) if over is _DEVICE else over.of_elements
+            case tree.Comprehension() if expr.is_bind:
+                return self._size(expr.result, self._inside(expr, scope))
+            case tree.Comprehension():
+                added = self._size(expr.step, self._inside(expr, scope))
+                return replace(added, most=_limited(added.most * self._size(expr.range, scope).most))
+            case tree.Call():
+                return self._result(expr, scope)
+        return _NONE
+
+    def _result(self, expr: tree.Call, scope: _Scope) -> _Size:
+        function, args = self._called(expr)
+        if function == "lists.range":
+            length = args[0].value if isinstance(args[0], Literal) else _MOST
+            return _Size(most=max(0, length), elements=_NONE)
+        sizes = [self._size(arg, scope) for arg in args]
+        if function == "replace" and isinstance(args[1], Literal) and args[1].value:
+            return _Size(most=_limited(sizes[0].most * max(1, sizes[2].most)))
+        if function in _RESULTS:
+            result = _RESULTS[function](*sizes)
+            return replace(result, most=_limited(result.most))
+        return_type = self._checked.types[expr]
+        return _NONE if return_type.kind in _OBJECTS and return_type.optional_value is None else _UNKNOWN
+
+    def _any(self, exprs: Iterable[Expr], scope: _Scope) -> _Size:
+        return functools.reduce(_either, (self._size(expr, scope) for expr in exprs), _NONE)
 
 
-def _count(expr: Expr, counts: dict[str, int]) -> int:  # noqa: PLR0911 - one return a kind
-    """Return the most elements of a value."""
-    match expr:
-        case tree.ListExpr(elements=elements) | tree.MapExpr(keys=elements):
-            return len(elements)
-        case Literal(value=str() | bytes() as value):
-            return len(value)
-        case tree.Ident(name=name):
-            return counts.get(name, _DEVICE_MAX)
-        case tree.Comprehension():
-            return _count(expr.result, {**counts, expr.accu: _count(expr.init, counts)}) if expr.is_bind else _count(expr.range, counts)
-        case tree.Call(function="_+_", args=args):
-            return sum(_count(arg, counts) for arg in args)
-        case tree.Call(function="_?_:_", args=(_, chosen, otherwise)):
-            return max(_count(chosen, counts), _count(otherwise, counts))
-        case tree.Call(function="range", args=(length,)):
-            return length.value if isinstance(length, Literal) and isinstance(length.value, int) else _MOST
-        case tree.Call(target=tree.Expr() as target):
-            return max(_DEVICE_MAX, _count(target, counts))
-    return _DEVICE_MAX
+def _limited(size: int) -> int:
+    return min(size, _MOST)
+
+
+def _either(left: _Size, right: _Size) -> _Size:
+    """Return the size of a value that has one size or the other."""
+    if not left.most or not right.most:
+        return left if left.most else right
+    keys = None if left.keys is None or right.keys is None else _either(left.keys, right.keys)
+    elements = None if left.elements is None or right.elements is None else _either(left.elements, right.elements)
+    return _Size(most=max(left.most, right.most), keys=keys, elements=elements)
+
+
+def _sum(left: _Size, right: _Size) -> _Size:
+    return replace(_either(left, right), most=left.most + right.most)
+
+
+def _insert(entries: _Size, key: _Size, value: _Size | None = None) -> _Size:
+    return _sum(entries, key if value is None else _Size(most=1, keys=key, elements=value))
+
+
+def _parts(text: _Size, *_: _Size) -> _Size:
+    return _Size(most=text.most + 1, elements=_Size(most=text.most))
+
+
+def _join(parts: _Size, separator: _Size = _NONE) -> _Size:
+    return _Size(most=parts.most * (parts.of_elements.most + separator.most))
+
+
+def _flatten(lists: _Size, *depth: _Size) -> _Size:
+    inner = lists.of_elements
+    return _UNKNOWN if depth else _Size(most=lists.most * max(1, inner.most), elements=inner.of_elements)
+
+
+def _first(size: _Size, *_: _Size) -> _Size:
+    return size
+
+
+_RESULTS: Final[dict[str, Callable[..., _Size]]] = {
+    **dict.fromkeys(
+        ["lowerAscii", "upperAscii", "substring", "trim", "find", "charAt", "slice", "reverse", "distinct", "sort", "dyn"], _first
+    ),
+    **dict.fromkeys(["optional.of", "optional.ofNonZeroValue", "optional.unwrap", "unwrapOpt", "value"], _first),
+    **dict.fromkeys(["_[_]", "_[?_]", "_?._", "first", "last", "min", "max"], lambda container, *_: container.of_elements),
+    **dict.fromkeys(["or", "orValue"], _either),
+    **dict.fromkeys(["split", "findAll"], _parts),
+    **dict.fromkeys(["url", "getScheme", "getHost", "getHostname", "getPort"], _first),
+    "getEscapedPath": lambda url: _Size(most=12 * url.most),
+    "optional.none": lambda: _NONE,
+    "@sortByAssociatedKeys": lambda _, items: items,
+    "_?_:_": lambda _, chosen, otherwise: _either(chosen, otherwise),
+    "_+_": _sum,
+    "cel.@mapInsert": _insert,
+    "flatten": _flatten,
+    "join": _join,
+    "replace": lambda text, _, new, *__: _Size(most=(text.most + 1) * (new.most + 1)),
+    "bytes": lambda text: _Size(most=4 * text.most),
+    "string": lambda value: _Size(most=max(_TEXT.most, value.most)),
+    "strings.quote": lambda text: _Size(most=2 * text.most + 2),
+}
+"""The sizes of what functions return, by those of their arguments. Those of all others are unknown."""

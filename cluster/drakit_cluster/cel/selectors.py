@@ -96,7 +96,7 @@ def _compile(expression: str, gates: Gates, env_type: EnvType, purpose: Purpose)
     except errors.CompileError as error:
         message = str(error)
         raise errors.CompileError(f"compilation failed: {message}" if message.startswith("ERROR:") else message) from error
-    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked.root), _run=run, _slots=slots)
+    return Compiled(expression=expression, output=output, max_cost=estimate.worst_case(checked), _run=run, _slots=slots)
 
 
 def _output(checked: checker.Checked, environment: declarations.Environment) -> str:

@@ -1,4 +1,4 @@
-"""Where the pod specs of an object are: in pods, in Kubernetes' workloads, and in the usual workloads of other projects."""
+"""Where the pod specs of an object are: in pods, in Kubernetes' workloads, in the usual workloads of other projects, and where others have claims."""
 
 import difflib
 import itertools
@@ -44,10 +44,11 @@ _SIMILAR = 0.7
 
 @dataclass(frozen=True, kw_only=True)
 class PodSpec:
-    """A pod spec of a document, and its path."""
+    """A pod spec of a document, and its path. ``is_whole`` is false in an unknown kind, whose spec may have more or fewer fields than a pod."""
 
     path: str
     spec: Object
+    is_whole: bool = True
 
 
 def is_workload(document: Document) -> bool:
@@ -67,7 +68,7 @@ def intended(document: Document) -> str:
 
 def has_any(document: Document) -> bool:
     """Return whether objects of the document's kind have pod specs that this module finds."""
-    return _core_path(document) is not None or bool(_other_paths(document))
+    return _core_path(document) is not None or bool(_other_paths(document)) or any(_with_claims(document))
 
 
 def of(document: Document) -> Iterator[PodSpec]:
@@ -79,6 +80,7 @@ def of(document: Document) -> Iterator[PodSpec]:
         for where, value in _resolve(document.body, path.split("."), ""):
             if isinstance(value, dict):
                 yield PodSpec(path=where, spec=value)
+    yield from _with_claims(document)
 
 
 def with_pods(documents: Sequence[Document]) -> list[Document]:
@@ -98,8 +100,7 @@ def _pods(document: Document, taken: set[tuple[str, str]]) -> Iterator[Document]
     start = f"{name}-" if name else prefix
     start += "" if kind == "StatefulSet" else f"{kind.lower()}-"
     template = json_types.mapping(document.body, *_CORE[kind].split(".")[:-1])
-    number = json_types.at(document.body, *_COUNTS[kind].split("."))
-    for place in range(number if isinstance(number, int) else 1):
+    for place in range(_count(document.body, kind)):
         candidates = (f"{start}{place}{again}" for again in itertools.chain([""], map("-{}".format, itertools.count(2))))
         unused = next(candidate for candidate in candidates if (namespace or DEFAULT_NAMESPACE, candidate) not in taken)
         metadata: Object = {"name": unused, "namespace": namespace, "labels": json_types.mapping(template, "metadata", "labels")}
@@ -109,12 +110,38 @@ def _pods(document: Document, taken: set[tuple[str, str]]) -> Iterator[Document]
         yield replace(document, resource=resources.POD, body=pod, workload=document)
 
 
+def _count(body: Object, kind: str) -> int:
+    """Return how many pods a workload has at the same time: a Job at most one for each completion, and none while it is suspended."""
+    *parents, field = _COUNTS[kind].split(".")
+    spec = json_types.mapping(body, *parents)
+    wanted, needed = (number if isinstance(number := spec.get(name), int) else None for name in (field, "completions"))
+    is_suspended = any(json_types.mapping(body, *parents[:depth]).get("suspend") is True for depth in range(1, len(parents) + 1))
+    most = 1 if wanted is None else wanted
+    return 0 if is_suspended else most if needed is None else min(most, needed)
+
+
 def _has_count(document: Document) -> bool:
     return is_workload(document) and json_types.text(document.body, "kind") in _COUNTS
 
 
 def _key(body: Object) -> tuple[str, str]:
     return json_types.text(body, "metadata", "namespace") or DEFAULT_NAMESPACE, json_types.text(body, "metadata", "name")
+
+
+def _with_claims(document: Document) -> Iterator[PodSpec]:
+    """Yield what looks like a pod spec with claims in an object of an unknown kind: a list of containers beside one of resourceClaims."""
+    if document.resource is not None or _core_path(document) is not None or _other_paths(document):
+        return
+    left: list[tuple[str, Json]] = [("", document.body)]
+    while left:
+        path, value = left.pop()
+        if isinstance(value, list):
+            left += [(f"{path}[{place}]", item) for place, item in reversed(list(enumerate(value)))]
+        elif isinstance(value, dict):
+            if value.get("resourceClaims") and all(isinstance(value.get(name), list) for name in ("containers", "resourceClaims")):
+                yield PodSpec(path=path, spec=value, is_whole=False)
+            else:
+                left += [(f"{path}.{name}" if path else name, item) for name, item in reversed(value.items())]
 
 
 def _core_path(document: Document) -> str | None:

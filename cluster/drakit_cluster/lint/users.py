@@ -3,6 +3,7 @@
 The pod template of a workload is checked against the fields of a pod. The server itself checks the fields of pods.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +23,7 @@ from drakit_cluster.scheduling import extended
 
 _MODEL = "V1PodSpec"
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+_OF_CLAIMS = re.compile(r"\.(resourceClaims|resources\.claims)\b")
 _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
 
 
@@ -120,12 +122,13 @@ class _Pod:
         self._known_claims = known_claims
         self._path = pod.path
         self._spec = pod.spec
+        self._is_whole = pod.is_whole
         self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
 
     def check(self) -> Iterator[Finding]:
-        yield from refusals.check(self._problems())
+        yield from refusals.check(problem for problem in self._problems() if self._is_whole or _OF_CLAIMS.search(problem.field))
         for kind in _CONTAINERS:
             for place, container in enumerate(json_types.objects(self._spec, kind)):
                 for number, use in enumerate(json_types.objects(container, "resources", "claims")):

@@ -8,6 +8,8 @@ import re
 import zoneinfo
 from dataclasses import dataclass
 
+from drakit_cluster.objects import go_durations
+
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _SHORT = {
@@ -20,7 +22,8 @@ _SHORT = {
     "@hourly": "0 * * * *",
 }
 _PART = re.compile(r"(?P<first>[*?]|\w+)(-(?P<last>\w+))?(/(?P<step>[0-9]{1,4}))?")
-_EVERY = re.compile(r"@every (?=[0-9])(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s)?")
+_EVERY = "@every "
+_NANOSECONDS_MAX = 2**63 - 1
 _YEARS = 5
 """How far a time may be away, as in Kubernetes' library."""
 _MINUTE, _HOUR = datetime.timedelta(minutes=1), datetime.timedelta(hours=1)
@@ -100,15 +103,24 @@ class Schedule:
 def read(text: str, zone: str = "") -> Schedule:
     """Return the schedule that a text describes, in a time zone by its name; without one, in UTC. Raises ValueError with the reason."""
     times = zone_named(zone) if zone else datetime.UTC
-    if match := _EVERY.fullmatch(text):
-        hours, minutes, seconds = (int(number or 0) for number in match.groups())
-        every = datetime.timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        return Schedule(every=max(every, datetime.timedelta(seconds=1)), zone=times)
+    if text.startswith(_EVERY):
+        return Schedule(every=_every(text.removeprefix(_EVERY)), zone=times)
     fields = _SHORT.get(text, text).split()
     if len(fields) != len(_FIELDS):
         raise ValueError(f"expected exactly {len(_FIELDS)} fields, found {len(fields)}: {text}")
     numbers = tuple(_numbers(text, field) for text, field in zip(fields, _FIELDS, strict=True))
     return Schedule(numbers=numbers, free_days=any(_is_free(fields[place]) for place in (2, 4)), zone=times)
+
+
+def _every(text: str) -> datetime.timedelta:
+    """Return the whole seconds of a duration, at least one, as Kubernetes' library does."""
+    try:
+        nanoseconds = go_durations.nanoseconds(text)
+    except ValueError as error:
+        raise ValueError(f"failed to parse duration {text}: {error}") from error
+    if abs(nanoseconds) > _NANOSECONDS_MAX:
+        raise ValueError(f"failed to parse duration {text}: it is longer than 292 years")
+    return datetime.timedelta(seconds=max(1, nanoseconds // go_durations.SECOND))
 
 
 def zone_named(name: str) -> datetime.tzinfo:

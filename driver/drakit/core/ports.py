@@ -68,7 +68,10 @@ class Journal(Protocol):
         """Return the intents of these devices' grants, oldest claim first. The cost grows only with the grants of these devices."""
 
     def begin(self, entry: lifecycle.Entry) -> None:
-        """Insert an absent claim as preparing, with its intents. Raises IllegalMoveError when the claim exists."""
+        """Insert an absent claim as preparing, with its intents. Raises IllegalMoveError when the claim exists.
+
+        Callers check that no two grants have the same ``key``.
+        """
 
     def complete(self, uid: names.ClaimUid, grants: Sequence[lifecycle.GrantEntry], boot_id: str) -> None:
         """Move a preparing claim to prepared, with all records and edits."""

@@ -100,7 +100,7 @@ class ClaimedHardware:
             return "MIG mode was turned on, so the claim cannot use the GPU as a whole"
         if mode is not None and not is_mode_free and mode.pending:
             return "MIG mode will be turned on by the next reset, and the claim then cannot use the GPU as a whole"
-        return self._change_of_compute_mode(gpu, wanted.settings)
+        return self._change_of_compute_mode(gpu, wanted)
 
     def _change_of_partition(self, grant: Grant, mode: port.MigMode | None, wanted: identity.Identity, slot: identity.Slot) -> str:
         device = f"the claim's MIG device {grant.record.get('uuid')}"
@@ -128,7 +128,11 @@ class ClaimedHardware:
             return f"MIG mode will be turned off by the next reset, which deletes {device}"
         return ""
 
-    def _change_of_compute_mode(self, gpu: port.Gpu, settings: identity.Settings) -> str:
+    def _change_of_compute_mode(self, gpu: port.Gpu, wanted: identity.Identity) -> str:
+        try:
+            settings = wanted.settings
+        except drakit.JournalError:
+            return ""
         actual = self._hardware.compute_mode(gpu.uuid)
         if settings.compute_mode is not None and actual is not None and actual is not settings.compute_mode:
             return f"{COMPUTE_MODE_CHANGED} from {settings.compute_mode.value} to {actual.value}"

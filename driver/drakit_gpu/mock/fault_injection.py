@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 import drakit
-from drakit import machines, wire
+from drakit import machines, tables, wire
 from drakit_gpu import nvml_errors
 
 _FILE = "gpu-faults.json"
@@ -55,6 +55,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.call not in nvml_errors.CALLS:
             raise drakit.SettingsError(f"no call {self.call!r}; known are {', '.join(nvml_errors.CALLS)}", key="fault.call")
+        for field, least in (("skip", 0), ("times", 1)):
+            if getattr(self, field) < least:
+                raise drakit.SettingsError(f"{getattr(self, field)} is below {least}", key=f"fault.{field}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,8 +77,8 @@ class _Content:
 
 
 def _code(name: object) -> nvml_errors.Code:
-    if name in nvml_errors.Code.__members__:
-        return nvml_errors.Code[str(name)]
+    if isinstance(name, str) and name in nvml_errors.Code.__members__:
+        return nvml_errors.Code[name]
     raise drakit.ConfigError(f"{name!r} is no return code of NVML")
 
 
@@ -133,10 +136,12 @@ class Faults:
             for index, fault in enumerate(pending):
                 if (fault.call, fault.moment) != (call, moment):
                     continue
-                updated = (
-                    dataclasses.replace(fault, skip=fault.skip - 1) if fault.skip else dataclasses.replace(fault, times=fault.times - 1)
-                )
-                self._write([*pending[:index], *([updated] if updated.times else []), *pending[index + 1 :]])
+                left = []
+                if fault.skip:
+                    left = [dataclasses.replace(fault, skip=fault.skip - 1)]
+                elif fault.times > 1:
+                    left = [dataclasses.replace(fault, times=fault.times - 1)]
+                self._write([*pending[:index], *left, *pending[index + 1 :]])
                 return None if fault.skip else fault
         return None
 
@@ -157,11 +162,15 @@ class Faults:
     def _read(self) -> tuple[Fault, ...]:
         """Return the pending faults. Raises SettingsError for a file that somebody wrote wrongly."""
         try:
-            return _FORMAT.decode(_Content, json.loads(machines.read_bytes(self._file))).faults
+            # People write it, so it may be YAML.
+            top = tables.from_yaml(machines.read_bytes(self._file).decode(), str(self._file))
+            faults = _FORMAT.decode(_Content, {"faults": top.anything("faults")}).faults
+            top.close()
         except FileNotFoundError:
             return ()
-        except (ValueError, drakit.ConfigError) as error:
+        except (UnicodeDecodeError, drakit.ConfigError) as error:
             raise drakit.SettingsError(str(error), key=str(self._file)) from error
+        return faults
 
     def _write(self, faults: Sequence[Fault]) -> None:
         if not faults:

@@ -41,7 +41,7 @@ class MockGpus(port.GpuPort):
             machine=self._machine.name,
             owner=choice.owner,
             boot_id=machines.boot_id(choice.directory),
-            gpus={uuid: state.GpuState(uuid=uuid, mig_mode=board.mig_mode) for uuid, board in boards},
+            gpus={uuid: state.GpuState(uuid=uuid, mig_mode=board.mig_mode, instances=()) for uuid, board in boards},
         )
         self._loses_mode = frozenset(uuid for uuid, board in boards if board.gpu.switches_mig_at_once)
         self._state = state.StateFile(choice.directory, initial, self._loses_mode)
@@ -97,7 +97,7 @@ class MockGpus(port.GpuPort):
             now = self._read(gpu, "mig_mode")
             if not self._machine.boards[gpu].model.profiles:
                 return None
-            return port.MigMode(current=now.mig_mode, pending=now.mig_mode != now.is_mode_pending)
+            return port.MigMode(current=now.mig_mode, pending=now.mig_mode if now.pending_mode is None else now.pending_mode)
 
     def set_mig_mode(self, gpu: port.GpuUuid, *, enabled: bool) -> None:
         call = "set_mig_mode"
@@ -286,7 +286,7 @@ class MockGpus(port.GpuPort):
 
     def unplug(self, gpu: port.GpuUuid) -> None:
         """Remove the GPU from the machine."""
-        self._change(gpu, lambda now: (state.GpuState(uuid=gpu, mig_mode=now.mig_mode, unplugged=True), None))
+        self._change(gpu, lambda now: (state.GpuState(uuid=gpu, mig_mode=now.mig_mode, instances=(), unplugged=True), None))
 
     def plug(self, gpu: port.GpuUuid) -> None:
         """Insert a removed GPU again."""

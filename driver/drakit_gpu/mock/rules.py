@@ -34,7 +34,7 @@ def create_instance(
     if sum(instance.profile_id == profile_id for instance in present) >= profile.instances:
         raise failure(call, nvml_errors.Code.INSUFFICIENT_RESOURCES, f"{profile.instances} of {profile.name} exist")
     number = _lowest_free((instance.id for instance in present), _FIRST_INSTANCE_ID)
-    created = state.Instance(id=number, profile_id=profile_id, start=placement.start, size=placement.size)
+    created = state.Instance(id=number, profile_id=profile_id, start=placement.start, size=placement.size, computes=())
     return _with_instances(gpu, (*gpu.instances, created)), created.instance
 
 
@@ -90,13 +90,13 @@ def set_mode(board: machine.Board, gpu: state.GpuState, *, enabled: bool) -> tup
     if gpu.instances and not enabled:
         raise failure(call, nvml_errors.Code.IN_USE, f"GPU instances: {len(gpu.instances)}")
     if enabled == gpu.mig_mode:
-        return dataclasses.replace(gpu, is_mode_pending=False), None
+        return dataclasses.replace(gpu, pending_mode=None), None
     if not gpu.clients:
-        return dataclasses.replace(gpu, mig_mode=enabled, is_mode_pending=False, time_slice=port.TimeSlice.DEFAULT), None
+        return dataclasses.replace(gpu, mig_mode=enabled, pending_mode=None, time_slice=port.TimeSlice.DEFAULT), None
     used = failure(call, nvml_errors.Code.IN_USE, f"clients: {len(gpu.clients)}")
     if board.gpu.switches_mig_at_once:
         return gpu, used
-    return dataclasses.replace(gpu, is_mode_pending=True), used
+    return dataclasses.replace(gpu, pending_mode=enabled), used
 
 
 def set_time_slice(board: machine.Board, gpu: state.GpuState, interval: port.TimeSlice) -> state.GpuState:

@@ -21,8 +21,13 @@ Result = TypeVar("Result")
 
 _FILE = "gpus.json"
 _LOCK = "gpus.lock"
-# A roll-back reads what a later version wrote.
+# A later version may add fields. A field without a default is always written, because earlier versions require it.
 _FORMAT = wire.Format(ignore_unknown=True)
+_MODE = _FORMAT.converter(bool)
+_PENDING_MODE = wire.Converter(
+    lambda row: _MODE.decode(row["pendingMode"]) if "pendingMode" in row else None,
+    lambda mode: {} if mode is None else {"pendingMode": mode},
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class Instance:
     profile_id: Annotated[int, wire.Field(name="profile")]
     start: int
     size: int
-    computes: tuple[Compute, ...] = ()
+    computes: tuple[Compute, ...]
 
     @property
     def instance(self) -> port.GpuInstance:
@@ -59,16 +64,16 @@ class Client:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GpuState:
-    """The state of one GPU; instances by placement. With ``is_mode_pending`` the next reset turns MIG mode on or off.
+    """The state of one GPU; instances by placement. ``pending_mode`` is the MIG mode after the next reset, None if it stays.
 
     ``recovery`` is the action that it requests. A ``lost`` GPU answers no call; an ``unplugged`` one is not in the machine.
     """
 
     uuid: port.GpuUuid
     mig_mode: bool
-    # The file has the mode after the reset, which is the other one.
-    is_mode_pending: Annotated[bool, wire.Field(name="pendingMode", converter=wire.Converter(lambda _: True, bool))] = False
-    instances: tuple[Instance, ...] = ()
+    # Inline, because a member that is false and not required is left out.
+    pending_mode: Annotated[bool | None, wire.Field(inline=True, converter=_PENDING_MODE)] = None
+    instances: tuple[Instance, ...]
     clients: tuple[Client, ...] = ()
     compute_mode: port.ComputeMode = port.ComputeMode.DEFAULT
     time_slice: port.TimeSlice = port.TimeSlice.DEFAULT
@@ -78,11 +83,12 @@ class GpuState:
 
     def after_reset(self) -> "GpuState":
         """Return the GPU after a reset."""
-        return GpuState(uuid=self.uuid, mig_mode=self.mig_mode != self.is_mode_pending, unplugged=self.unplugged)
+        mode = self.mig_mode if self.pending_mode is None else self.pending_mode
+        return GpuState(uuid=self.uuid, mig_mode=mode, instances=(), unplugged=self.unplugged)
 
     def without_memory(self) -> "GpuState":
         """Return the GPU after a power cycle, which also clears MIG mode."""
-        return GpuState(uuid=self.uuid, mig_mode=False, unplugged=self.unplugged)
+        return GpuState(uuid=self.uuid, mig_mode=False, instances=(), unplugged=self.unplugged)
 
 
 _LISTED = _FORMAT.converter(tuple[GpuState, ...])

@@ -62,7 +62,7 @@ class Restorer:
         """Return the GPUs on which a prepared claim's MPS daemon does not run."""
         intents = (grant.intent for grant in self._context.grants())
         grants = identity.from_intents(intents, self._hardware.boot_id())
-        return frozenset(grant.gpu for grant in grants if grant.settings.mps is not None and not self._daemons.is_alive(grant.holder))
+        return frozenset(grant.gpu for grant in grants if grant.has_daemon and not self._daemons.is_alive(grant.holder))
 
     def sweep(self) -> None:
         """Remove the remains of MPS daemons whose claims are gone."""

@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from drakit_cluster import manifests
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.client import pod_claims
+from drakit_cluster.lint import pod_templates
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
@@ -173,6 +175,23 @@ def test_pods_of_workloads_have_names_that_no_other_pod_has(
     ran = shell.run("allocate", slices, write(shell, *objects), "-o", "json")
     assert (ran.status, ran.err) == (0, "")
     assert [decision["asked"].rpartition("/")[2] for decision in json.loads(ran.out)["decisions"]] == names
+
+
+@pytest.mark.parametrize(
+    "spec, count",
+    [
+        ({"parallelism": 40, "completions": 2}, 2),
+        ({"completions": 4}, 1),
+        ({"parallelism": 3}, 3),
+        ({"parallelism": 3, "suspend": True}, 0),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Job", "CronJob"])
+def test_a_job_has_no_more_pods_at_a_time_than_completions(kind: str, spec: dict[str, object], count: int) -> None:
+    spec = spec | {"template": {"spec": {"containers": [{"name": "main", "image": "none"}]}}}
+    body: dict[str, object] = {"apiVersion": "batch/v1", "kind": kind, "metadata": {"name": "train"}}
+    body["spec"] = spec if kind == "Job" else {"schedule": "@daily", "jobTemplate": {"spec": spec}}
+    assert len(pod_templates.with_pods(manifests.read("job.yaml", json.dumps(body)))) == count
 
 
 def test_only_pods_of_one_workload_are_counted_and_all_others_named(shell: command_line.CommandLine, slices: str) -> None:

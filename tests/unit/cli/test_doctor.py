@@ -69,8 +69,7 @@ def test_a_healthy_node_has_no_finding_and_stays_unchanged(ask: Ask, node: pathl
     before = listing(node)
     status, found = ask("--no-api")
     assert status == 0
-    assert {one["verdict"] for one in found} == {"ok", "warning"}
-    assert [one["subject"] for one in found if one["verdict"] == "warning"] == [str(node / "cdi")], "runtimes do not look there"
+    assert {one["verdict"] for one in found} == {"ok"}
     assert of(found, "gpu.drakit.dev")["message"].endswith("devices") or "local file system" in of(found, "gpu.drakit.dev")["message"]
     assert listing(node) == before
 
@@ -85,6 +84,28 @@ def test_every_missing_part_is_named_with_its_fix(ask: Ask, node: pathlib.Path) 
     assert of(found, "plugins_registry")["message"] == "node.registry_dir: No such file or directory"
     assert of(found, "/plugins")["fix"] == f"chmod o-w {node / 'plugins'}"
     assert of(found, f"gpu.drakit.dev/dra-{POD_UID}.sock")["message"] == "the file at this path is not a socket"
+
+
+def test_a_runtime_that_reads_other_cdi_folders_is_a_warning_where_pods_run(ask: Ask, node: pathlib.Path) -> None:
+    found = ask("--no-api", *IN_A_POD)[1]
+    assert [one["subject"] for one in found if one["verdict"] == "warning"] == [str(node / "cdi")], "runtimes do not look there"
+
+
+def test_without_a_kubelet_folder_what_depends_on_it_is_skipped_and_not_ok(ask: Ask, node: pathlib.Path) -> None:
+    for name in ("plugins", "plugins_registry"):
+        (node / name).rmdir()
+    status, found = ask("--no-api", *IN_A_POD)
+    assert status == 1
+    (skipped,) = [one for one in found if one["topic"] == "sockets"]
+    assert (skipped["verdict"], skipped["message"]) == ("unknown", "skipped, with the journal: no kubelet folder here")
+    assert not [one for one in found if "local file system" in one["message"]]
+    (hook,) = nic_checks.of_folder(node / "plugins" / "nic.drakit.dev" / "hook")
+    assert (hook.verdict, hook.message) == (Verdict.UNKNOWN, "skipped: no kubelet folder here")
+
+
+def test_the_doctor_says_which_machine_and_which_api_server_it_looks_at(shell: command_line.CommandLine, node: pathlib.Path) -> None:
+    said = shell.run("doctor", "--mock", MACHINE, "--folder", str(node), "--no-api").out
+    assert said.splitlines()[0] == f"checked: mock machine {MACHINE}; API server: not asked"
 
 
 def test_mock_hardware_needs_no_kubelet_also_after_a_claim_was_prepared(ask: Ask, node: pathlib.Path) -> None:
@@ -335,8 +356,8 @@ def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib
     assert [found.verdict for found in nic_checks.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
 
 
-def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails() -> None:
-    hook, *_ = nic_checks.of_folder(pathlib.Path("/no/such/place"), flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
+def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails(tmp_path: pathlib.Path) -> None:
+    hook, *_ = nic_checks.of_folder(tmp_path / "not" / "yet", flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
 
 

@@ -445,6 +445,35 @@ def test_the_pods_of_a_workload_are_linted_as_pods_are(shell: command_line.Comma
     assert "is not in these files" in str(lint(shell, ({**TEMPLATE, "metadata": {"name": "u"}}, missing))[0]["message"])
 
 
+_CLAIMING = {
+    "containerConcurrency": 1,
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "u"}],
+    "containers": [{"image": "i", "resources": {"claims": [{"name": "gpu"}, {"name": "net"}]}}],
+}
+UNKNOWN_KINDS: dict[str, tuple[str, dict[str, object], str]] = {
+    "Rollout": ("argoproj.io/v1alpha1", {"template": {"spec": _CLAIMING}}, "spec.template.spec"),
+    "Service": ("serving.knative.dev/v1", {"template": {"spec": _CLAIMING}}, "spec.template.spec"),
+    "Job": ("batch.volcano.sh/v1alpha1", {"tasks": [{"template": {"spec": _CLAIMING}}]}, "spec.tasks[0].template.spec"),
+}
+
+
+@pytest.mark.parametrize("kind", UNKNOWN_KINDS)
+def test_claims_of_an_unknown_kind_are_checked_and_its_other_fields_are_not(shell: command_line.CommandLine, kind: str) -> None:
+    version, spec, path = UNKNOWN_KINDS[kind]
+    found = lint(shell, (TEMPLATE, {"apiVersion": version, "kind": kind, "metadata": {"name": "w"}, "spec": spec}))
+    assert [one["field"] for one in found] == [
+        f"{path}.containers[0].resources.claims[1].name",
+        f"{path}.resourceClaims[0].resourceClaimTemplateName",
+    ]
+
+
+def test_an_unknown_kind_without_claims_is_skipped(shell: command_line.CommandLine) -> None:
+    spec: object = {"template": {"spec": {"containers": [{"imagee": "i"}]}}}
+    file = shell.folder / "objects.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "w"}, "spec": spec}))
+    assert "skipped: Rollout w" in shell.run("lint", str(file)).err
+
+
 RIGHT: dict[str, tuple[object, ...]] = {
     "a rule that selects": (published(device("d0"), device("d1")), rule({"driver": DRIVER, "pool": "n", "device": "d1"}, "NoExecute")),
     "a taint that is tolerated": (

@@ -37,6 +37,11 @@ def following(text: str, after: str = NOW, zone: str = "") -> str:
         ("@hourly", "2026-03-10T13:00:00+00:00"),
         ("@weekly", "2026-03-15T00:00:00+00:00"),
         ("@every 1h30m", "2026-03-10T14:04:56+00:00"),
+        ("@every 1.5h", "2026-03-10T14:04:56+00:00"),
+        ("@every 30s1m", "2026-03-10T12:36:26+00:00"),
+        ("@every 90500ms", "2026-03-10T12:36:26+00:00"),
+        ("@every 500ms", "2026-03-10T12:34:57+00:00"),
+        ("@every -1h", "2026-03-10T12:34:57+00:00"),
     ],
 )
 def test_the_next_time_of_a_schedule(text: str, expected: str) -> None:
@@ -85,7 +90,9 @@ def test_the_latest_time_that_has_passed(text: str, after: str, expected: str) -
         ("* * * foo *", "failed to parse foo as month"),
         ("1,,2 * * * *", "as minute"),
         ("@reboot", "expected exactly 5 fields"),
-        ("@every soon", "expected exactly 5 fields"),
+        ("@every soon", 'failed to parse duration soon: time: invalid duration "soon"'),
+        ("@every 1", "failed to parse duration 1"),
+        ("@every 9999999h", "longer than 292 years"),
     ],
 )
 def test_a_text_that_is_no_schedule_is_refused_with_the_reason(text: str, reason: str) -> None:

@@ -77,6 +77,12 @@ def test_a_time_that_passed_too_long_ago_has_no_job(cluster: QuickCluster) -> No
     assert not any(name.startswith("c-") for name in names(cluster))
 
 
+def test_a_limit_of_thousands_of_years_is_no_limit(cluster: QuickCluster) -> None:
+    cluster.create(CRON_JOB, cron_job(schedule="* * * * *", startingDeadlineSeconds=99999999999, suspend=True))
+    make_due(cluster, 60, suspend=False)
+    cluster.until(lambda: jobs(cluster), "the job")
+
+
 def test_a_suspended_schedule_has_no_jobs_until_it_goes_on(cluster: QuickCluster) -> None:
     cluster.create(CRON_JOB, cron_job(suspend=True))
     make_due(cluster, 60)

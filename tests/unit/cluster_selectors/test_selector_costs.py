@@ -5,7 +5,7 @@ import pytest
 from drakit_cluster.cel import COST_LIMIT, RunError, Selectors
 from drakit_cluster.objects.devices import view_of
 from drakit_cluster.objects.json_types import Object
-from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, compiled, verdict
+from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, A, compiled, verdict
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
 EXPENSIVE = f"{TEN}.all(x, " * 7 + "int('1'.find('[0-9]*')) < 100" + ")" * 7
@@ -24,6 +24,13 @@ DOUBLED = "".join(f"cel.bind(x{number + 1}, x{number} + x{number}, " for number 
         f"{TEN}.all(x, {TEN}.all(y, {TEN}.all(z, x + y + z > 0)))",
         "lists.range(1000).all(x, x >= 0)",
         f"cel.bind(many, {TEN} + {TEN}, many.all(x, many.all(y, many.all(z, x + y + z > 0))))",
+        'A.name.replace("-", "").split("").all(c, A.name.split("").exists(d, c == d))',
+        'A.?name.orValue("").lowerAscii().contains("fish")',
+        'string(A.name).split(".").map(part, part + "x").join(",").contains("1x")',
+        f'cel.bind(own, {A}, own.all(k, v, v == "a" || own[k] in ["b", "c"]))',
+        'url("http://" + A.name).getHost() == "a"',
+        "!format.dns1123Label().validate(A.name).hasValue()",
+        '["a", "b"].sortBy(x, x).transformMap(i, x, i).all(k, v, k == v)',
     ],
 )
 def test_everyday_expressions_are_far_below_the_limit(expression: str) -> None:
@@ -37,11 +44,19 @@ def test_everyday_expressions_are_far_below_the_limit(expression: str) -> None:
         "".join(map(LOOP.format, range(4))) + "true" + ")" * 4,
         "lists.range(1000).all(x, lists.range(1000).all(y, x != y))",
         "lists.range(A.name).all(x, x >= 0)",
+        f'cel.bind(a, {A}.map(k, k).join(""), a.split("").all(c, a.split("").all(d, c != "q")))',
+        'A.model.split("").exists(c, A.model.split("").exists(d, A.model.split("").exists(e, A.model.contains(c + d + e))))',
+        'cel.bind(a, A.model.replace("", A.model), a.split("").all(c, a.contains(c)))',
         f"cel.bind(many, {TEN} + {TEN}, " + "".join(f"many.all(x{number}, " for number in range(5)) + "true" + ")" * 6,
     ],
 )
 def test_loops_in_loops_compile_and_are_known_to_cost_too_much(expression: str) -> None:
     assert compiled(expression, ALL_ON).max_cost > COST_LIMIT
+
+
+def test_every_loop_over_the_names_of_a_device_counts_32_elements() -> None:
+    assert compiled(f"{A}.all(k, {A}.all(l, {A}.all(m, k != l || l != m)))").max_cost < COST_LIMIT
+    assert compiled("device.capacity.all(d, device.capacity[d].all(k, device.capacity[d].all(l, k == l || d != '')))").max_cost < COST_LIMIT
 
 
 @pytest.mark.parametrize("inner", ["int('1'.find('[0-9]*')) < 100", "1 / 0 > 0 || true"])
@@ -67,6 +82,12 @@ def test_a_given_budget_is_enforced() -> None:
         "cel.bind(many, lists.range(100000), many.all(x, x in many))",
         "cel.bind(big, lists.range(3000).map(x, '0123456789').join(), lists.range(3000).map(x, big).join().size() > 0)",
         "cel.bind(big, lists.range(3000).map(x, '0123456789').join(), big.replace('0', big).size() > 0)",
+        "lists.range(30).map(x, lists.range(1000000)).size() > 0",
+        "lists.range(100).all(x, [lists.range(1000000)].size() > 0)",
+        "lists.range(20).map(x, lists.range(90000)).size() > 0",
+        "cel.bind(big, lists.range(30000).map(x, '0123456789').join(), lists.range(5000).all(x, big + 'a' < big + 'b'))",
+        "cel.bind(big, lists.range(30000).map(x, '0123456789').join(), cel.bind(other, big + 'a', lists.range(5000).all(x, big < other)))",
+        "cel.bind(many, lists.range(50000), lists.range(50000).map(x, many).flatten().size() > 0)",
     ],
 )
 def test_values_that_would_grow_too_large_end_the_evaluation(expression: str) -> None:
@@ -99,6 +120,13 @@ def test_loops_over_the_fullest_device_cost_no_more_than_the_worst_case() -> Non
     for expression in (
         f'device.attributes["{name}"].all(k, k != "a")',
         f'device.attributes["{name}"].exists(k, v, v == "b")',
+        f'device.attributes["{name}"].map(k, k).size() == 32',
+        f'device.attributes["{name}"].transformMap(k, v, v + k).size() == 32',
+        f'device.attributes["{name}"].map(k, k.split("")).map(l, l.map(c, c + c)).size() == 32',
+        f'device.attributes["{name}"].all(k, k.split("").all(c, k.split("").all(d, c + d != k)))',
+        f'device.attributes["{name}"].map(k, v, v).join(",").upperAscii().split(",").all(v, v.contains("A"))'.replace(
+            "map(k, v, v)", "transformList(k, v, v)"
+        ),
         "device.attributes.all(d, device.attributes[d].size() < 40)",
     ):
         program = compiled(expression)

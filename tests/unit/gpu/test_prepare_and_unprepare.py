@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from drakit import machines
+from drakit import machines, vfio
 from drakit.core import device, errors, records
 from drakit_gpu import cdi, config, identity, nvml_errors, port
 from drakit_gpu.inventory import attributes
@@ -223,6 +223,40 @@ def test_an_intent_that_cannot_be_read_is_an_error_and_owns_nothing(intent: dict
     with pytest.raises(errors.JournalError):
         identity.Identity.from_record(record)
     assert identity.owned_slots([record], "x") == frozenset()
+
+
+@pytest.mark.parametrize(
+    "part, newer",
+    [
+        ("settings", {"timeSlice": "ExtraLong"}),
+        ("settings", {"computeMode": "X"}),
+        ("settings", {"mps": {"percentage": 50.5}}),
+        ("settings", ["other"]),
+        (vfio.KEY, {"boot": "x", "address": "a", "groups": [1]}),
+        (vfio.KEY, "other"),
+    ],
+)
+def test_an_intent_with_an_unreadable_part_owns_its_slot(part: str, newer: object) -> None:
+    record = records.freeze_record({"boot": "x", "gpu": "GPU-1", "profile": 19, "start": 0, "size": 1, "holder": "h", part: newer})
+    (read,) = identity.from_intents([record], "x")
+    assert identity.owned_slots([record], "x") == {read.slot}
+    assert read.has_daemon is ("mps" in str(newer))
+    assert read.to_record() == record
+    with pytest.raises(errors.JournalError, match="cannot be read"):
+        _ = read.settings if part == "settings" else read.plan
+    assert not (read.plan if part == "settings" else read.settings)
+
+
+def test_an_instance_of_a_claim_with_newer_settings_is_kept_and_none_is_made_for_it(node: gpu_node.GpuNode) -> None:
+    grant = node.grant("gpu-0-mig-1g5gb-19-6")
+    newer = records.freeze_record({**node.driver.plan(grant), "settings": {"mps": {"percentage": 50.5}}})
+    node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(grant, intent=newer))
+    with pytest.raises(errors.JournalError, match="cannot be read"):
+        node.driver.prepare(node.journal["a"].grant)
+    assert not node.instances()
+    node.hardware.create_gpu_instance(node.hardware.gpus()[0].uuid, 19, port.Placement(start=6, size=1))
+    assert not node.driver.unclaimed()
+    assert len(node.driver.metrics()) > 0
 
 
 def test_identities_survive_the_journal(node: gpu_node.GpuNode) -> None:

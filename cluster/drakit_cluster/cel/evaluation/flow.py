@@ -11,8 +11,11 @@ from drakit_cluster.cel.evaluation.values import Optional, Value
 from drakit_cluster.cel.functions import operators
 
 _SIZED: frozenset[object] = frozenset({str, bytes, list, tuple, dict})
-_PLAIN = re.compile(r"_[<>]=?_.*|\.?[\w@.]+\((?:(?:int|uint|double|bool|duration|quantity|semver|ip|cidr),?)*\)")
-"""An overload that takes the same time for arguments of any size, or whose arguments have none."""
+_PLAIN = re.compile(r"(?:_[<>]=?_|\.?[\w@.]+)\((?:(?:int|uint|double|bool|duration|quantity|semver|ip|cidr),?)*\)")
+"""An overload that takes the same time for all arguments, because they have no size; but for that of `lists.range`."""
+_RANGE = "lists.range"
+_COMPARING = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+"""The functions that read no more of either value than the shorter one has."""
 _QUADRATIC = frozenset({"distinct", "sets.contains", "sets.equivalent", "sets.intersects"})
 """The functions that compare every element with every other one."""
 _UNIT = 10
@@ -21,22 +24,33 @@ _UNIT = 10
 
 def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], args: list[Run]) -> Run:
     """Return a call. Arguments and results that have a size are charged by it, so that no expression takes long or grows large."""
-    if all(map(_PLAIN.fullmatch, overloads)):
+    if function != _RANGE and all(map(_PLAIN.fullmatch, overloads)):
         return _plain(do, args)
-    return _charged(do, args, _squared if function in _QUADRATIC else _size)
+    return _charged(do, args, charge(function), _count if function == _RANGE else _size)
 
 
-def _size(values: list[Value]) -> int:
-    """Return the cost of reading or making values, by their size."""
-    total = 0
-    for value in values:
-        if value.__class__ in _SIZED:
-            total += len(value)
-    return total // _UNIT
+def charge(function: str) -> Callable[[list[int]], int]:
+    """Return what a call costs beside its step, by the sizes of its arguments. The size of a number is 0; of that of a range, itself."""
+    if function == _RANGE:
+        return sum
+    if function in _QUADRATIC:
+        return lambda sizes: max(sizes) ** 2
+    whole: Callable[[list[int]], int] = min if function in _COMPARING else sum
+    return lambda sizes: whole(sizes) // _UNIT
 
 
-def _squared(values: list[Value]) -> int:
-    return max(len(value) if value.__class__ in _SIZED else 0 for value in values) ** 2
+def made(size: int) -> int:
+    """Return what a result costs, by its size."""
+    return size // _UNIT
+
+
+def _size(value: Value) -> int:
+    return len(value) if value.__class__ in _SIZED else 0
+
+
+def _count(value: Value) -> int:
+    """Return the number of elements that a range would have."""
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def _plain(do: Callable[..., Value], args: list[Run]) -> Run:
@@ -58,14 +72,13 @@ def _plain(do: Callable[..., Value], args: list[Run]) -> Run:
     return run
 
 
-def _charged(do: Callable[..., Value], args: list[Run], charge: Callable[[list[Value]], int]) -> Run:
+def _charged(do: Callable[..., Value], args: list[Run], extra: Callable[[list[int]], int], size: Callable[[Value], int]) -> Run:
     def run(frame: Frame) -> Value:
         arguments = [arg(frame) for arg in args]
-        frame.cost += 1 + charge(arguments)
+        frame.cost += 1 + extra([size(argument) for argument in arguments])
         frame.afford()
         result = do(*arguments)
-        if result.__class__ in _SIZED:
-            frame.cost += len(result) // _UNIT
+        frame.cost += made(_size(result))
         return result
 
     return run

@@ -14,8 +14,8 @@ from drakit_cluster.cel.functions import operators, strings
 
 INCLUDES_MAX: Final = 48
 """The maximum number of values in a list attribute of a device (`ResourceSliceMaxAttributeValuesPerDevice`)."""
-_RANGE_MAX: Final = 1_000_000
-"""A longer range costs more than any expression may spend."""
+_SIZE_MAX: Final = 1_000_000
+"""A longer list costs more than any expression may spend."""
 
 
 def total(items: list[Value]) -> Value:
@@ -66,6 +66,8 @@ def flatten(items: list[Value], depth: int = 1) -> list[Value]:
     for _ in range(depth):
         if not any(isinstance(item, (list, tuple)) for item in flat):
             break
+        if sum(len(item) if isinstance(item, (list, tuple)) else 1 for item in flat) > _SIZE_MAX:
+            raise errors.BudgetError
         flat = [inner for item in flat for inner in (item if isinstance(item, (list, tuple)) else (item,))]
     return flat
 
@@ -74,7 +76,7 @@ def count_up(count: int) -> list[Value]:
     """Return `lists.range(count)`. Raises BudgetError for a range that costs more than any limit."""
     if count < 0:
         raise errors.EvalError(f"lists.range: size must be non-negative, got {count}")
-    if count > _RANGE_MAX:
+    if count > _SIZE_MAX:
         raise errors.BudgetError
     return list(range(count))
 

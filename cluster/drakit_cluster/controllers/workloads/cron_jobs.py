@@ -16,6 +16,8 @@ from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CRON_JOB, JOB
 
 _SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+_LIMIT_MAX = 10**9
+"""30 years, in seconds: no CronJob is older, and a much longer time leaves the range of dates."""
 
 
 class CronJobs(Controller):
@@ -96,7 +98,7 @@ def _earliest(owner: Object, now: datetime.datetime) -> datetime.datetime:
     """Return the moment after which a time has no Job yet and is not too late."""
     last = json_types.text(owner, "status", "lastScheduleTime") or json_types.text(owner, "metadata", "creationTimestamp")
     moment, limit = datetime.datetime.fromisoformat(last), json_types.at(owner, "spec", "startingDeadlineSeconds")
-    return max(moment, now - datetime.timedelta(seconds=limit)) if isinstance(limit, int) else moment
+    return max(moment, now - datetime.timedelta(seconds=min(limit, _LIMIT_MAX))) if isinstance(limit, int) else moment
 
 
 def _started(job: Object) -> str:

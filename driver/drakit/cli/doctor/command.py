@@ -1,6 +1,8 @@
 """The command: runs all checks, prints the findings, and reports by the exit status whether the driver would work."""
 
+import contextlib
 import dataclasses
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
@@ -13,6 +15,7 @@ from drakit.cli import composition, options, output
 from drakit.cli.doctor import api, fleet, folders, hardware, pages
 from drakit.core import errors
 from drakit.core.advanced import Finding, Verdict
+from drakit.kube import client
 from drakit.telemetry import plurals
 
 _INDENT = 9
@@ -84,7 +87,7 @@ def doctor(
     left_out = {"api"} if without_api else set[str]()
     findings = tuple(examine(settings, tuple(OF_CLUSTER if cluster else (name for name in EXAMINATIONS if name not in left_out))))
     if style is options.Format.TABLE:
-        _print(findings)
+        _print(findings, "all nodes" if cluster else _place(settings), "not asked" if without_api and not cluster else _server(settings))
     else:
         output.document([{**dataclasses.asdict(entry), "verdict": entry.verdict.value} for entry in findings], style)
     if any(entry.verdict is Verdict.FAILED for entry in findings):
@@ -109,8 +112,23 @@ def _broken(error: Exception) -> str:
     return f"this check failed: {type(error).__name__}: {error}"
 
 
-def _print(findings: Sequence[Finding]) -> None:
+def _place(settings: values.Settings) -> str:
+    """Return which machine the checks look at."""
+    return f"mock machine {settings.mock.machine}" if settings.mock.machine else f"this machine, {platform.node()}"
+
+
+def _server(settings: values.Settings) -> str:
+    """Return which API server the checks look at."""
+    try:
+        with contextlib.closing(client.connect(settings.api.kubeconfig)) as api:
+            return api.server
+    except errors.SettingsError:
+        return "none"
+
+
+def _print(findings: Sequence[Finding], place: str, server: str) -> None:
     out, prose = output.console(), output.prose()
+    output.say(prose, f"checked: {place}; API server: {server}")
     for topic in dict.fromkeys(result.topic for result in findings):
         output.heading(prose, topic)
         for result in findings:

@@ -9,7 +9,7 @@ import pytest
 
 from drakit.core import context as contexts
 from drakit.core import driver as drivers
-from drakit.core import errors, names
+from drakit.core import errors, names, records
 from drakit.testing import fake_context
 from drakit_gpu import driver as gpu_driver
 from drakit_gpu import identity, port, share_policy
@@ -187,7 +187,7 @@ def test_another_device_in_the_same_slot_is_reported_and_kept_by_unprepare(amper
 
 def test_mig_mode_turned_off_is_reported_while_pending_and_after_the_reset(ampere: Watched) -> None:
     ampere.prepare(PART)
-    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, is_mode_pending=True), None))
+    ampere.hardware._change(ampere.gpu, lambda now: (dataclasses.replace(now, pending_mode=False), None))
     ampere.poll()
     ampere.assert_reported(PART, "will be turned off by the next reset")
     ampere.hardware.reset(ampere.gpu)
@@ -242,7 +242,7 @@ def test_a_compute_mode_that_a_claim_set_is_reported_and_queued_for_its_restorat
     settings = identity.Settings(compute_mode=port.ComputeMode.DEFAULT)
     gpu = hopper.hardware.plugged()[1].uuid
     hopper.hardware.set_mig_mode(gpu, enabled=False)
-    intent = identity.Identity(boot=hopper.hardware.boot_id(), gpu=gpu, settings=settings).to_record()
+    intent = identity.Identity(boot=hopper.hardware.boot_id(), gpu=gpu, recorded_settings=settings.to_record()).to_record()
     hopper.context.put(cast("Grant", dataclasses.replace(grant, intent=intent, record={"uuid": gpu})))
     hopper.poll()
     queued.clear()
@@ -250,6 +250,18 @@ def test_a_compute_mode_that_a_claim_set_is_reported_and_queued_for_its_restorat
     hopper.poll()
     hopper.assert_reported("gpu-1", "the compute mode was changed from Default to ExclusiveProcess")
     assert queued == [{gpu}]
+
+
+def test_a_claim_with_newer_settings_hides_no_other_change(hopper: Watched) -> None:
+    hopper.prepare(WHOLE)
+    (grant,) = hopper.context.grants()
+    newer = records.freeze_record({**grant.intent, "settings": {"computeMode": "X"}})
+    hopper.context.put(dataclasses.replace(grant, intent=newer))
+    hopper.poll()
+    assert not hopper.context.taints()
+    hopper.hardware.set_mig_mode(hopper.gpu, enabled=True)
+    hopper.poll()
+    hopper.assert_reported(WHOLE, "MIG mode was turned on")
 
 
 @pytest.mark.parametrize("call", ["gpu_instances", "compute_instances", "compute_instance_profiles"])

@@ -185,6 +185,29 @@ def test_a_fault_file_written_by_hand_is_read_strictly(choice: machines.Choice) 
         hardware.gpus()
 
 
+def test_a_fault_file_may_be_yaml(choice: machines.Choice) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    (choice.directory / "gpu-faults.json").write_text("faults:\n- {call: gpus, moment: before, action: fail}\n")
+    with pytest.raises(nvml_errors.CallError, match="UNKNOWN"):
+        hardware.gpus()
+
+
+@pytest.mark.parametrize(
+    "field, message",
+    [
+        ('"times": 0', r"fault\.times: 0 is below 1"),
+        ('"skip": -1', r"fault\.skip: -1 is below 0"),
+        ('"code": ["x"]', r"faults\[0\]\.code: \['x'\] is no return code"),
+    ],
+)
+def test_a_fault_that_could_not_act_as_written_is_refused(choice: machines.Choice, field: str, message: str) -> None:
+    hardware = mock_gpus.MockGpus(choice)
+    file = choice.directory / "gpu-faults.json"
+    file.write_text(f'{{"faults": [{{"call": "gpus", "moment": "before", "action": "fail", {field}}}]}}')
+    with pytest.raises(errors.SettingsError, match=message):
+        hardware.gpus()
+
+
 def test_gpus_of_two_nodes_have_different_uuids(tmp_path: pathlib.Path) -> None:
     uuids = [
         {gpu.uuid for gpu in mock_gpus.MockGpus(machines.Choice(name=MACHINE, directory=tmp_path / owner, owner=owner)).gpus()}
@@ -219,6 +242,26 @@ def test_a_state_of_an_earlier_version_is_read(choice: machines.Choice) -> None:
     assert [compute.profile_id for compute in hardware.compute_instances(first, 1)] == [0]
     hardware.attach(first, 9)
     assert hardware.mig_mode(first) == port.MigMode(current=True, pending=False)
+
+
+def test_earlier_versions_can_read_the_state(choice: machines.Choice) -> None:
+    """They require every list, and read the mode after the reset."""
+    hardware = mock_gpus.MockGpus(choice)
+    first = hardware.gpus()[0].uuid
+    hardware.attach(first, 7)
+    with pytest.raises(nvml_errors.CallError, match="IN_USE"):
+        hardware.set_mig_mode(first, enabled=False)
+
+    def written() -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = json.loads((choice.directory / "gpus.json").read_text())["gpus"]
+        return rows
+
+    assert [(row["instances"], row.get("pendingMode")) for row in written()] == [([], False), ([], None)]
+    assert mock_gpus.MockGpus(choice).mig_mode(first) == port.MigMode(current=True, pending=False)
+    hardware.set_mig_mode(first, enabled=True)
+    hardware.create_gpu_instance(first, PROFILE, SLICE)
+    assert "pendingMode" not in written()[0]
+    assert written()[0]["instances"] == [{"id": 1, "profile": PROFILE, "start": 6, "size": 1, "computes": []}]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2}', '{"version": 1, "machine": "x"}'])

@@ -124,6 +124,18 @@ def test_the_last_share_restores_the_settings(node: gpu_node.GpuNode) -> None:
     assert state(node) == (port.ComputeMode.EXCLUSIVE_PROCESS, port.TimeSlice.DEFAULT)
 
 
+def test_a_share_with_newer_settings_keeps_those_of_its_gpu(node: gpu_node.GpuNode) -> None:
+    for number, uid in enumerate("ab"):
+        node.prepare("gpu-1-shared", uid=uid, **share(number, config=LONG))
+    running = node.journal["a"].grant
+    newer = records.freeze_record({**running.intent, "settings": {"timeSlice": "ExtraLong", "computeMode": "Default"}})
+    node.journal["a"].grant = dataclasses.replace(running, intent=newer)
+    node.unprepare("b")
+    assert state(node) == (port.ComputeMode.DEFAULT, port.TimeSlice.LONG)
+    with pytest.raises(errors.JournalError, match="timeSlice"):
+        node.unprepare("a")
+
+
 def test_a_shared_partition_is_made_by_the_first_share_and_removed_by_the_last(node: gpu_node.GpuNode) -> None:
     name = "gpu-1-mig-2g20gb-14-4-shared"
     made = {node.prepare(name, uid=uid, **share(number)).record["uuid"] for number, uid in enumerate("abc")}
