@@ -143,7 +143,7 @@ def _follow(read: "Callable[[], model.State]", interval: float) -> None:
     with logs.silenced(), out.screen(hide_cursor=True) as screen:
         while not stop.is_set():
             state = read()
-            shown = _fitting(_lines(state, out.width), out)
+            shown = _fitting(_lines(state, out.width, out.height), out)
             out.control(rich.control.Control.home())
             screen.update(rich.text.Text("\n").join(shown))
             stop.wait(_SHORTEST if state.reading else interval)
@@ -158,8 +158,8 @@ def _fitting(lines: list[rich.text.Text], out: "rich.console.Console") -> list[r
     return [*lines[: room - 1], rich.text.Text(left, style="dim")]
 
 
-def _lines(state: "model.State", width: int | None) -> list[rich.text.Text]:
+def _lines(state: "model.State", width: int | None, height: int | None = None) -> list[rich.text.Text]:
     from drakit_tools.dashboard import text
 
     now = datetime.datetime.now(datetime.UTC)
-    return [rich.text.Text(line.text, style=line.style, no_wrap=True) for line in text.lines(state, now=now, width=width)]
+    return [rich.text.Text(line.text, style=line.style, no_wrap=True) for line in text.lines(state, now=now, width=width, height=height)]

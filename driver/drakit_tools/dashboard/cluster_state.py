@@ -151,7 +151,7 @@ class Reader:
         driver, _, name = key
         spec = slices[0].spec
         base = model.Pool(driver=driver, name=name, generation=spec.pool.generation, slices=f"{len(slices)} of {spec.pool.count}")
-        return _Made(slices=slices, held=held, pool=_filled(base, slices, held))
+        return _Made(slices=slices, held=held, pool=_filled(base, slices, held, self._tainted))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -177,15 +177,19 @@ def _waiting_rows(claims: Sequence[objects.Claim]) -> Iterator[model.ClaimRow]:
             )
 
 
-def _filled(base: model.Pool, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding]) -> model.Pool:
+def _filled(
+    base: model.Pool, slices: Sequence[resource_slice.Published], held: Sequence[model.Holding], tainted: rules.TaintedSlices
+) -> model.Pool:
     pages = [published.spec.page for published in slices]
+    names = [device.name for page in pages for device in page.devices if device.taints]
+    health = {name: model.Health(taints=tainted.named(base.driver, base.name, name)) for name in names}
     try:
         offered = inventory.Inventory(
             devices=tuple(device for page in pages for device in page.devices),
             counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
             mixins=_mixins(pages),
         )
-        return model.pool(base, offered, held, {}, is_complete=len(slices) == slices[0].spec.pool.count)
+        return model.pool(base, offered, held, health, is_complete=len(slices) == slices[0].spec.pool.count)
     except api_objects.UNREADABLE as error:
         return dataclasses.replace(base, note=f"incomplete: {error}")
 

@@ -9,6 +9,7 @@ from drakit.core import device as devices
 from drakit_tools.dashboard import boards
 
 _BANDWIDTH = "bandwidth"
+_INTERFACE = "ifName"
 EVENTS_MAX = 50
 POD, CLAIM = "Pod", "Claim"
 """The kinds of what waits."""
@@ -60,12 +61,21 @@ class Holding:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Taint:
+    """A taint as ``key=value:effect``, the time of its addition (RFC 3339; empty if unknown), and the DeviceTaintRule that adds it, if one does."""
+
+    text: str
+    since: str = ""
+    rule: str = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Health:
     """The health of a device, with the reason and its taints."""
 
     state: str = ""
     message: str = ""
-    taints: tuple[str, ...] = ()
+    taints: tuple[Taint, ...] = ()
 
     @property
     def is_well(self) -> bool:
@@ -141,12 +151,13 @@ class Share:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Nic:
-    """A device with shared bandwidth; ``capacity`` in bits per second."""
+    """A device with shared bandwidth; ``capacity`` in bits per second. ``interface`` is its name on the node, empty if unknown."""
 
     name: str
     capacity: int
     shares: tuple[Share, ...]
     health: Health
+    interface: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -489,12 +500,28 @@ def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, H
         )
         for holding in held
     )
-    return Nic(name=device.name, capacity=capacity.value, shares=shares, health=_health_of(device, health))
+    interface = str(boards.attributes_of(device).get(_INTERFACE, ""))
+    return Nic(name=device.name, capacity=capacity.value, shares=shares, health=_health_of(device, health), interface=interface)
 
 
 def _health_of(device: devices.Device, health: Mapping[str, Health]) -> Health:
+    """Return the health of a device with its taints, which name the rule that ``health`` has for the same taint."""
     known = health.get(device.name, Health())
-    return dataclasses.replace(known, taints=tuple(f"{taint.key}:{taint.effect.value}" for taint in device.taints))
+    rules = {taint.text: taint.rule for taint in known.taints}
+    taints = [
+        Taint(
+            text=taint_text(taint.key, taint.value, taint.effect.value),
+            since="" if taint.time_added is None else taint.time_added.isoformat(),
+            rule=rules.get(taint_text(taint.key, taint.value, taint.effect.value), ""),
+        )
+        for taint in device.taints
+    ]
+    return dataclasses.replace(known, taints=tuple(taints))
+
+
+def taint_text(key: str, value: str, effect: str) -> str:
+    """Return a taint as kubectl writes it."""
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
 def _worst(found: Iterable[Health]) -> Health:
@@ -504,4 +531,6 @@ def _worst(found: Iterable[Health]) -> Health:
     if not seen:
         return Health()
     first = min(seen, key=lambda entry: order.get(entry.state, 1))
-    return dataclasses.replace(first, taints=tuple(dict.fromkeys(taint for entry in seen for taint in entry.taints)))
+    # Partitions get the taint of their GPU one after the other.
+    taints = {(taint.text, taint.rule): taint for entry in reversed(seen) for taint in reversed(entry.taints)}
+    return dataclasses.replace(first, taints=tuple(reversed(taints.values())))

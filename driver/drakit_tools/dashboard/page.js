@@ -85,7 +85,11 @@ function isWell(health) {
 function badges(health) {
   const made = [];
   if (health.state) made.push(element("span", { class: `badge ${health.state === "Healthy" ? "good" : health.state === "Unknown" ? "warn" : "bad"}` }, health.state));
-  for (const taint of health.taints) made.push(element("span", { class: "badge warn" }, `taint ${taint}`));
+  for (const taint of health.taints) {
+    const since = age(taint.since);
+    made.push(element("span", { class: "badge warn" }, `taint ${taint.text}`));
+    if (since || taint.rule) made.push(element("span", { class: "facts" }, ...(since ? ["for ", since] : []), taint.rule ? `${since ? " " : ""}by DeviceTaintRule ${taint.rule}` : ""));
+  }
   return made;
 }
 
@@ -189,7 +193,7 @@ function nicCard(nic) {
     list.append(useLine(rate(share.amount), share.use, now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""));
   }
   return element("div", { class: "device" },
-    element("div", { class: "device-head" }, element("h4", {}, nic.name), ...badges(nic.health),
+    element("div", { class: "device-head" }, element("h4", {}, nic.name), nic.interface ? element("span", { class: "facts" }, nic.interface) : null, ...badges(nic.health),
       element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} free`)),
     bar, problem(nic.health), nic.shares.length ? list : null);
 }
@@ -260,7 +264,7 @@ function poolCard(node, pool, picked, isFiltered) {
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
-    element("div", { class: "devices" }, ...cards), cards.length ? null : element("p", { class: "facts" }, "no device"));
+    element("div", { class: "devices" }, ...cards), cards.length || pool.is_down ? null : element("p", { class: "facts" }, "no device"));
 }
 
 // One device as a small bar, for a node among many.
@@ -269,7 +273,7 @@ function mini(kind, device) {
     : kind === "nics" ? device.shares.map((share, at) => [device.shares.slice(0, at).reduce((sum, other) => sum + other.amount, 0) / (device.capacity || 1), share.amount / (device.capacity || 1), share.use.claim])
     : device.uses.length ? [[0, 1, device.uses[0].claim]] : [];
   const users = kind === "gpus" ? device.spans.flatMap((span) => span.uses) : kind === "nics" ? device.shares.map((share) => share.use) : device.uses;
-  const text = `${device.name}: ${users.length ? users.map(useWords).join("; ") : "free"}${isWell(device.health) ? "" : `. ${["", "Healthy"].includes(device.health.state) ? "Tainted" : device.health.state}`}`;
+  const text = `${[device.name, device.interface].filter(Boolean).join(" ")}: ${users.length ? users.map(useWords).join("; ") : "free"}${isWell(device.health) ? "" : `. ${["", "Healthy"].includes(device.health.state) ? "Tainted" : device.health.state}`}`;
   const made = element("div", { class: `mini ${kind}${isWell(device.health) ? "" : " unwell"}`, role: "img", "aria-label": text, title: text });
   for (const [start, size, claim] of parts) {
     const part = element("i");
@@ -442,6 +446,11 @@ function drawHead(columns) {
   }
 }
 
+// Names in a list, none of which breaks over two lines.
+function whole(names) {
+  return element("span", {}, ...names.split(", ").flatMap((name, at) => [at ? ", " : "", element("span", { class: "nowrap" }, name)]));
+}
+
 function claimRow(row, columns, open) {
   const steps = element("details", {}, element("summary", {}, ...row.devices.flatMap((device, at) => [at ? " " : "", element("span", { class: "device-name" }, device + (at < row.devices.length - 1 ? "," : ""))])), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
   steps.dataset.uid = row.uid;
@@ -449,10 +458,10 @@ function claimRow(row, columns, open) {
   const content = {
     Claim: [coloured(element("span", { class: "swatch" }), row.claim), element("span", {}, ` ${row.claim}`)],
     Pod: [element("span", {}, row.pods.join(", "))],
-    State: [element("span", row.state === "waiting" || row.state === "deleting" ? { class: "badge warn" } : {}, row.state)],
+    State: [element("span", { class: row.state === "waiting" || row.state === "deleting" ? "badge warn nowrap" : "nowrap" }, row.state)],
     Age: [age(row.since) || ""],
-    Node: [element("span", {}, row.node)],
-    Driver: [element("span", {}, row.driver)],
+    Node: [whole(row.node)],
+    Driver: [whole(row.driver)],
     Devices: [row.devices.length ? steps : ""],
   };
   return element("tr", {}, ...columns.map((name) => {

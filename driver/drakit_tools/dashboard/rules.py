@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from drakit.core import errors
 from drakit.kube import transport
-from drakit_cluster.objects import versions
+from drakit_cluster.objects import devices, json_types, versions
 from drakit_cluster.scheduling import taint_rules
+from drakit_tools.dashboard import model
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.json_types import Object
@@ -58,6 +59,7 @@ class TaintedSlices:
 
     def __init__(self) -> None:
         self._rules: Sequence[transport.Object] = ()
+        self._taints_every_device = False
         self._known: dict[int, tuple[transport.Object, transport.Object]] = {}
 
     def of(
@@ -66,6 +68,7 @@ class TaintedSlices:
         """Return the slices with the rules' taints; a slice that no rule selects as it is."""
         if list(map(id, rules)) != list(map(id, self._rules)):
             self._rules, self._known = rules, {}
+        self._taints_every_device = taints_every_device
         if not rules:
             return slices
         wanted = cast("Sequence[Object]", rules)
@@ -75,3 +78,14 @@ class TaintedSlices:
                 self._known[id(item)] = item, tainted
         self._known = {id(item): self._known[id(item)] for item in slices}
         return [tainted for _, tainted in self._known.values()]
+
+    def named(self, driver: str, pool: str, device: str) -> tuple[model.Taint, ...]:
+        """Return the taints that rules add to a device, each with the name of its rule."""
+        id_ = devices.DeviceId(driver, pool, device)
+        found = []
+        for rule in cast("Sequence[Object]", self._rules):
+            if taint_rules.selects(rule, id_, unselective=self._taints_every_device):
+                taint = taint_rules.taint_of(rule)
+                text = model.taint_text(*(json_types.text(taint, field) for field in ("key", "value", "effect")))
+                found.append(model.Taint(text=text, rule=json_types.text(rule, "metadata", "name")))
+        return tuple(found)

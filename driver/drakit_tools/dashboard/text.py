@@ -29,11 +29,23 @@ class Line:
     style: str = ""
 
 
-def lines(state: model.State, *, now: datetime.datetime, width: int | None) -> list[Line]:
-    """Return the state as lines of at most ``width`` characters; None means any width. Names from outside are escaped."""
+def lines(state: model.State, *, now: datetime.datetime, width: int | None, height: int | None = None) -> list[Line]:
+    """Return the state as lines of at most ``width`` characters; None means any width. Names from outside are escaped.
+
+    On a screen of ``height`` lines what waits has about a third of them, and unhealthy nodes are the first.
+    """
+    limit = _WAITING_MAX
+    if height is not None:
+        while limit > 1 and len(_wrapped(_all_waiting(state, now, limit), width)) > height // 3:
+            limit -= 1
+        state = dataclasses.replace(state, nodes=tuple(sorted(state.nodes, key=lambda node: not any(pool.unwell for pool in node.pools))))
+    return _wrapped(_all(state, now, limit), width)
+
+
+def _wrapped(found: Iterable[Line], width: int | None) -> list[Line]:
     return [
         Line(text=piece, style=line.style)
-        for line in _all(state, now)
+        for line in found
         for piece in (terminal.wrapped(line.text.lstrip(), width, indent=_indent(line.text), hang=2) if line.text else [""])
     ]
 
@@ -55,7 +67,12 @@ def _indent(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
+def _all_waiting(state: model.State, now: datetime.datetime, limit: int) -> Iterator[Line]:
+    yield from _waiting("WAITING", state.waiting_pods, now, limit)
+    yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now, limit)
+
+
+def _all(state: model.State, now: datetime.datetime, limit: int) -> Iterator[Line]:
     yield Line(text=state.title, style=HEAD)
     if not state.reading:
         yield from _totals(state)
@@ -64,8 +81,7 @@ def _all(state: model.State, now: datetime.datetime) -> Iterator[Line]:
     if state.reading:
         yield Line(text=f"reading {', '.join(state.reading)} ...")
         return
-    yield from _waiting("WAITING", state.waiting_pods, now)
-    yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now)
+    yield from _all_waiting(state, now, limit)
     yield from _free(state.free)
     if len(state.nodes) > _MANY:
         yield from _fleet(state.nodes)
@@ -89,21 +105,22 @@ def _totals(state: model.State) -> Iterator[Line]:
     yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting_pods else "")
 
 
-def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datetime) -> Iterator[Line]:
-    """Yield what waits, by reason."""
+def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datetime, limit: int) -> Iterator[Line]:
+    """Yield the first rows of what waits, by reason."""
     if not waiting:
         return
     yield Line(text="")
     yield Line(text=heading, style=HEAD)
     by_reason: dict[str, list[model.Waiting]] = {}
-    for row in waiting[:_WAITING_MAX]:
+    for row in waiting[:limit]:
         by_reason.setdefault(row.reason, []).append(row)
     for reason, rows in by_reason.items():
         yield Line(text=f"  {reason}", style=WARN)
         for row in rows:
             yield Line(text=f"    {_joined(f'{row.kind.lower()} {row.name}', row.asks, age(row.since, now))}")
-    if len(waiting) > _WAITING_MAX:
-        yield Line(text=f"  and {len(waiting) - _WAITING_MAX} more", style=SOFT)
+    if len(waiting) > limit:
+        why = " (drakit allocate --live --why)" if waiting[0].kind == model.POD else ""
+        yield Line(text=f"  ... and {len(waiting) - limit} more{why}", style=SOFT)
 
 
 def _free(free: Sequence[model.Free]) -> Iterator[Line]:
@@ -150,7 +167,7 @@ def _node(node: model.Node, now: datetime.datetime) -> Iterator[Line]:
             is_free = "" if device.uses else f"unused{_beside(node.closed)}" if node.closed else "free"
             head = _joined(device.name, device.kind, *_facts(device.facts, device.readings), is_free)
             yield Line(text=f"  {head}")
-            yield from _health(device.health)
+            yield from _health(device.health, now)
             yield from (Line(text=f"    {_use(use, now)}") for use in device.uses)
 
 
@@ -160,7 +177,7 @@ def _gpu(gpu: model.Gpu, now: datetime.datetime, closed: str) -> Iterator[Line]:
     yield Line(text=f"  {gpu.name} {_map(gpu, used)}")
     if facts := _joined(*_facts(gpu.facts, gpu.readings)):
         yield Line(text=f"    {facts}")
-    yield from _health(gpu.health)
+    yield from _health(gpu.health, now)
     for span, letter in used.items():
         yield from (Line(text=f"    {letter} {_joined(span.kind, _use(use, now))}") for use in span.uses)
     sets = "; or ".join(map(_counts, gpu.together))
@@ -185,13 +202,18 @@ def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     filled = round(_BAR * min(taken, nic.capacity) / (nic.capacity or 1))
     left = f"bandwidth {_rate(max(nic.capacity - taken, 0))} of {_rate(nic.capacity)} {'unused' if closed else 'free'}{_beside(closed)}"
     yield Line(text=f"  {nic.name} [{'#' * filled}{'.' * (_BAR - filled)}]  {left}")
-    yield from _health(nic.health)
+    if nic.interface:
+        yield Line(text=f"    {nic.interface}")
+    yield from _health(nic.health, now)
     yield from (Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _use(share.use, now))}") for share in nic.shares)
 
 
-def _health(health: model.Health) -> Iterator[Line]:
+def _health(health: model.Health, now: datetime.datetime) -> Iterator[Line]:
     if not health.is_well or health.message:
-        taints = [f"taint {taint}" for taint in health.taints]
+        taints = [
+            _joined(f"taint {taint.text}", age(taint.since, now), f"DeviceTaintRule {taint.rule}" if taint.rule else "")
+            for taint in health.taints
+        ]
         yield Line(text=f"    {_joined(health.state, *taints, health.message)}", style=BAD)
 
 

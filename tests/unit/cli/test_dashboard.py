@@ -164,7 +164,7 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     assert (fits.model, fits.unused, fits.total) == ("NVIDIA A100-SXM4-40GB", 1, 2)
     assert fits.sets == ({"gpu": 1, "3g.20gb": 1}, {"1g.5gb": 10})
     assert [(share.use.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
-    assert nics.nics[0].capacity == 100 * 10**9
+    assert (nics.nics[0].capacity, nics.nics[0].interface) == (100 * 10**9, "eth1")
     assert {row.claim: (row.state, row.steps) for row in state.claims} == {
         "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: prepared",)),
         "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
@@ -355,12 +355,12 @@ def test_the_page_of_a_cluster_names_what_it_cannot_read(tmp_path: pathlib.Path)
 
 
 def rule(selector: Object | None, name: str = "r") -> Object:
-    taint: Object = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    taint: Object = {"key": "broken", "value": "yes", "effect": "NoExecute", "timeAdded": "2026-11-29T08:25:00Z"}
     spec: Object = {"taint": taint} if selector is None else {"taint": taint, "deviceSelector": selector}
     return {"kind": "DeviceTaintRule", "metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec}
 
 
-def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tuple[str, ...]]:
+def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tuple[model.Taint, ...]]:
     """Return the state of a server with one slice, and the taints of its device."""
     with stub_api.serving(stub, folder) as kubeconfig, contextlib.closing(client.connect(kubeconfig)) as connection:
         source = cluster_source.ClusterSource(connection, real_clock.RealClock(), "cluster")
@@ -373,7 +373,7 @@ def shown(stub: stub_api.StubApi, folder: pathlib.Path) -> tuple[model.State, tu
     return state, taints(state)
 
 
-def taints(state: model.State) -> tuple[str, ...]:
+def taints(state: model.State) -> tuple[model.Taint, ...]:
     return state.nodes[0].pools[0].others[0].health.taints
 
 
@@ -400,7 +400,10 @@ def test_devices_have_the_taints_of_rules_in_the_version_that_the_server_serves(
     stub = stub_api.StubApi(version=version, objects={"resourceslices": [PLAIN], "devicetaintrules": [rule(selector)]})
     state, found = shown(stub, tmp_path)
     assert (len(found), state.problem, state.note) == (2, "", "")
-    assert any("broken" in taint for taint in found)
+    assert found == (
+        model.Taint(text="own:NoSchedule"),
+        model.Taint(text="broken=yes:NoExecute", since="2026-11-29T08:25:00+00:00", rule="r"),
+    )
 
 
 def test_a_rule_of_another_device_or_without_a_selector_since_1_38_taints_nothing(tmp_path: pathlib.Path) -> None:
@@ -524,3 +527,11 @@ def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_before_the_f
     assert "state.is_old" in script
     assert re.search(r"\.stale [^{]*main[^{]*\{[^}]*grayscale", style)
     assert '<main id="main" hidden>' in (PAGE_FILES / "page.html").read_text("utf-8")
+
+
+def test_words_of_the_table_do_not_break_and_its_buttons_are_large_enough() -> None:
+    script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
+    assert "Node: [whole(row.node)]" in script
+    assert "Driver: [whole(row.driver)]" in script
+    assert '"badge bad nowrap" }, usage.unwell' in script
+    assert re.search(r"th button \{[^}]*min-height: 24px", style), "WCAG 2.2, 2.5.8"

@@ -23,6 +23,7 @@ from fakes import cluster_dashboard, command_line
 NOW = datetime.datetime(2026, 11, 29, 8, 30, tzinfo=datetime.UTC)
 WAITS = model.Waiting(kind="Pod", name="team-a/llm", asks="2 x mig-3g.20gb", reason="0/2 nodes are available", since="2026-11-29T08:00:00Z")
 USE = model.Use(claim="team-a/train-gpu", pods=("team-a/train-0",), since="2026-11-29T08:29:00Z")
+XID = model.Taint(text="gpu.drakit.dev/xid=79:NoExecute", since="2026-11-29T08:25:00Z", rule="maintenance")
 GPU = model.Gpu(
     name="gpu-0",
     width=8,
@@ -36,11 +37,17 @@ GPU = model.Gpu(
     smallest={"1g.5gb": 4},
     alone={"3g.20gb": 1, "1g.5gb": 4},
     fragmented="",
-    health=model.Health(state="Unhealthy", message="Xid 79", taints=("gpu.drakit.dev/xid:NoExecute",)),
+    health=model.Health(state="Unhealthy", message="Xid 79", taints=(XID,)),
     facts=model.Facts(model="NVIDIA A100-SXM4-40GB", memory="39.2 GiB", uuid="GPU-df3da50f-034b-5f42-9298-bc73471dc324"),
     readings=model.Readings(utilization=0.37, memory_used=12.25 * 2**30, temperature=61.0, power=212.4, power_limit=400.0),
 )
-NIC = model.Nic(name="eth1", capacity=100 * 10**9, shares=(model.Share(use=USE, share="s", amount=25 * 10**9),), health=model.Health())
+NIC = model.Nic(
+    name="nic0",
+    interface="eth1",
+    capacity=100 * 10**9,
+    shares=(model.Share(use=USE, share="s", amount=25 * 10**9),),
+    health=model.Health(),
+)
 
 
 def node(name: str, *gpus: model.Gpu, notes: tuple[str, ...] = ()) -> model.Node:
@@ -77,13 +84,14 @@ def test_each_part_of_a_gpu_names_pod_namespace_profile_and_age() -> None:
     assert "  gpu-0 |AAAAAAAAA|BBBB|....|....|....|....|xxxx|" in lines
     sensors = "37% busy  12.2 GiB used  61 C  212 of 400 W"
     assert f"    NVIDIA A100-SXM4-40GB  39.2 GiB  {sensors}  GPU-df3da50f-034b-5f42-9298-bc73471dc324" in lines
-    assert "    Unhealthy  taint gpu.drakit.dev/xid:NoExecute  Xid 79" in lines
+    assert "    Unhealthy  taint gpu.drakit.dev/xid=79:NoExecute  5m  DeviceTaintRule maintenance  Xid 79" in lines
     assert "    still fits 1 x 3g.20gb; or 4 x 1g.5gb" in lines
-    assert "  eth1 [######..................]  bandwidth 75G of 100G free" in lines
+    bar = lines.index("  nic0 [######..................]  bandwidth 75G of 100G free")
+    assert lines[bar + 1] == "    eth1"
     assert "    bandwidth 25G  pod team-a/train-0  claim team-a/train-gpu  60s" in lines
     full = dataclasses.replace(NIC, shares=(dataclasses.replace(NIC.shares[0], amount=100 * 10**9),))
     pool = model.Pool(driver="nic.drakit.dev", name="node-1", nics=(full,))
-    assert "  eth1 [########################]  bandwidth 0 of 100G free" in shown(state(model.Node(name="node-1", pools=(pool,))), None)
+    assert "  nic0 [########################]  bandwidth 0 of 100G free" in shown(state(model.Node(name="node-1", pools=(pool,))), None)
 
 
 @pytest.mark.parametrize("number", [1, 100])
@@ -107,6 +115,19 @@ def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
     assert "bandwidth 75G of 100G unused (cordoned)" in " ".join(lines)
     fleet = shown(state(*(dataclasses.replace(closed, name=f"node-{place}") for place in range(9))))
     assert fleet[-1] == "node-8   0  0 of 1 unused  cordoned"
+
+
+def test_on_a_screen_what_waits_has_a_third_and_unhealthy_nodes_are_first() -> None:
+    reasons = [f"0/9 nodes are available: {place} of them cannot allocate all claims, " + "and so on " * 12 for place in range(14)]
+    rows = tuple(dataclasses.replace(WAITS, name=f"team-a/llm-{place}", reason=reason) for place, reason in enumerate(reasons))
+    well = dataclasses.replace(GPU, health=model.Health())
+    seen = dataclasses.replace(state(*(node(f"node-{place}", GPU if place == 7 else well) for place in range(9))), waiting=rows)
+    found = [line.text for line in text.lines(seen, now=NOW, width=80, height=40)]
+    first = next(place for place, line in enumerate(found) if line.startswith("NODE"))
+    assert found[first + 1].startswith("node-7"), found
+    assert found.index("") < found.index("STILL FITS") <= 3 + 40 // 3
+    assert "  ... and 12 more (drakit allocate --live --why)" in found
+    assert len([line for line in shown(seen) if "pod team-a/llm-" in line]) == 12
 
 
 def test_the_page_shows_a_gpu_as_it_is_printed() -> None:
