@@ -612,3 +612,8 @@ def test_a_match_is_mended_only_with_an_attribute_that_can_hold(
     asked = claim(*requests, constraints=[{"matchAttribute": f"{DRIVER}/root"}])
     found = lint(shell, (published(*devices), CLASS, asked))
     assert {finding["fix"] for finding in found} == {fix}
+
+
+def test_a_capacity_where_no_device_has_any_is_to_be_removed(shell: command_line.CommandLine) -> None:
+    [found] = lint(shell, (published(device("d0")), CLASS, claim({"capacity": {"requests": {"memory": "1Gi"}}})))
+    assert found["fix"] == "remove it: there is none to name"
