@@ -99,7 +99,7 @@ def known_world(
     Without ``pending``, those pods and claims of the cluster that wait are left out.
     """
     world, chosen, _ = worlds.read(files, gates, kubernetes, is_live=live or kubeconfig is not None, kubeconfig=kubeconfig, pending=pending)
-    return dataclasses.replace(world, classes=[*world.classes, *worlds.drakits_classes(world)]), chosen
+    return dataclasses.replace(world, classes=[*world.classes, *worlds.drakits_classes(world.classes)]), chosen
 
 
 def assembled(made: "Sequence[Group]", world: "whatif.World", templates: "Sequence[PodTemplate]") -> "Fleet":

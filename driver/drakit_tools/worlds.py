@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from drakit.cli import options, output
@@ -60,12 +60,28 @@ def _note_gangs(groups: "Sequence[Object]") -> None:
             output.note(f"PodGroup {naming.label(group)}: gang is ignored: its pods are decided one by one")
 
 
-def drakits_classes(world: "whatif.World") -> "list[Object]":
-    """Return those of drakit's DeviceClasses whose names the world's classes do not use."""
+def drakits_classes(present: "Iterable[Object]") -> "list[Object]":
+    """Return those of drakit's DeviceClasses whose names the present classes do not use."""
     from drakit_tools.demo import demo_cluster
 
-    named = set(map(_name, world.classes))
+    named = set(map(_name, present))
     return [device_class for device_class in demo_cluster.classes() if _name(device_class) not in named]
+
+
+def note_added(classes: "Iterable[Object]", specs: "Iterable[Object]") -> "list[Object]":
+    """Return those of drakit's DeviceClasses that the specs of claims name, and note them."""
+    from drakit_cluster.objects import json_types
+
+    wanted = {
+        json_types.text(option, "deviceClassName")
+        for spec in specs
+        for request in json_types.objects(spec, "devices", "requests")
+        for option in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable"))
+    }
+    named = [device_class for device_class in classes if _name(device_class) in wanted]
+    for device_class in named:
+        output.note(f"DeviceClass {_name(device_class)} is not in the files; drakit's own is used")
+    return named
 
 
 def _name(obj: "Object") -> str:
@@ -112,18 +128,7 @@ def with_drakits_classes(world: "whatif.World") -> "whatif.World":
         *(json_types.mapping(claim, "spec") for claim in world.claims),
         *(json_types.mapping(template, "spec", "spec") for template in world.templates),
     ]
-    wanted = {
-        json_types.text(option, "deviceClassName")
-        for spec in specs
-        for request in json_types.objects(spec, "devices", "requests")
-        for option in (json_types.mapping(request, "exactly"), *json_types.objects(request, "firstAvailable"))
-    }
-    if wanted <= set(map(_name, world.classes)):
-        return world
-    added = [device_class for device_class in drakits_classes(world) if _name(device_class) in wanted]
-    for device_class in added:
-        output.note(f"DeviceClass {_name(device_class)} is not in the files; drakit's own is used")
-    return dataclasses.replace(world, classes=[*world.classes, *added])
+    return dataclasses.replace(world, classes=[*world.classes, *note_added(drakits_classes(world.classes), specs)])
 
 
 def _with_live(

@@ -103,7 +103,9 @@ class Demand:
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
             text = f"DeviceClass {name} is not in these files"
-            missing = findings.warning(document, f"{path}.deviceClassName", text, findings.suggestion(name, self.classes))
+            fix = findings.suggestion(name, self.classes)
+            fix += "" if fix.startswith("write") else "; add other classes to the files"
+            missing = findings.warning(document, f"{path}.deviceClassName", text, fix)
             return None, [missing] if self.classes else []
         if not self.published.devices:
             return None, []

@@ -37,7 +37,9 @@ def warning(document: Document, field: str, text: str, fix: str) -> Finding:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "write NAME" for the most similar known name, or else all known names."""
+    """Return "write NAME" for the most similar known name, or else all known names; without any, to remove it."""
     names = sorted(known)
+    if not names:
+        return "remove it: there is none to name"
     close = difflib.get_close_matches(name, names, n=1)
-    return f"write {close[0]}" if close else f"known are {', '.join(names) or 'none'}"
+    return f"write {close[0]}" if close else f"known are {', '.join(names)}"

@@ -1,6 +1,7 @@
 """``drakit lint``: find mistakes in slices, classes, claims and templates before they reach a cluster."""
 
 import dataclasses
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
 from drakit_tools import manifests as sources
+from drakit_tools import worlds
 
 if TYPE_CHECKING:
     from drakit_cluster.lint import Finding, Severity
@@ -56,7 +58,7 @@ def lint(
     assignments: options.Set = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
-    """Find mistakes in slices, classes, claims, templates, taint rules and pods.
+    """Find mistakes in slices, classes, claims, templates, taint rules and pods. Drakit's own DeviceClasses need not be in the files.
 
     The command applies the rules of a Kubernetes version's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
@@ -107,9 +109,12 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
         return opaque.fits(driver, parameters, attributes, rules)
 
     found: dict[Finding, list[str]] = {}
+    own = _drakits_classes(documents)
     for features in chosen:
         compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint(documents, features, refused, compared=compared, fits=fits):
+        for finding in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits):
+            if finding.document in own:
+                continue
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -118,17 +123,24 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
     return _Checked(found=ordered, versions=versions, objects=len(documents) - len(skipped), kinds=kinds, skipped=skipped)
 
 
+def _drakits_classes(documents: "Sequence[Document]") -> "list[Document]":
+    """Return those of drakit's DeviceClasses that no file has, and note those that claims name; none for claims alone, with nothing to compare."""
+    from drakit_cluster import manifests
+    from drakit_cluster.objects import json_types
+
+    bodies = [document.body for document in documents]
+    if not {"DeviceClass", "ResourceSlice"} & {body.get("kind") for body in bodies}:
+        return []
+    added = worlds.drakits_classes(body for body in bodies if body.get("kind") == "DeviceClass")
+    paths = {"ResourceClaim": ("spec",), "ResourceClaimTemplate": ("spec", "spec")}
+    worlds.note_added(added, [json_types.mapping(body, *paths[kind]) for body in bodies if (kind := body.get("kind")) in paths])
+    return manifests.read("drakit", json.dumps({"apiVersion": "v1", "kind": "List", "items": added}))
+
+
 def _devices_notice(checked: _Checked) -> str:
-    """Return a note of what was not compared for lack of slices or classes; empty after a finding, and if files have no selectors."""
-    if checked.found or not checked.kinds & _SELECTING:
+    """Return a note that nothing was compared for lack of slices; empty after a finding, and if files have no selectors."""
+    if checked.found or not checked.kinds & _SELECTING or "ResourceSlice" in checked.kinds:
         return ""
-    if "ResourceSlice" in checked.kinds:
-        compared = "DeviceClass" in checked.kinds
-        return (
-            ""
-            if compared
-            else "classes were not checked: no file has DeviceClasses; add those that kubectl get deviceclasses -o yaml writes"
-        )
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 

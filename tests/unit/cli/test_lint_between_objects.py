@@ -510,7 +510,7 @@ RIGHT: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
 def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
-    assert lint(shell, objects) == []
+    assert lint(shell, objects if CLASS in objects else (*objects, CLASS)) == []
 
 
 PODS_IN_GROUPS = ("--gate", "GenericWorkload=true")
@@ -592,12 +592,17 @@ def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command
     assert shell.run("lint", str(classes), str(slices)).err == ""
 
 
-def test_lint_notes_that_classes_were_not_checked(shell: command_line.CommandLine) -> None:
+def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.CommandLine) -> None:
     claims, slices = shell.folder / "claims.yaml", shell.folder / "slices.yaml"
-    claims.write_text(yaml.safe_dump(claim()))
-    slices.write_text(yaml.safe_dump(published(device("d0"))))
-    outcome = shell.run("lint", str(claims), str(slices))
-    assert (outcome.status, outcome.err.partition(";")[0]) == (0, "drakit: classes were not checked: no file has DeviceClasses")
+    asked = claim({"deviceClassName": "mig.drakit.dev", "count": 99}, {"deviceClassName": "gpu.nvidia.com"})
+    claims.write_text(yaml.safe_dump(asked))
+    slices.write_text(shell.on_node("slices", "-o", "yaml").out)
+    outcome = shell.run("lint", str(claims), str(slices), "-o", "json")
+    assert outcome.err == "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n"
+    count, unknown = json.loads(outcome.out)
+    assert count["message"].startswith("requests 99, but ")
+    assert unknown["message"] == "DeviceClass gpu.nvidia.com is not in these files"
+    assert unknown["fix"] == "known are gpu.drakit.dev, mig.drakit.dev, nic.drakit.dev; add other classes to the files"
 
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
@@ -636,3 +641,8 @@ def test_a_match_is_mended_only_with_an_attribute_that_can_hold(
     asked = claim(*requests, constraints=[{"matchAttribute": f"{DRIVER}/root"}])
     found = lint(shell, (published(*devices), CLASS, asked))
     assert {finding["fix"] for finding in found} == {fix}
+
+
+def test_a_capacity_where_no_device_has_any_is_to_be_removed(shell: command_line.CommandLine) -> None:
+    [found] = lint(shell, (published(device("d0")), CLASS, claim({"capacity": {"requests": {"memory": "1Gi"}}})))
+    assert found["fix"] == "remove it: there is none to name"
