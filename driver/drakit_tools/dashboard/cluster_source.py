@@ -49,7 +49,7 @@ class _Contact:
             is_first = not self._failing
             self._failing.setdefault(path, (self._clock.now(), error))
             if is_first:
-                _log.error(self._trouble())
+                _log.error("API server does not answer", path=path, error=str(error))
 
     def answered(self, path: str) -> None:
         """Note that a request was answered."""

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from drakit.core import inventory
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, slice_codec, transport
-from drakit_tools.dashboard import model, objects, rules, waiting
+from drakit_tools.dashboard import model, objects, rules, unused, waiting
 
 _SHOWN = 3
 """Unreadable objects that the page names."""
@@ -127,7 +127,7 @@ class Reader:
                 classes={api_objects.metadata_text(entry, "name") for entry in listing.classes},
             ),
             note=listing.note,
-            free=model.free(nodes),
+            free=unused.free(nodes),
         )
 
     def _down(

@@ -8,7 +8,7 @@ from drakit.cli import composition, views
 from drakit.core import errors, inventory, lifecycle
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
-from drakit_tools.dashboard import model
+from drakit_tools.dashboard import model, unused
 
 
 class NodeSource:
@@ -48,7 +48,7 @@ class NodeSource:
             problem="; ".join(problems),
             waiting=tuple(dict.fromkeys(_unfinished(held_by))),
             waiting_is_known=False,
-            free=model.free([node]),
+            free=unused.free([node]),
         )
 
 

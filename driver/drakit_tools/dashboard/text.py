@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.cli import terminal
 from drakit.core import quantity
 from drakit.telemetry import plurals
-from drakit_tools.dashboard import model, objects
+from drakit_tools.dashboard import model, objects, unused
 
 _MANY = 4
 """Nodes of which every device is shown; of more nodes each is one line."""
@@ -143,7 +143,7 @@ def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
         gpus = [gpu for pool in node.pools for gpu in pool.gpus]
         others = [device for pool in node.pools for device in pool.others]
         cells = [f"{_taken(gpu)}{'' if gpu.health.is_well else '*'}" for gpu in gpus]
-        free = sum(entry.unused for entry in model.free([node]))
+        free = sum(entry.unused for entry in unused.free([node]))
         unwell = any(pool.unwell for pool in node.pools)
         text = f"{node.name:<{size}}  {' '.join(f'{cell:>2}' for cell in cells)}"
         down = [pool.note for pool in node.pools if pool.is_down]
@@ -261,5 +261,5 @@ def only(state: model.State, node: str) -> model.State:
     """Return the state with one node's devices and claims; what waits may wait for any node."""
     nodes: Iterable[model.Node] = [entry for entry in state.nodes if entry.name == node]
     return dataclasses.replace(
-        state, nodes=tuple(nodes), claims=tuple(row for row in state.claims if row.node == node or not row.devices), free=model.free(nodes)
+        state, nodes=tuple(nodes), claims=tuple(row for row in state.claims if row.node == node or not row.devices), free=unused.free(nodes)
     )

@@ -522,7 +522,7 @@ def test_nothing_is_said_about_the_cluster_before_all_kinds_are_listed(
         assert cluster_dashboard.until(source, lambda seen: not seen.reading).nodes
 
 
-def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_before_the_first_state() -> None:
+def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_at_first() -> None:
     script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
     assert "state.is_old" in script
     assert re.search(r"\.stale [^{]*main[^{]*\{[^}]*grayscale", style)

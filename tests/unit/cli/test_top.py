@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from drakit_cluster.objects import resources
-from drakit_tools.dashboard import model, text
+from drakit_tools.dashboard import model, text, unused
 from fakes import cluster_dashboard, command_line
 
 NOW = datetime.datetime(2026, 11, 29, 8, 30, tzinfo=datetime.UTC)
@@ -55,7 +55,7 @@ def node(name: str, *gpus: model.Gpu, notes: tuple[str, ...] = ()) -> model.Node
 
 
 def state(*nodes: model.Node) -> model.State:
-    return model.State(title="cluster", nodes=nodes, waiting=(WAITS,), free=model.free(nodes))
+    return model.State(title="cluster", nodes=nodes, waiting=(WAITS,), free=unused.free(nodes))
 
 
 def shown(seen: model.State, width: int | None = 80) -> list[str]:

@@ -204,7 +204,7 @@ def down(state: model.State) -> dict[str, list[str]]:
     return {node.name: [pool.note for pool in node.pools if pool.is_down] for node in state.nodes}
 
 
-def test_a_node_whose_driver_lost_its_slices_stays_and_is_unhealthy_until_they_are_back() -> None:
+def test_a_node_whose_driver_lost_its_slices_stays_and_is_unhealthy() -> None:
     slices: list[Any] = [
         {
             "kind": "ResourceSlice",
