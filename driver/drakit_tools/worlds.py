@@ -62,10 +62,10 @@ def _note_gangs(groups: "Sequence[Object]") -> None:
 
 def drakits_classes(present: "Iterable[Object]") -> "list[Object]":
     """Return those of drakit's DeviceClasses whose names the present classes do not use."""
-    from drakit_tools.demo import demo_cluster
+    from drakit_tools.demo import samples
 
     named = set(map(_name, present))
-    return [device_class for device_class in demo_cluster.classes() if _name(device_class) not in named]
+    return [device_class for device_class in samples.classes() if _name(device_class) not in named]
 
 
 def note_added(classes: "Iterable[Object]", specs: "Iterable[Object]") -> "list[Object]":

@@ -10,7 +10,7 @@ from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
 from drakit_gpu import host
-from drakit_tools.demo import demo_cluster
+from drakit_tools.demo import demo_cluster, samples
 from fakes import driver_process, forked_cli, waits
 
 DRIVER = "gpu.drakit.dev"
@@ -21,7 +21,7 @@ BY_KIND = {resource.kind: resource for resource in resources.ALL}
 @pytest.mark.parametrize("families", [("--family", "gpu"), ("--set", "nic.enabled=false")], ids=["asked for", "left"])
 def test_pods_end_and_stale_slices_go_without_nvml(commands: forked_cli.Commands, families: tuple[str, ...]) -> None:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
-        for item in (*demo_cluster.classes(), *demo_cluster.load("00-namespace"), *demo_cluster.load("60-one-partition")):
+        for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition")):
             cluster.api.create(BY_KIND[json_types.text(item, "kind")], item)
         root = cluster.node("node-1").folder.root
         places = ("--node", "node-1", "--folder", str(root), "--kubeconfig", str(cluster.driver_kubeconfig("node-1")))

@@ -14,7 +14,7 @@ from kubernetes import config
 
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types, resources
-from drakit_tools.demo import demo_cluster
+from drakit_tools.demo import samples
 from fakes import demo, forked_cli
 
 KINDS = {resource.kind: resource for resource in resources.ALL}
@@ -38,7 +38,7 @@ def test_a_driver_started_as_documented_publishes_and_prepares_and_events_are_sh
             with config.new_client_from_config(str(kubeconfig)) as typed:
                 published = official.ResourceV1Api(typed).list_resource_slice(field_selector="spec.driver=gpu.drakit.dev").items
                 assert sum(len(one.spec.devices or []) for one in published) == 52, "models of released clients read what is stored"
-            for item in (*demo_cluster.classes(), *demo_cluster.load("00-namespace"), *demo_cluster.load("60-one-partition")):
+            for item in (*samples.classes(), *samples.load("00-namespace"), *samples.load("60-one-partition")):
                 api.create(KINDS[json_types.text(item, "kind")], item)
             cluster.read_until(
                 r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"

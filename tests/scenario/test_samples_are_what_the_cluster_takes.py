@@ -9,7 +9,7 @@ import yaml
 
 from drakit_cluster.api import registry
 from drakit_cluster.objects import json_types, resources
-from drakit_tools.demo import demo_cluster
+from drakit_tools.demo import demo_cluster, samples
 from fakes import kube_schema
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -19,8 +19,8 @@ KINDS = {resource.kind: resource for resource in resources.ALL}
 
 def objects(*kinds: str) -> Iterator[tuple[str, json_types.Object]]:
     """The objects of some kinds in all samples, with the sample's name."""
-    for name in demo_cluster.names():
-        yield from ((name, item) for item in demo_cluster.load(name) if json_types.text(item, "kind") in kinds)
+    for name in samples.names():
+        yield from ((name, item) for item in samples.load(name) if json_types.text(item, "kind") in kinds)
 
 
 def specs() -> dict[str, json_types.Object]:
@@ -32,19 +32,19 @@ def specs() -> dict[str, json_types.Object]:
 
 
 def test_the_package_and_the_repository_have_the_same_samples() -> None:
-    packaged = {file.name: file.read_text() for file in demo_cluster.folder().iterdir()}
+    packaged = {file.name: file.read_text() for file in samples.folder().iterdir()}
     assert packaged
     assert packaged == {file.name: file.read_text() for file in FOLDER.glob("*.yaml")}
 
 
 def test_the_device_classes_of_the_demo_are_those_of_the_daemonset() -> None:
     families = [yaml.safe_load_all((ROOT / "daemonset" / family / "deviceclasses.yaml").read_text()) for family in ("gpu", "nic")]
-    assert list(yaml.safe_load_all(demo_cluster.classes_file().read_text())) == [*itertools.chain(*families)]
+    assert list(yaml.safe_load_all(samples.classes_file().read_text())) == [*itertools.chain(*families)]
 
 
-@pytest.mark.parametrize("name", demo_cluster.names())
+@pytest.mark.parametrize("name", samples.names())
 def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
-    found = demo_cluster.load(name)
+    found = samples.load(name)
     assert found
     for item in found:
         kube_schema.validate(item)
@@ -52,7 +52,7 @@ def test_every_sample_matches_the_schema_of_kubernetes(name: str) -> None:
 
 def test_the_local_cluster_stores_classes_and_samples_in_order_of_name() -> None:
     api = registry.Registry()
-    for item in (*demo_cluster.classes(), *(item for name in demo_cluster.names() for item in demo_cluster.load(name))):
+    for item in (*samples.classes(), *(item for name in samples.names() for item in samples.load(name))):
         created = api.create(KINDS[json_types.text(item, "kind")], item)
         assert json_types.text(created, "metadata", "name") == json_types.text(item, "metadata", "name")
 
@@ -63,7 +63,7 @@ def test_everything_is_in_the_namespace_of_the_samples() -> None:
 
 
 def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> None:
-    known, classes = specs(), {json_types.text(item, "metadata", "name") for item in demo_cluster.classes()}
+    known, classes = specs(), {json_types.text(item, "metadata", "name") for item in samples.classes()}
     pods = list(objects("Pod"))
     assert len(pods) == 11
     for _, pod in pods:
@@ -85,5 +85,5 @@ def test_pods_name_claims_and_requests_that_exist_and_classes_that_exist() -> No
 
 
 def test_every_sample_begins_with_an_explanation() -> None:
-    for name in demo_cluster.names():
-        assert (demo_cluster.folder() / f"{name}.yaml").read_text().startswith("# "), name
+    for name in samples.names():
+        assert (samples.folder() / f"{name}.yaml").read_text().startswith("# "), name

@@ -12,7 +12,7 @@ from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import POD, SLICE
-from drakit_tools.demo import demo_cluster
+from drakit_tools.demo import demo_cluster, samples
 from fakes import driver_process, forked_cli, waits
 
 FAMILIES = ("gpu", "nic")
@@ -69,10 +69,10 @@ def node(commands: forked_cli.Commands) -> Iterator[Node]:
     with tempfile.TemporaryDirectory(prefix="dk") as folder, clusters.LocalCluster(pathlib.Path(folder)) as cluster:
         made = Node(cluster, commands)
         for item in (
-            *demo_cluster.classes(),
-            *demo_cluster.load("00-namespace"),
-            *demo_cluster.load("60-one-partition"),
-            *demo_cluster.load("30-shared-nic"),
+            *samples.classes(),
+            *samples.load("00-namespace"),
+            *samples.load("60-one-partition"),
+            *samples.load("30-shared-nic"),
         ):
             cluster.api.create(BY_KIND[json_types.text(item, "kind")], item)
         cluster.api.create(POD, pod_of_both())

@@ -118,7 +118,7 @@ def _gates(texts: Sequence[str]) -> dict[str, dict[str, bool]]:
 
 def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Sequence[str]) -> None:
     """Print the commands that use the cluster and start its drivers."""
-    from drakit_tools.demo import demo_cluster
+    from drakit_tools.demo import samples
 
     output.for_scripts(running.kubeconfig)
     out = output.prose()
@@ -126,7 +126,7 @@ def _introduce(running: "clusters.LocalCluster", folder: pathlib.Path, nodes: Se
     out.print()
     output.command(out, f"export KUBECONFIG={shlex.quote(str(running.kubeconfig))}")
     output.command(out, "kubectl get nodes")
-    output.command(out, f"kubectl apply -f {shlex.quote(str(demo_cluster.classes_file()))} -f {shlex.quote(str(demo_cluster.folder()))}")
+    output.command(out, f"kubectl apply -f {shlex.quote(str(samples.classes_file()))} -f {shlex.quote(str(samples.folder()))}")
     out.print()
     output.say(out, "Start a driver in another terminal:")
     out.print()

@@ -9,7 +9,7 @@ from drakit.core import lifecycle, quantity
 from drakit.telemetry import plurals
 from drakit_cluster.objects import json_types, resources
 from drakit_gpu.mock import fault_injection
-from drakit_tools.demo import demo_cluster, node_view
+from drakit_tools.demo import demo_cluster, node_view, samples
 
 _PARTITIONS_POD, _CONTAINER = "four-partitions", "medium"
 _VARIABLE = "GPU_DEVICE_"
@@ -40,7 +40,7 @@ def show_partitions(world: demo_cluster.World) -> None:
     stage.chapter("One claim, four MIG partitions of one GPU")
     stage.say("KEP-4815's example: 1g.5gb, 1g.5gb, 2g.10gb and 3g.20gb, selected by CEL, with matchAttribute gpu.drakit.dev/parentUUID.")
     before = world.node.look().counts
-    world.create(demo_cluster.load("10-mig-partitions"))
+    world.create(samples.load("10-mig-partitions"))
     seconds = world.run(_PARTITIONS_POD)
     allocated = demo_cluster.results(world.claim_of(_PARTITIONS_POD))
     stage.table(["REQUEST", "DEVICE"], [(json_types.text(result, "request"), json_types.text(result, "device")) for result in allocated])
@@ -72,7 +72,7 @@ def show_sharing(world: demo_cluster.World) -> None:
     stage = world.stage
     stage.chapter("Three claims share one NIC by bandwidth")
     stage.say("The NIC is still one device; each claim gets a share with its own ID. Bandwidth is allocated in steps of 10M (KEP-5075).")
-    world.create(demo_cluster.load("30-shared-nic"))
+    world.create(samples.load("30-shared-nic"))
     world.run(*_SHARED)
     claims = {pod: world.claim_of(pod) for pod in _SHARED}
     given = {pod: demo_cluster.results(claim)[0] for pod, claim in claims.items()}
@@ -119,7 +119,7 @@ def _kill_during_prepare(world: demo_cluster.World) -> str:
     world.stage.say(f"Pod {_CRASH_POD} requests a 3g.20gb partition of the other GPU.")
     injected = fault_injection.Faults(world.node.machine.directory)
     injected.arm(_STALL)
-    world.create(demo_cluster.load("60-one-partition"))
+    world.create(samples.load("60-one-partition"))
     stalled = world.stage.wait("the driver is preparing the claim", injected.stalled)
     pid = world.driver.pid
     world.stage.check("the driver hangs in the hardware call that creates the GPU instance", [stall.pid for stall in stalled], [pid])

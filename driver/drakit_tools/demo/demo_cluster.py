@@ -1,12 +1,9 @@
-"""The demo's cluster: its API over HTTPS, the node, the driver's process, and the sample manifests of ``daemonset/samples``."""
+"""The demo's cluster: its API over HTTPS, the node, and the driver's process."""
 
 import dataclasses
-import importlib.resources
-import pathlib
 import time
 from collections.abc import Iterable
 
-from drakit.inputs import documents
 from drakit_cluster import cluster as clusters
 from drakit_cluster.client import api as apis
 from drakit_cluster.objects import errors, json_types, resources
@@ -15,7 +12,6 @@ from drakit_tools.demo import driver_process, node_view, stage
 KINDS = {resource.kind: resource for resource in resources.ALL}
 
 NAMESPACE = "drakit-demo"
-_PACKAGE = "drakit_tools"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,32 +115,3 @@ def _generated(pod: json_types.Object, name: str) -> str:
         if json_types.text(status, "name") == name:
             return json_types.text(status, "resourceClaimName")
     return ""
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of the samples, in the order in which to apply them."""
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in folder().iterdir() if entry.name.endswith(".yaml")))
-
-
-def load(name: str) -> list[json_types.Object]:
-    """Return the objects of one sample, for example ``20-whole-gpu``."""
-    return _objects((folder() / f"{name}.yaml").read_text("utf-8"))
-
-
-def classes() -> list[json_types.Object]:
-    """Return the device classes of ``daemonset/base``."""
-    return _objects(classes_file().read_text("utf-8"))
-
-
-def classes_file() -> pathlib.Path:
-    """Return the path of the device classes' file."""
-    return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "demo" / "deviceclasses.yaml"))
-
-
-def folder() -> pathlib.Path:
-    """Return the folder of the samples."""
-    return pathlib.Path(str(importlib.resources.files(_PACKAGE) / "samples"))
-
-
-def _objects(text: str) -> list[json_types.Object]:
-    return [document for document in documents.load_all(text) if isinstance(document, dict)]

@@ -18,7 +18,7 @@ from drakit.node import timing
 from drakit_cluster.objects import errors as api_errors
 from drakit_tools import local_cluster
 from drakit_tools.dashboard import cluster_source, server
-from drakit_tools.demo import chapters, demo_cluster, driver_process, node_view, stage
+from drakit_tools.demo import chapters, demo_cluster, driver_process, node_view, samples, stage
 
 NODE = "node-1"
 MACHINE = "dgx-a100-40gb-2gpu"
@@ -111,7 +111,7 @@ def _world(plan: Plan, out_stage: stage.Stage) -> Iterator[demo_cluster.World]:
             output.for_scripts(page)
             out_stage.say(f"Watch it in a browser: {page}")
         world = demo_cluster.World(stage=out_stage, cluster=cluster, api=api, driver=driver, node=node, node_name=NODE, page=page)
-        world.create([*demo_cluster.classes(), *demo_cluster.load("00-namespace")])
+        world.create([*samples.classes(), *samples.load("00-namespace")])
         driver.start()
         out_stage.check_alive = driver.check_alive
         stack.callback(process.ignore)
@@ -143,7 +143,7 @@ def _end(out_stage: stage.Stage) -> None:
             (f"{drakit} slices --mock dgx-h100", "the slices of another machine"),
             (f"{drakit} show --mock {MACHINE}", "devices, memory-slice maps and bandwidth"),
             (f"{drakit} prepare --help", "how to prepare a claim from a file, without a cluster"),
-            (f"ls {shlex.quote(str(demo_cluster.folder()))}", "the claims that you saw, and more"),
+            (f"ls {shlex.quote(str(samples.folder()))}", "the claims that you saw, and more"),
         ],
     )
 
@@ -155,7 +155,7 @@ def _keep(plan: Plan, world: demo_cluster.World) -> None:
     world.stage.commands(
         f"export KUBECONFIG={shlex.quote(str(world.cluster.kubeconfig))}",
         "kubectl get resourceslices",
-        *([] if plan.web else [f"kubectl apply -f {shlex.quote(str(demo_cluster.folder()))}"]),
+        *([] if plan.web else [f"kubectl apply -f {shlex.quote(str(samples.folder()))}"]),
         f"kubectl -n {demo_cluster.NAMESPACE} get pods,resourceclaims",
         f"{process.invocation()} show {shlex.join(_node_options(plan))}",
         f"tail -f {shlex.quote(str(plan.logs[0]))}",
