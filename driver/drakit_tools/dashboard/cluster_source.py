@@ -34,16 +34,19 @@ KINDS: Mapping[str, str] = {
 
 
 class _Contact:
-    """Which collections the API server does not answer for, and since when. It logs the first failure and the return once each. Thread-safe."""
+    """Which collections the API server does not answer for, and since when. It logs the first failure and the return once each. Thread-safe.
 
-    def __init__(self, clock: ports.Clock) -> None:
-        self._clock = clock
+    After ``stop``, when the server may end too, failures do not count.
+    """
+
+    def __init__(self, clock: ports.Clock, stop: threading.Event) -> None:
+        self._clock, self._stop = clock, stop
         self._lock = threading.Lock()
         self._failing: dict[str, tuple[datetime.datetime, errors.ApiError]] = {}
 
     def failed(self, path: str, error: errors.ApiError) -> None:
         """Note that a request failed. An expired version (410) is an answer: the next round lists anew."""
-        if error.status == http.HTTPStatus.GONE:
+        if error.status == http.HTTPStatus.GONE or self._stop.is_set():
             return
         with self._lock:
             is_first = not self._failing
@@ -165,7 +168,7 @@ class ClusterSource:
         self._reader = cluster_state.Reader(title)
         self._stop = threading.Event()
         self._clock = clock
-        self._contact = _Contact(clock)
+        self._contact = _Contact(clock, self._stop)
         paths = (*KINDS, *filter(None, [self._rules.path]))
         self._collections = {
             path: _Collection(api, path, clock, self._stop, None if path in refused else self._contact, WAITING if path == PODS else "")
