@@ -7,38 +7,40 @@ from drakit_tools.dashboard import model
 
 def free(nodes: Iterable[model.Node]) -> tuple[model.Free, ...]:
     """Return what is free on all nodes, by driver and model. A device that is not well, or to whose node no pods come, is not free."""
-    gpus: dict[tuple[str, str], list[model.Gpu]] = {}
-    others: dict[tuple[str, str], list[model.OtherDevice]] = {}
-    closed: set[int] = set()
-    for node, listed in ((entry, pool) for entry in nodes for pool in entry.pools):
-        for gpu in listed.gpus:
-            gpus.setdefault((listed.driver, gpu.facts.model), []).append(gpu)
-        for device in listed.others:
-            others.setdefault((listed.driver, device.facts.model or device.kind), []).append(device)
-        if node.closed:
-            closed |= set(map(id, (*listed.gpus, *listed.others)))
+    gpus: dict[tuple[str, str], list[tuple[model.Gpu, bool]]] = {}
+    others: dict[tuple[str, str], list[tuple[model.OtherDevice, bool]]] = {}
+    for node, pool in ((entry, pool) for entry in nodes for pool in entry.pools):
+        is_open = not node.closed
+        for gpu in pool.gpus:
+            gpus.setdefault((pool.driver, gpu.facts.model), []).append((gpu, is_open))
+        for device in pool.others:
+            others.setdefault((pool.driver, device.facts.model or device.kind), []).append((device, is_open))
     partitioned = [
-        model.Free(
-            driver=driver,
-            model=product,
-            unused=sum(not gpu.spans and gpu.health.is_well and id(gpu) not in closed for gpu in listed),
-            total=len(listed),
-            closed=sum(id(gpu) in closed for gpu in listed),
-            sets=_distinct(_summed(listed, [gpu.largest for gpu in listed]), _summed(listed, [gpu.smallest for gpu in listed])),
-        )
-        for (driver, product), listed in gpus.items()
+        _of_kind(kind, [(not gpu.spans and gpu.health.is_well, is_open) for gpu, is_open in listed], _sets([gpu for gpu, _ in listed]))
+        for kind, listed in gpus.items()
     ]
     whole = [
-        model.Free(
-            driver=driver,
-            model=product,
-            unused=sum(not entry.uses and entry.health.is_well and id(entry) not in closed for entry in listed),
-            total=len(listed),
-            closed=sum(id(entry) in closed for entry in listed),
-        )
-        for (driver, product), listed in others.items()
+        _of_kind(kind, [(not device.uses and device.health.is_well, is_open) for device, is_open in listed])
+        for kind, listed in others.items()
     ]
     return (*partitioned, *whole)
+
+
+def _of_kind(kind: tuple[str, str], devices: Sequence[tuple[bool, bool]], sets: tuple[Mapping[str, int], ...] = ()) -> model.Free:
+    """Return what is free of a driver's model. Of each device: whether it is well and unused, and whether pods come to its node."""
+    driver, product = kind
+    return model.Free(
+        driver=driver,
+        model=product,
+        unused=sum(is_unused and is_open for is_unused, is_open in devices),
+        total=len(devices),
+        closed=sum(not is_open for _, is_open in devices),
+        sets=sets,
+    )
+
+
+def _sets(gpus: Sequence[model.Gpu]) -> tuple[Mapping[str, int], ...]:
+    return _distinct(_summed(gpus, [gpu.largest for gpu in gpus]), _summed(gpus, [gpu.smallest for gpu in gpus]))
 
 
 def _summed(gpus: Sequence[model.Gpu], counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

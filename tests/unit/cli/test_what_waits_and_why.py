@@ -157,13 +157,9 @@ def test_a_claim_is_counted_with_and_without_devices_and_in_deletion() -> None:
     assert [row.name for row in state.waiting] == ["team-a/new"]
 
 
-def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
-    unknown = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}]
-    nodes: list[Any] = [
-        {"kind": "Node", "metadata": {"name": "n"}, "spec": {"unschedulable": True}, "status": {"conditions": unknown}},
-        {"kind": "Node", "metadata": {"name": "m"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
-    ]
-    slices: list[Any] = [
+def slices_of(nodes: str) -> list[Any]:
+    """The slice of each node, with one device."""
+    return [
         {
             "kind": "ResourceSlice",
             "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
@@ -174,8 +170,17 @@ def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
                 "devices": [{"name": "a"}],
             },
         }
-        for name in "nm"
+        for name in nodes
     ]
+
+
+def test_a_node_says_that_it_is_cordoned_or_not_ready() -> None:
+    unknown = [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}]
+    nodes: list[Any] = [
+        {"kind": "Node", "metadata": {"name": "n"}, "spec": {"unschedulable": True}, "status": {"conditions": unknown}},
+        {"kind": "Node", "metadata": {"name": "m"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+    ]
+    slices = slices_of("nm")
     state = cluster_state.Reader("cluster").state(cluster_state.Listing(slices=slices, nodes=nodes))
     assert {node.name: node.notes for node in state.nodes} == {
         "m": (),
@@ -205,19 +210,7 @@ def down(state: model.State) -> dict[str, list[str]]:
 
 
 def test_a_node_whose_driver_lost_its_slices_stays_and_is_unhealthy() -> None:
-    slices: list[Any] = [
-        {
-            "kind": "ResourceSlice",
-            "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
-            "spec": {
-                "driver": "d",
-                "nodeName": name,
-                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
-                "devices": [{"name": "a"}],
-            },
-        }
-        for name in "nm"
-    ]
+    slices = slices_of("nm")
     nodes: list[Any] = [{"kind": "Node", "metadata": {"name": name}} for name in "nmo"]
     reader = cluster_state.Reader("cluster")
     assert down(reader.state(cluster_state.Listing(slices=slices, nodes=nodes), at="1")) == {"m": [], "n": []}
