@@ -11,7 +11,7 @@ import http
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from drakit.core import backoff, errors, ports, records
 from drakit.kube import api_objects, transport
@@ -28,6 +28,7 @@ _STOP_POLL_SECONDS = 5.0
 _PAGE = 500
 
 _Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
 
 _log = logs.get_logger(__name__)
 _random = random.SystemRandom()
@@ -41,15 +42,36 @@ class ObservedObject:
     is_deleted: bool = False
 
 
+class Observer(Protocol):
+    """What the objects of a watch do not say. The thread that reads the watch calls it."""
+
+    def listed(self) -> None:
+        """Note that a list is complete. Changes follow."""
+
+    def answered(self) -> None:
+        """Note that the server answered a request."""
+
+    def failed(self, error: errors.ApiError) -> None:
+        """Note that a request failed. A watch that ends early is no failed request."""
+
+
+class _Unobserved:
+    def listed(self) -> None: ...
+
+    def answered(self) -> None: ...
+
+    def failed(self, error: errors.ApiError) -> None: ...
+
+
 def objects(
-    api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event, selector: str = ""
+    api: transport.Transport, path: str, *, clock: ports.Clock, stop: threading.Event, selector: str = "", observer: Observer | None = None
 ) -> Iterator[ObservedObject | None]:
     """Yield every object of a collection, then every change of one, until ``stop`` is set; yield None before each complete list.
 
     With a field ``selector`` an object that no longer matches is reported as deleted. Deletions without a connection are not reported, so callers
     must check their known objects after None.
     """
-    yield from _repeat(_ListWatch(api, path, selector).list_and_watch, path, clock, stop)
+    yield from _repeat(_ListWatch(api, path, selector, observer=observer).list_and_watch, path, clock, stop)
 
 
 def changes(
@@ -73,7 +95,15 @@ def changes(
 class _ListWatch:
     """A list and watch of a collection. Without a version the next round lists first, or calls ``list_version`` for the version of a list."""
 
-    def __init__(self, api: transport.Transport, path: str, selector: str = "", list_version: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        api: transport.Transport,
+        path: str,
+        selector: str = "",
+        list_version: Callable[[], str] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._observer = observer or _Unobserved()
         self._api = api
         self._path = path
         self._selector = selector
@@ -86,13 +116,14 @@ class _ListWatch:
             yield None
             if self._list_version is None:
                 yield from self._list()
+                self._observer.listed()
             else:
                 self._version = self._list_version()
         query = {"fieldSelector": self._selector} if self._selector else {}
         query |= {"watch": "true", "resourceVersion": self._version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = str(round(backoff.jittered(SERVER_SECONDS)))
         try:
-            stream = self._api.stream(self._path, query=query, timeout=SILENCE_SECONDS)
+            stream = self._ask(lambda: self._api.stream(self._path, query=query, timeout=SILENCE_SECONDS))
             with connection.of(stream):
                 for event in stream:
                     yield from self._changed(event)
@@ -105,13 +136,22 @@ class _ListWatch:
     def _list(self) -> Iterator[ObservedObject]:
         query = {"limit": str(_PAGE)} | ({"fieldSelector": self._selector} if self._selector else {})
         while True:
-            page = api_objects.FORMAT.decode(api_objects.ObjectList, self._api.request("GET", self._path, query=query))
+            page = api_objects.FORMAT.decode(api_objects.ObjectList, self._ask(lambda: self._api.request("GET", self._path, query=query)))
             for element in page.items:
                 yield from _objects(element, self._path)
             query["continue"] = page.continue_
             if not query["continue"]:
                 self._version = page.resource_version
                 return
+
+    def _ask(self, send: Callable[[], _Answer]) -> _Answer:
+        try:
+            answer = send()
+        except errors.ApiError as error:
+            self._observer.failed(error)
+            raise
+        self._observer.answered()
+        return answer
 
     def _changed(self, event: Mapping[str, records.Json]) -> Iterator[ObservedObject]:
         is_change = _is_change(event)

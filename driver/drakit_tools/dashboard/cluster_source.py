@@ -1,6 +1,5 @@
 """The state of a cluster, from watches of its ResourceSlices, ResourceClaims, DeviceClasses, DeviceTaintRules, waiting Pods, Nodes and Events."""
 
-import contextlib
 import dataclasses
 import datetime
 import http
@@ -80,7 +79,7 @@ class _Contact:
 
 
 class _Collection:
-    """The objects of one collection by UID, which a thread keeps up to date. It is the transport of its watch, so it knows when a list is complete.
+    """The objects of one collection by UID, which a thread keeps up to date. It is the observer of its watch.
 
     Until a new list is complete, and while the server does not answer, it has the objects that were there before.
     """
@@ -88,12 +87,12 @@ class _Collection:
     def __init__(
         self, api: transport.Transport, path: str, clock: ports.Clock, stop: threading.Event, contact: _Contact | None, selector: str = ""
     ) -> None:
-        self._api, self._path, self._contact = api, path, contact
+        self._path, self._contact = path, contact
         self._lock = threading.Lock()
         self._objects: dict[str, transport.Object] = {}
         self._listing: dict[str, transport.Object] | None = {}
         self._is_read = False
-        following = watch.objects(self, path, clock=clock, stop=stop, selector=selector)
+        following = watch.objects(api, path, clock=clock, stop=stop, selector=selector, observer=self)
         threading.Thread(target=self._run, args=(following,), name=f"dashboard {path.rpartition('/')[2]}", daemon=True).start()
 
     def items(self) -> Sequence[transport.Object]:
@@ -106,38 +105,21 @@ class _Collection:
         with self._lock:
             return self._is_read
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: transport.Body | None = None,
-        content_type: str = transport.JSON_TYPE,
-        timeout: float | None = None,
-    ) -> transport.Object:
-        """Send a request of the watch. Raise ApiError."""
-        with self._heard():
-            return self._api.request(method, path, query=query, body=body, content_type=content_type, timeout=timeout)
-
-    def stream(self, path: str, *, query: Mapping[str, str], timeout: float) -> transport.Stream:
-        """Start the watch, which follows a complete list. Raise ApiError."""
+    def listed(self) -> None:
+        """Take the new list, which is complete."""
         with self._lock:
             if self._listing is not None:
                 self._objects, self._listing, self._is_read = self._listing, None, True
-        with self._heard():
-            return self._api.stream(path, query=query, timeout=timeout)
 
-    @contextlib.contextmanager
-    def _heard(self) -> Iterator[None]:
-        try:
-            yield
-        except errors.ApiError as error:
-            if self._contact is not None:
-                self._contact.failed(self._path, error)
-            raise
+    def answered(self) -> None:
+        """Note that the server answered."""
         if self._contact is not None:
             self._contact.answered(self._path)
+
+    def failed(self, error: errors.ApiError) -> None:
+        """Note that a request failed."""
+        if self._contact is not None:
+            self._contact.failed(self._path, error)
 
     def _run(self, following: Iterator[watch.ObservedObject | None]) -> None:
         for seen in following:
