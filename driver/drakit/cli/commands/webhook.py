@@ -129,7 +129,9 @@ class Webhook:
         began = time.monotonic()
         with self._judging:
             claims = review.claims_of_pod(body)
-        known = self._referenced.by(claims)  # Without the lock, because a slow API server must not delay the reviews of others.
+        # Without the lock, because a slow API server must not delay the reviews of others, and without the parsed body, because many of them need
+        # much memory.
+        known = self._referenced.by(claims)
         with self._judging:
             answer = review.answer(body, self._rules, known)
         return self._page(answer, began)
