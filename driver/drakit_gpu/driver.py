@@ -28,7 +28,7 @@ from drakit.vfio import kernel, leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery, gpu_devices
-from drakit_gpu.mig import gpu_locks, instances, markers
+from drakit_gpu.mig import instances, markers
 from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
 
@@ -87,7 +87,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         refusal = self._passing.refusal if self._passing.is_offered else None
         self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=refusal)
         self._pause = pause
-        self._locks = gpu_locks.GpuLocks()
+        self._locks = instances.GpuLocks()
         self._context: drakit.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None
@@ -205,7 +205,9 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         Raises DeviceGoneError when the GPU is gone, DeviceBusyError when an instance is in the way or other claims share the GPU with different
         settings, ConfigError for parameters that this GPU or this node does not support, or that a claim may not set.
         """
-        wanted = self._passing.planned(grant, identity.Identity.of(grant, boot=self._hardware.boot_id()))
+        wanted = identity.Identity.of(grant, boot=self._hardware.boot_id())
+        if identity.is_vfio(grant.device) and not wanted.borrowed:
+            wanted = self._passing.planned(grant, wanted)
         grants = self._grants_of(grant.device, wanted)
         with self._reporting_a_lost_gpu(wanted.gpu):
             gpu = self._gpu(wanted)
@@ -289,7 +291,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             uuid, record = made.uuid, made.to_record()
             majors, minors = hardware.device_majors(), hardware.capability_minors(gpu.uuid, made.instance_id, made.compute_id)
             edits = cdi.of_mig(grant.request, name, gpu, uuid, majors, minors)
-        parts = [edits]
+        parts: list[drakit.Edits] = []
         if resources.dev_root is not None:
             device_nodes.ensure_device_nodes(edits.device_nodes, resources.dev_root)
         if resources.files is not None:
@@ -299,7 +301,8 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
             resources.daemons.ensure(wanted.holder, uuid, settings.mps, claim=str(grant.claim))
             resources.daemons.check(wanted.holder)
             parts.append(resources.daemons.access(wanted.holder))
-        return drakit.Prepared(edits=cdi.merged(*parts, drakit.Edits(env=edits.env)), record=record)
+        # The device's own variables replace those of the driver's files and of the daemon.
+        return drakit.Prepared(edits=cdi.merged(*parts, edits), record=record)
 
     def unprepare(self, grant: Grant) -> None:
         """Stop the MPS daemon, restore the settings and delete the MIG device. Admin access and a grant without an intent need none of it.

@@ -152,7 +152,7 @@ class Identity:
 
     def to_record(self) -> drakit.Record:
         """Return the identity as an intent."""
-        return drakit.freeze_record(_FORMAT.encode(self))
+        return _FORMAT.encode(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,6 +171,11 @@ class MigDevice:
     def to_record(self) -> drakit.Record:
         """Return the MIG device as a record."""
         return _FORMAT.encode(self)
+
+
+# Compiled here, so that the first prepare of a node does not wait for it.
+for _format, _schema in ((_FORMAT, Identity), (_FORMAT, Settings), (_FORMAT, MigDevice), (_PUBLISHED, Slot)):
+    _format.converter(_schema)
 
 
 def is_whole(device: drakit.Device) -> bool:

@@ -45,12 +45,10 @@ class VfioForm:
                 )
 
     def planned(self, grant: Grant, wanted: identity.Identity) -> identity.Identity:
-        """Return the identity of a grant, with the plan of the GPU's function where a virtual machine gets it.
+        """Return the identity of a grant with the plan of the GPU's function.
 
         Raises ConfigError for a sharing strategy, DeviceBusyError for a GPU that is in use or cannot be passed, DeviceGoneError, HardwareError.
         """
-        if not identity.is_vfio(grant.device) or wanted.borrowed:
-            return wanted
         if isinstance(grant.config, config.GpuConfig) and grant.config.sharing is not None:
             raise drakit.ConfigError("is not for a GPU of a virtual machine, which has it alone; remove it", field="sharing")
         planned = vfio.plan(self._bus, _address_of(grant))

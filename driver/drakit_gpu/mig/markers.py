@@ -21,26 +21,25 @@ class Marker:
     def announce(self) -> None:
         """Record that an instance will be created in the slot, unless the marker names one already. Raises CallError."""
         if self.file is not None and self._read().get("boot") != self.boot:
-            self._write(None)
+            self._write(self.file, None)
 
     def write(self, instance: port.GpuInstance) -> None:
         """Record that this instance was created in the slot. Raises CallError where that cannot be written."""
-        self._write(instance.id)
+        if self.file is not None and not self.is_of(instance.id):
+            self._write(self.file, instance.id)
 
-    def _write(self, instance_id: int | None) -> None:
-        if self.file is None or self.is_of(instance_id):
-            return
+    def _write(self, file: pathlib.Path, instance_id: int | None) -> None:
+        new = _successor(file)
         try:
-            self.file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
-            new = _successor(self.file)
+            file.parent.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
                 json.dump(self._content(instance_id), stream)
-            new.replace(self.file)
+            new.replace(file)
         except OSError as error:
             with contextlib.suppress(OSError):
-                _successor(self.file).unlink(missing_ok=True)
-            detail = f"its marker cannot be written to {self.file}: {error.strerror}"
+                new.unlink(missing_ok=True)
+            detail = f"its marker cannot be written to {file}: {error.strerror}"
             raise nvml_errors.CallError(nvml_errors.CALLS["create_gpu_instance"], nvml_errors.Code.UNKNOWN, detail) from error
 
     def matches(self, instance: port.GpuInstance) -> bool:

@@ -34,6 +34,9 @@ class _Content:
     events: tuple[_Numbered, ...]
 
 
+_FORMAT.converter(_Content)  # compiled at import, as the identities of devices are
+
+
 class EventLog:
     """The events of the machine in a directory."""
 

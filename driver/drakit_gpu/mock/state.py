@@ -124,6 +124,9 @@ class MachineState:
         return {uuid: state.without_memory() if uuid in loses_mode else state.after_reset() for uuid, state in self.gpus.items()}
 
 
+_FORMAT.converter(MachineState)  # compiled at import, as the identities of devices are
+
+
 class StateFile:
     """The state in a directory; ``initial`` is that of an unused machine, and identifies the machine.
 
