@@ -36,10 +36,11 @@ class DeviceNode:
     permissions: str = ""
 
     def __post_init__(self) -> None:
-        # A whole GPU has dozens of device nodes, so the usual case is a single test.
+        # A container gets dozens of nodes and mounts of a GPU, so the usual case is a single test.
         if not (type(self.path) is type(self.host_path) is type(self.type) is type(self.permissions) is str):
             _check_texts(self, "path", "host_path", "type", "permissions")
-        _check_numbers(self, "major", "minor", "file_mode")
+        if not {type(self.major), type(self.minor), type(self.file_mode)} <= _NUMBERS:
+            _check_numbers(self, "major", "minor", "file_mode")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,8 @@ class Mount:
     def __post_init__(self) -> None:
         if not (type(self.host_path) is type(self.container_path) is type(self.type) is str):
             _check_texts(self, "host_path", "container_path", "type")
-        object.__setattr__(self, "options", _texts("Mount.options", self.options))
+        if type(self.options) is not tuple or {*map(type, self.options)} - {str}:
+            object.__setattr__(self, "options", _texts("Mount.options", self.options))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,8 +108,8 @@ class Edits:
         object.__setattr__(self, "env", _variables("Edits.env", self.env))
         for name, kind in _PARTS:
             parts = getattr(self, name)
-            # Most edits have few parts, and an empty tuple needs no check.
-            if parts != ():
+            # The usual case is a tuple of parts of the right type, none or dozens.
+            if type(parts) is not tuple or {*map(type, parts)} - {kind}:
                 object.__setattr__(self, name, _parts(name, parts, kind))
 
     def __bool__(self) -> bool:
@@ -120,6 +122,7 @@ _PARTS: tuple[tuple[str, type[object]], ...] = (
     ("hooks", Hook),
     ("net_devices", NetDevice),
 )
+_NUMBERS = {int, type(None)}
 
 
 def _parts(name: str, given: object, kind: type[object]) -> tuple[object, ...]:

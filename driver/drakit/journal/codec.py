@@ -49,8 +49,10 @@ def _decode_time(value: object) -> datetime.datetime:
 
 
 _DEVICE_CACHE_SIZE = 512
+_AMOUNTS_CACHE_SIZE = 512
 _INTENT_CACHE_SIZE = 4096  # Shared devices have one intent for each claim.
-_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+# The mappings of records are read-only, which the encoder does not know.
+_COMPACT = json.JSONEncoder(separators=(",", ":"), allow_nan=False, default=dict)
 FORMAT = wire.Format(
     ignore_unknown=True,
     converters={
@@ -156,10 +158,10 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
         admin_access=int(grant.admin_access),
         snapshot=_SNAPSHOTS.text(grant.device),
         consumed=dump(AMOUNTS.encode(grant.consumed_capacity)),
-        parameters=None if grant.parameters is None else dump(records.thaw(grant.parameters)),
+        parameters=None if grant.parameters is None else dump(grant.parameters),
         config_source=None if grant.config_source is None else grant.config_source.value,
-        intent=dump(records.thaw(grant.intent)),
-        record=dump(records.thaw(grant.record)),
+        intent=dump(grant.intent),
+        record=dump(grant.record),
         edits=None if grant.edits is None else dump(_EDITS.encode(grant.edits)),
     )
 
@@ -167,7 +169,7 @@ def grant_row(position: int, grant: lifecycle.GrantEntry) -> GrantRow:
 def prepared_row(grant: lifecycle.GrantEntry) -> PreparedRow:
     """Return the stored values of a prepared grant. Raises ValueError for a record with NaN or an infinity."""
     content = None if grant.edits is None else dump(_EDITS.encode(grant.edits))
-    return PreparedRow(*grant.key, record=dump(records.thaw(grant.record)), edits=content)
+    return PreparedRow(*grant.key, record=dump(grant.record), edits=content)
 
 
 def entry(claim: ClaimRow, grants: Sequence[GrantRow]) -> lifecycle.Entry:
@@ -275,7 +277,16 @@ def _share_id(row: GrantRow) -> names.ShareId | None:
 
 
 def _consumed(row: GrantRow, path: str) -> Mapping[str, quantity.Quantity]:
-    amounts: Mapping[str, quantity.Quantity] = read(AMOUNTS, row.consumed, f"{path}.consumed")
+    try:
+        return _amounts(row.consumed)
+    except UnreadableError as error:
+        raise UnreadableError(f"{path}.{error}") from error
+
+
+@functools.lru_cache(maxsize=_AMOUNTS_CACHE_SIZE)
+def _amounts(text: str) -> Mapping[str, quantity.Quantity]:
+    """Return the decoded amounts, cached because most shares of a device are equal."""
+    amounts: Mapping[str, quantity.Quantity] = read(AMOUNTS, text, "consumed")
     return amounts
 
 

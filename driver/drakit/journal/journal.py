@@ -142,7 +142,7 @@ class Journal:
 
     def set_state(self, uid: names.ClaimUid, grant: driver_state.GrantKey, key: str, record: records.Record | None) -> None:
         """Store a record of a prepared grant; None deletes it. Raises ClaimError when the grant is not prepared, JournalError."""
-        text = None if record is None else codec.dump(records.thaw(record))
+        text = None if record is None else codec.dump(record)
         self._commit(lambda database: driver_state.write(database, uid, grant, key, text))
 
     def taints(self) -> Mapping[str, Sequence[hardware.Taint]]:

@@ -195,7 +195,7 @@ class DevicePreparer:
         """Bind and prepare devices, all at once where the driver prepares whole claims. Raises TypeError for a result that is no valid Prepared."""
         if entry.state is lifecycle.State.PREPARING:
             # With a record, an author says by an empty result that the hardware is gone. Only a prepared claim can be repaired from that.
-            stored = [dataclasses.replace(grant, record=records.EMPTY) for grant in stored]
+            stored = [dataclasses.replace(grant, record=records.EMPTY) if grant.record else grant for grant in stored]
         grants = [resolution.grant_of(entry.claim, grant, self._author, caller=caller) for grant in stored]
         conditional = [grant for grant in grants if grant.device.binding_conditions]
         with config.author_errors(), self._verbs.run("prepare", entry.claim, stored):

@@ -5,6 +5,7 @@ cost nothing in between and are never stale. Label values come from fixed sets o
 """
 
 import collections
+import functools
 import importlib.metadata
 import itertools
 import platform
@@ -232,16 +233,19 @@ class DriverMetrics(timing.ClaimTimer):
         self._driver = driver
         for counter in (metrics.slice_writes, metrics.publish_failures, metrics.watch_restarts):
             counter.labels(driver)
-        for verb, outcome in itertools.product(("prepare", "unprepare"), ("ok", "error")):
-            metrics.calls.labels(driver, verb, outcome)
+        # Finding the histogram of some labels takes longer than an observation, and every claim has a dozen.
+        self._call = functools.cache(lambda verb, ok: metrics.calls.labels(driver, verb, "ok" if ok else "error"))
+        self._phase = functools.cache(lambda phase, ok: metrics.phases.labels(driver, phase, "ok" if ok else "error"))
+        for verb, ok in itertools.product(("prepare", "unprepare"), (True, False)):
+            self._call(verb, ok)
 
     def observe_claim(self, verb: str, *, ok: bool, seconds: float) -> None:
         """Observe the duration of one claim; ``verb`` is prepare or unprepare."""
-        self._metrics.calls.labels(self._driver, verb, "ok" if ok else "error").observe(seconds)
+        self._call(verb, ok).observe(seconds)
 
     def observe_phase(self, phase: str, *, ok: bool, seconds: float) -> None:
         """Observe the duration of one phase of a claim; ``ok`` is the outcome of its claim."""
-        self._metrics.phases.labels(self._driver, phase, "ok" if ok else "error").observe(seconds)
+        self._phase(phase, ok).observe(seconds)
 
     def published(self, writes: int) -> None:
         """Count the slices that one reconciliation wrote."""

@@ -105,8 +105,9 @@ class Resolver:
             for grant in own:
                 for held in others:
                     _check_device(grant, held, under[grant.device.name], self.program)
-            _check_counters(own, others, offered, self.program)
-            _check_groups(own, others, offered, self.program)
+            if any(grant.device.consumes for grant in own):
+                _check_counters(own, others, offered, self.program)
+                _check_groups(own, others, offered, self.program)
 
     def plan(self, ref: claims.ClaimRef, grants: Grants, recall: Callable[[Grant], records.Record] | None = None) -> Grants:
         """Return a claim's grants with their intents. Raises the errors of the author's ``plan``.
@@ -265,8 +266,6 @@ def _check_device(grant: lifecycle.GrantEntry, held: lifecycle.Holding, displace
 
 
 def _check_counters(own: Grants, others: Sequence[lifecycle.Holding], offered: inventory.Inventory, program: str) -> None:
-    if not any(grant.device.consumes for grant in own):
-        return
     limits = {counter_set.name: counter_set.counters for counter_set in offered.counter_sets}
     in_use = {held.device.name: held.device for held in others}
     before = counters_consumed(in_use.values())

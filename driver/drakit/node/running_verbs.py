@@ -24,14 +24,22 @@ SHOWN = 3
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class RunningVerb:
-    """One running call: its devices and their locks, when it started (monotonic), and when it is logged next."""
+    """One running call: the claim and its grants, when it started (monotonic), and when it is logged next."""
 
     verb: str
     claim: claims.ClaimRef
-    devices: tuple[str, ...]
-    locks: frozenset[str]
+    grants: Sequence[lifecycle.GrantEntry]
     started: float
     warn_at: float
+
+    @property
+    def devices(self) -> list[str]:
+        """The names of the devices."""
+        return [grant.device.name for grant in self.grants]
+
+    def holds(self, lock: str) -> bool:
+        """Return whether the call holds a lock (the claim's UID or a lock of a device)."""
+        return lock == self.claim.uid or any(lock in grant.device.lock_names for grant in self.grants)
 
 
 class RunningVerbs:
@@ -46,14 +54,7 @@ class RunningVerbs:
     def run(self, verb: str, ref: claims.ClaimRef, grants: Sequence[lifecycle.GrantEntry]) -> Iterator[None]:
         """List one call of a verb with these grants of a claim while the block runs."""
         now = self._clock.monotonic()
-        run = RunningVerb(
-            verb=verb,
-            claim=ref,
-            devices=tuple(grant.device.name for grant in grants),
-            locks=frozenset(name for grant in grants for name in grant.device.lock_names),
-            started=now,
-            warn_at=now + SLOW_SECONDS,
-        )
+        run = RunningVerb(verb=verb, claim=ref, grants=grants, started=now, warn_at=now + SLOW_SECONDS)
         with self._guard:
             self._running[id(run)] = run
         try:
@@ -78,7 +79,7 @@ class RunningVerbs:
 
     def holding(self, lock: str) -> str:
         """Return a text about the verb that holds a lock (a claim's UID or a device's lock), empty where none in this process does."""
-        return next((self._text(run) for run in self._snapshot() if lock == run.claim.uid or lock in run.locks), "")
+        return next((self._text(run) for run in self._snapshot() if run.holds(lock)), "")
 
     def oldest_seconds(self) -> float:
         """Return for how long the oldest running verb has run, 0 where none runs."""
@@ -117,4 +118,4 @@ class RunningVerbs:
 
 
 def _keys(run: RunningVerb) -> dict[str, object]:
-    return {"verb": run.verb, "claim": str(run.claim), "claim_uid": run.claim.uid, "devices": list(run.devices)}
+    return {"verb": run.verb, "claim": str(run.claim), "claim_uid": run.claim.uid, "devices": run.devices}

@@ -171,7 +171,11 @@ def _render(sink: Any, method: str, event: structlog_typing.EventDict) -> Any:
     if event.get("exc_info"):
         event = structlog.processors.format_exc_info(sink, method, event)
     try:
-        fields = {key: _bounded_field(key, value) for key, value in event.items()}
+        # Most fields are short texts, and a node writes three lines for each claim.
+        fields = {
+            key: value if type(value) is str and len(value) <= texts.TEXT_MAX else _bounded_field(key, value)
+            for key, value in event.items()
+        }
     except Exception:  # noqa: BLE001 - an author's value that cannot be formatted must not fail the author's call
         fault = traceback.format_exc(limit=0).strip()
         fields = {key: event[key] for key in ("event", *_ADDED_KEYS)} | {"error": f"the line's fields cannot be written: {fault}"}

@@ -159,13 +159,14 @@ class Format:
 class _Member(NamedTuple):
     """One field of a dataclass. If the wire lacks it, its value is ``absent``, or the dataclass's default if ``absent`` is UNSET.
 
-    The value of a field that ``is_plain`` is its own JSON. A field that ``is_written`` is on the wire also if it is None, False or empty, because it
-    is required or has another default.
+    ``encode`` is None if the value is its own JSON. A field that ``is_written`` is on the wire also if it is None, False or empty, because it is
+    required or has another default. The name of one that ``is_nested`` has dots.
     """
 
     name: str
-    converter: Converter
-    is_plain: bool
+    decode: Callable[[Any], Any]
+    encode: Callable[[Any], Any] | None
+    is_nested: bool
     is_required: bool
     is_written: bool
     absent: object
@@ -178,7 +179,6 @@ class _Object:
         self._schema = schema
         self._rules = rules
         self._members: dict[str, _Member] = {}
-        self._nested: frozenset[str] = frozenset()
         self._inline: dict[str, Converter] = {}
 
     def add(self, field: "dataclasses.Field[Any]", rule: Field, converter: Converter) -> None:
@@ -189,10 +189,16 @@ class _Object:
         if rule.inline:
             self._inline[field.name] = converter
         else:
-            self._members[rule.name or camel(field.name)] = _Member(
-                field.name, converter, converter.encode is _unchanged, is_required, is_required or bool(default), rule.absent
+            key = rule.name or camel(field.name)
+            self._members[key] = _Member(
+                name=field.name,
+                decode=converter.decode,
+                encode=None if converter.encode is _unchanged else converter.encode,
+                is_nested="." in key,
+                is_required=is_required,
+                is_written=is_required or bool(default),
+                absent=rule.absent,
             )
-            self._nested = frozenset(key for key in self._members if "." in key)
 
     def decode(self, value: Any) -> object:
         """Return a value of the dataclass. Raises ConfigError or InventoryError."""
@@ -202,10 +208,13 @@ class _Object:
             self._check_names(value)
         arguments: dict[str, object] = {}
         empty_is_absent = self._rules.empty_is_absent
-        for key, (name, converter, _, is_required, _, absent) in self._members.items():
-            member = value.get(key, UNSET) if key not in self._nested else _get_nested(value, key)
+        for key, (name, decode_member, _, is_nested, is_required, _, absent) in self._members.items():
+            member = _get_nested(value, key) if is_nested else value.get(key, UNSET)
             if member is not UNSET and not (empty_is_absent and member in (None, "")):
-                arguments[name] = decode(converter, member, key)
+                try:
+                    arguments[name] = decode_member(member)
+                except (errors.ConfigError, errors.InventoryError) as error:
+                    raise _with_prefix(key, error) from error
             elif is_required:
                 raise errors.ConfigError("is required", field=key)
             elif absent is not UNSET:
@@ -224,12 +233,12 @@ class _Object:
         members: dict[str, Any] = {}
         for name, converter in self._inline.items():
             members |= converter.encode(getattr(value, name))
-        for key, (name, converter, is_plain, _, is_written, _) in self._members.items():
+        for key, (name, _, encode, is_nested, _, is_written, _) in self._members.items():
             attribute = getattr(value, name)
-            encoded = attribute if is_plain or attribute is None else converter.encode(attribute)
+            encoded = attribute if encode is None or attribute is None else encode(attribute)
             # The number 0 is not an absent value, and neither is a dataclass whose fields are all defaults.
             if encoded or attribute or is_written or type(encoded) in (int, float):
-                if key in self._nested:
+                if is_nested:
                     _set_nested(members, key, encoded)
                 else:
                     members[key] = encoded
@@ -263,14 +272,6 @@ def _set_nested(members: dict[str, Any], path: str, encoded: object) -> None:
     for key in parents:
         members = members.setdefault(key, {})
     members[last] = encoded
-
-
-def _decode_at(key: str | int, converter: Converter, value: object) -> Any:
-    """Decode the member or element at ``key``. An error gets ``key`` before its field."""
-    try:
-        return converter.decode(value)
-    except (errors.ConfigError, errors.InventoryError) as error:
-        raise _with_prefix(json_errors.step(key), error) from error
 
 
 def _with_prefix(path: str, error: errors.ConfigError | errors.InventoryError) -> errors.ConfigError:
@@ -360,23 +361,39 @@ def _optional(inner: Converter) -> Converter:
 
 
 def _list_of(converter: Converter) -> Converter:
+    decode_element, encode = converter
+
     def decode(value: object) -> tuple[object, ...]:
         if not isinstance(value, list | tuple):
             raise json_errors.wrong("a list", value)
-        return tuple([_decode_at(index, converter, element) for index, element in enumerate(value)])
+        decoded: list[object] = []
+        try:
+            for element in value:
+                decoded.append(decode_element(element))  # noqa: PERF401 - the list's length is the index of an element that fails
+        except (errors.ConfigError, errors.InventoryError) as error:
+            raise _with_prefix(json_errors.step(len(decoded)), error) from error
+        return tuple(decoded)
 
-    encode = converter.encode
     return Converter(decode, list if encode is _unchanged else lambda values: [encode(element) for element in values])
 
 
 def _map_of(converter: Converter, *, sorted_keys: bool) -> Converter:
+    decode_member, encode_member = converter
+
     def decode(value: object) -> Mapping[str, object]:
         if not isinstance(value, records.MAPPINGS):
             raise json_errors.wrong("an object", value)
-        return types.MappingProxyType({key: _decode_at(key, converter, member) for key, member in value.items()})
+        decoded: dict[str, object] = {}
+        key = ""
+        try:
+            for key, member in value.items():
+                decoded[key] = decode_member(member)
+        except (errors.ConfigError, errors.InventoryError) as error:
+            raise _with_prefix(json_errors.step(key), error) from error
+        return types.MappingProxyType(decoded)
 
     def encode(values: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: converter.encode(values[key]) for key in (sorted(values) if sorted_keys else values)}
+        return {key: encode_member(values[key]) for key in (sorted(values) if sorted_keys else values)}
 
     return Converter(decode, encode)
 
