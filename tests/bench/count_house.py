@@ -56,6 +56,11 @@ class Crossed:
             if set(path.parts) & {"mock", "machines"} or path.name in {"mock.py", "tables.py"}
         }
 
+    @property
+    def framework_files(self) -> set[str]:
+        """The files of the framework, without those that stand for the hardware."""
+        return {file for file in self.files - self.mock_files if pathlib.Path(file).is_relative_to(self._root + "/")}
+
     def during(self, work: Callable[[], object]) -> None:
         """Trace a call of this thread."""
         sys.setprofile(self._enter)
@@ -292,9 +297,15 @@ def crossings(name: str, crossed: Crossed) -> list[tuple[str, object]]:
     return [
         (f"{name}: files crossed", len(crossed.files)),
         (f"{name}: functions crossed", len(crossed.functions)),
-        (f"{name}: of these, mock hardware: files", len(crossed.mock_files)),
-        (f"{name}: of these, mock hardware: functions", len([file for file, *_ in crossed.functions if file in crossed.mock_files])),
+        *of_these(name, "the framework", crossed, crossed.framework_files),
+        *of_these(name, "mock hardware", crossed, crossed.mock_files),
     ]
+
+
+def of_these(name: str, part: str, crossed: Crossed, files: set[str]) -> list[tuple[str, object]]:
+    """Return the figures of a part of one call."""
+    functions = [file for file, *_ in crossed.functions if file in files]
+    return [(f"{name}: of these, {part}: files", len(files)), (f"{name}: of these, {part}: functions", len(functions))]
 
 
 def main() -> None:

@@ -94,10 +94,12 @@ class Resolver:
         """
         shares = [grant.share_id for grant in grants if grant.share_id]
         current = self._offered.current
-        for pool in sorted({grant.device.node_pool(grant.pool) for grant in grants}):
+        by_pool: dict[str, list[lifecycle.GrantEntry]] = {}
+        for grant in grants:
+            by_pool.setdefault(grant.device.node_pool(grant.pool), []).append(grant)
+        for pool, wanted in sorted(by_pool.items()):
             is_own = pool == self._pool
             offered, consumers = (current.flat, current.consumers) if is_own else (inventory.Inventory(), {})
-            wanted = [grant for grant in grants if grant.device.node_pool(grant.pool) == pool]
             under = {grant.device.name: self._offered.displaced_under(grant.device) if is_own else frozenset[str]() for grant in wanted}
             holdings = self._journal.holdings(pool, conflicting(wanted, consumers).union(*under.values()), shares)
             own = [grant for grant in wanted if not grant.admin_access]

@@ -235,6 +235,8 @@ class _Object:
             members |= converter.encode(getattr(value, name))
         for key, (name, _, encode, is_nested, _, is_written, _) in self._members.items():
             attribute = getattr(value, name)
+            if type(attribute) is tuple and not attribute and not is_written:
+                continue
             encoded = attribute if encode is None or attribute is None else encode(attribute)
             # The number 0 is not an absent value, and neither is a dataclass whose fields are all defaults.
             if encoded or attribute or is_written or type(encoded) in (int, float):
