@@ -14,6 +14,7 @@ EVENTS_MAX = 50
 POD, CLAIM = "Pod", "Claim"
 """The kinds of what waits."""
 _MODELS = ("productName", "model")
+_GIBI = 1 << 30
 _READINGS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization",
     "gpu_memory_used_bytes": "memory_used",
@@ -53,6 +54,7 @@ class Holding:
     done: bool | None = None
     pods: tuple[str, ...] = ()
     since: str = ""
+    pool: str = ""
 
     @property
     def use(self) -> Use:
@@ -108,13 +110,14 @@ class Readings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Span:
-    """Neighbouring memory slices of one GPU that one device in use has. Those of instances of others have no device and no use."""
+    """Neighbouring memory slices of one GPU that one device, with ``memory`` in bytes, has. Those of others' instances have no device and no use."""
 
     start: int
     size: int
     device: str = ""
     kind: str = ""
     uses: tuple[Use, ...] = ()
+    memory: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +165,7 @@ class Nic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherDevice:
-    """A device that is neither part of a GPU's map nor a NIC."""
+    """A device that is neither part of a GPU's map nor a NIC. ``memory`` is in bytes, 0 if it publishes none."""
 
     name: str
     kind: str
@@ -170,6 +173,7 @@ class OtherDevice:
     health: Health
     facts: Facts = Facts()
     readings: Readings = Readings()
+    memory: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,18 +242,56 @@ class Free:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Granted:
+    """A device that a claim has, exclusively or with a ``share``, for one of its requests.
+
+    ``kind`` is the device's profile or type, or a NIC's interface; empty if it is not published any more. ``memory`` in bytes, ``bandwidth`` in bits
+    per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared`` is None if it is unknown.
+    """
+
+    device: str
+    driver: str
+    node: str = ""
+    request: str = ""
+    kind: str = ""
+    share: str = ""
+    memory: int = 0
+    bandwidth: int = 0
+    consumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    admin: bool = False
+    prepared: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """One claim with its devices of all drivers. ``driver`` names the drivers."""
+    """One claim with its devices of all drivers; none if it waits."""
 
     claim: str
     uid: str
     state: str
-    driver: str
-    node: str
-    devices: tuple[str, ...]
-    steps: tuple[str, ...] = ()
+    devices: tuple[Granted, ...] = ()
     pods: tuple[str, ...] = ()
     since: str = ""
+
+    @property
+    def node(self) -> str:
+        """Return the names of the nodes of its devices."""
+        return ", ".join(filter(None, dict.fromkeys(device.node for device in self.devices)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Namespace:
+    """What the claims of one namespace have, without admin access.
+
+    ``devices`` counts devices and shares by kind, ``memory`` is in bytes, ``bandwidth`` in bits per second, and ``waiting`` counts pods that wait.
+    """
+
+    name: str
+    claims: int
+    devices: Mapping[str, int]
+    memory: int
+    bandwidth: int
+    waiting: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,6 +322,7 @@ class State:
     waiting: tuple[Waiting, ...] = ()
     waiting_is_known: bool = True
     free: tuple[Free, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
     note: str = ""
     reading: tuple[str, ...] = ()
     is_old: bool = False
@@ -330,18 +373,12 @@ def pool(
                 health=_health_of(device, health),
                 facts=_facts([device]),
                 readings=sensors.get(device.name, Readings()),
+                memory=_memory([device]),
             )
             for device in flat.devices
             if _BANDWIDTH not in device.capacity and device.name not in mapped
         ),
     )
-
-
-def closed(filled: Pool) -> Pool:
-    """Return a pool of a node to which no pods come: nothing more fits in it."""
-    nothing: Mapping[str, int] = {}
-    gpus = (dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="") for gpu in filled.gpus)
-    return dataclasses.replace(filled, gpus=tuple(gpus))
 
 
 def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, Readings]:
@@ -351,37 +388,6 @@ def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, Readings]:
         if (field := _READINGS.get(metric.name)) is not None:
             by_gpu.setdefault(metric.labels.get("gpu", ""), {})[field] = metric.value
     return {gpu: Readings(**values) for gpu, values in by_gpu.items()}
-
-
-def claim_rows(held: Iterable[tuple[str, str, Iterable[Holding]]]) -> list[ClaimRow]:
-    """Return a row for each claim, in order of first appearance, of holdings by driver and node."""
-    by_claim: dict[str, list[tuple[str, str, Holding]]] = {}
-    for driver, node, holdings in held:
-        for holding in holdings:
-            by_claim.setdefault(holding.uid, []).append((driver, node, holding))
-    return [
-        ClaimRow(
-            claim=found[0][2].claim,
-            uid=uid,
-            state=found[0][2].state,
-            driver=", ".join(dict.fromkeys(driver for driver, _, _ in found)),
-            node=", ".join(filter(None, dict.fromkeys(node for _, node, _ in found))),
-            devices=tuple(holding.device for _, _, holding in found),
-            steps=tuple(f"{holding.request} on {holding.device}{_progress(holding)}" for _, _, holding in found),
-            pods=found[0][2].pods,
-            since=found[0][2].since,
-        )
-        for uid, found in by_claim.items()
-    ]
-
-
-def _progress(holding: Holding) -> str:
-    match holding.done:
-        case None:
-            return ""
-        case True:
-            return ": prepared"
-    return ": not prepared yet"
 
 
 def _uses(held: Iterable[Holding]) -> tuple[Use, ...]:
@@ -399,12 +405,12 @@ def _gpu(
 ) -> Gpu:
     fit = fits.of_board(board.devices, [device for device in flat.devices if device.name in held], flat) if is_complete else _NOTHING
     largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
-    kinds = {device.name: str(fits.kind_of(device, flat.partition_type)) for device in board.devices}
+    by_name = {device.name: device for device in board.devices}
     facts = _facts(board.devices)
     return Gpu(
         name=board.name,
         width=board.map.width,
-        spans=tuple(_span(span, held, kinds) for span in board.map.spans),
+        spans=tuple(_span(span, held, by_name, flat.partition_type) for span in board.map.spans),
         together=tuple(fits.named(filled.counts) for filled in fit.together),
         largest=largest,
         smallest=smallest,
@@ -416,10 +422,18 @@ def _gpu(
     )
 
 
-def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], kinds: Mapping[str, str]) -> Span:
+def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], by_name: Mapping[str, devices.Device], partition_type: str) -> Span:
     if span.label not in held:
         return Span(start=span.start, size=span.size)
-    return Span(start=span.start, size=span.size, device=span.label, kind=kinds[span.label], uses=_uses(held[span.label]))
+    device = by_name[span.label]
+    return Span(
+        start=span.start,
+        size=span.size,
+        device=span.label,
+        kind=str(fits.kind_of(device, partition_type)),
+        uses=_uses(held[span.label]),
+        memory=_memory([device]),
+    )
 
 
 def _facts(board: Sequence[devices.Device]) -> Facts:
@@ -429,13 +443,13 @@ def _facts(board: Sequence[devices.Device]) -> Facts:
     def first(names: Sequence[str]) -> str:
         return next((str(values[name]) for name in names for values in attributes if name in values), "")
 
-    amounts = [device.capacity["memory"].value for device in board if "memory" in device.capacity]
-    memory = max(amounts, key=lambda amount: amount.nanos, default=None)
-    return Facts(model=first(_MODELS), memory="" if memory is None else _gibibytes(memory), uuid=first(boards.UUIDS))
+    memory = _memory(board)
+    return Facts(model=first(_MODELS), memory=f"{round(memory / _GIBI, 1):g} GiB" if memory else "", uuid=first(boards.UUIDS))
 
 
-def _gibibytes(amount: quantity.Quantity) -> str:
-    return f"{round(amount.value / (1 << 30), 1):g} GiB"
+def _memory(board: Iterable[devices.Device]) -> int:
+    """Return the memory of the largest device in bytes, 0 if none has a capacity of that name."""
+    return max((device.capacity["memory"].value.value for device in board if "memory" in device.capacity), default=0)
 
 
 def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, Health], traffic: Mapping[tuple[str, str], int]) -> Nic:
