@@ -233,7 +233,7 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
                     consumed=result.consumed_capacity,
                     admin=result.admin_access,
                     state=claim.state,
-                    done=True if (result.driver, result.pool, result.device) in claim.prepared else None,
+                    done=claim.prepared.get((result.driver, result.pool, result.device, result.share_id or "")),
                     pods=claim.pods,
                     since=claim.meta.created,
                     pool=result.pool,

@@ -259,7 +259,7 @@ class Granted:
     bandwidth: int = 0
     consumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     admin: bool = False
-    prepared: bool | None = None
+    prepared: bool | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -520,8 +520,8 @@ function whole(names) {
 }
 
 function deviceParts(device) {
-  const prepared = device.prepared === null ? "" : device.prepared ? "prepared" : "not prepared yet";
-  const facts = [device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : "", prepared];
+  const prepared = device.prepared === null ? "" : device.prepared ? "prepared" : "not prepared";
+  const facts = [prepared, device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
   const amounts = [device.bandwidth ? rate(device.bandwidth) : "", gibibytes(device.memory), ...Object.entries(device.consumed).map(([name, amount]) => `${name} ${amount}`)];
   return element("div", { class: "line" }, element("strong", { class: "nowrap" }, device.kind || "device"), element("span", { class: "device-name" }, device.device),
     element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));

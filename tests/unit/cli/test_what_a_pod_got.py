@@ -71,6 +71,19 @@ def test_a_pods_claim_has_each_device_with_profile_memory_share_and_node() -> No
     assert (net.device, net.kind, net.bandwidth, net.share, net.memory) == ("pci-0000-0c-00-0", "eth1", 25 * 10**9, SHARE, 0)
 
 
+def test_a_device_is_prepared_or_not_as_its_driver_says_and_unknown_without_a_word() -> None:
+    def prepared(**entry: Any) -> bool | None:
+        asked = claim(1, "team-a/x", bandwidth("1G"))
+        asked["status"]["devices"] = [{"driver": fleets.NIC, "pool": "node-1", "device": "pci-0000-0c-00-0", "shareID": SHARE, **entry}]
+        ((device,),) = (row.devices for row in state(asked).claims)
+        return device.prepared
+
+    assert prepared(conditions=[{"type": "Ready", "status": "True"}]) is True
+    assert prepared(conditions=[{"type": "Ready", "status": "False", "reason": "Config"}]) is False
+    assert prepared(conditions=[{"type": "Attached", "status": "True"}]) is None
+    assert prepared(shareID="11111111-0000-4000-8000-000000000000", conditions=[{"type": "Ready", "status": "True"}]) is None
+
+
 def test_a_device_that_is_not_published_any_more_is_named_without_its_kind() -> None:
     (row,) = state(claim(1, "team-a/old", gpu("gpu-9"))).claims
     assert [(device.device, device.kind, device.memory) for device in row.devices] == [("gpu-9", "", 0)]
@@ -95,8 +108,8 @@ def test_a_namespace_has_the_memory_of_its_share_and_nothing_by_admin_access() -
     def row(name: str, device: model.Granted) -> model.ClaimRow:
         return model.ClaimRow(claim=f"team-a/{name}", uid=name, state="allocated", devices=(device,))
 
-    share = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", share=SHARE, memory=10 * 2**30)
-    watched = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", memory=40 * 2**30, admin=True)
+    share = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", share=SHARE, memory=10 * 2**30, prepared=None)
+    watched = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", memory=40 * 2**30, admin=True, prepared=None)
     (total,) = granted.namespaces([row("a", share), row("b", watched)], ())
     assert (total.devices, total.memory, total.claims) == ({"gpu share": 1}, 10 * 2**30, 2)
 
