@@ -31,7 +31,7 @@ class Scene:
     def __init__(self, folder: pathlib.Path, commands: forked_cli.Commands, stack: contextlib.ExitStack) -> None:
         self._folder = folder
         self._environment = {"PATH": PATH, "KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)}
-        self.processes = []
+        self.processes: list[driver_process.Process] = []
         for line in self.text("scene", "start").splitlines():
             words = line.removeprefix("drakit ").split()
             started = driver_process.running(driver_process.drakit(*words), folder / f"{len(self.processes)}.log", commands=commands)
