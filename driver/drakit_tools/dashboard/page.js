@@ -148,7 +148,7 @@ function factLines(device) {
   ];
 }
 
-function gpuCard(gpu) {
+function gpuCard(gpu, closed) {
   const map = element("div", { class: "map", role: "img", "aria-label": gpuWords(gpu) });
   map.style.gridTemplateColumns = `repeat(${gpu.width}, minmax(0, 1fr))`;
   let place = 0;
@@ -165,7 +165,7 @@ function gpuCard(gpu) {
     map.append(used);
     place = span.start + span.size;
   }
-  const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : "nothing more fits";
+  const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : `nothing more fits${closed ? ` (${closed})` : ""}`;
   const better = gpu.fragmented ? `; ${gpu.fragmented}` : "";
   const alone = listed(Object.fromEntries(Object.entries(gpu.alone).filter(([, number]) => number > 0)));
   const uses = inUse.flatMap((span) => span.uses.map((use) => useLine(span.kind, use, "", letterOf(span))));
@@ -193,7 +193,16 @@ function shared(nic) {
   return nic.shares.reduce((sum, share) => sum + share.amount, 0);
 }
 
-function nicCard(nic) {
+// What nobody uses is not free on a node to which no pods come.
+function freeWords(closed) {
+  return closed ? `unused (${closed})` : "free";
+}
+
+function closedWords(node) {
+  return node.notes.map((note) => note.split(":")[0]).join(", ");
+}
+
+function nicCard(nic, closed) {
   const used = shared(nic);
   const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
   const list = element("ul", { class: "uses" });
@@ -206,14 +215,14 @@ function nicCard(nic) {
   }
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, nic.name), nic.interface ? element("span", { class: "facts" }, nic.interface) : null, ...badges(nic.health),
-      element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} free`)),
+      element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} ${freeWords(closed)}`)),
     bar, problem(nic.health), nic.shares.length ? list : null);
 }
 
-function otherCard(device) {
+function otherCard(device, closed) {
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, device.name), element("span", { class: "facts" }, device.kind), ...badges(device.health), ...factLines(device)),
-    problem(device.health), device.uses.length ? element("ul", { class: "uses" }, ...device.uses.map((use) => useLine("", use))) : element("div", { class: "facts" }, "free"));
+    problem(device.health), device.uses.length ? element("ul", { class: "uses" }, ...device.uses.map((use) => useLine("", use))) : element("div", { class: "facts" }, freeWords(closed)));
 }
 
 const CARDS = { gpus: gpuCard, nics: nicCard, others: otherCard };
@@ -233,8 +242,8 @@ function printed(card) {
 }
 
 const words = new WeakMap();
-function wordsOf(kind, device) {
-  if (!words.has(device)) words.set(device, printed(CARDS[kind](device)));
+function wordsOf(kind, device, closed) {
+  if (!words.has(device)) words.set(device, printed(CARDS[kind](device, closed)));
   return words.get(device);
 }
 
@@ -263,15 +272,16 @@ function poolWords(node, pool) {
 // The devices of a pool that the filters choose, by kind.
 function chosen(node, pool, filters) {
   const around = `${nodeWords(node)} ${poolWords(node, pool)}`;
+  const closed = closedWords(node);
   return Object.keys(CARDS).map((kind) => [kind, pool[kind].filter((device) => {
     if (filters.unwell && isWell(device.health)) return false;
-    if (filters.unused && !hasFree(kind, device)) return false;
-    return filters.terms.length === 0 || matches(filters.terms, `${around} ${wordsOf(kind, device)}`);
+    if (filters.unused && (closed || !hasFree(kind, device))) return false;
+    return filters.terms.length === 0 || matches(filters.terms, `${around} ${wordsOf(kind, device, closed)}`);
   })]);
 }
 
 function poolCard(node, pool, picked, isFiltered) {
-  const cards = picked.flatMap(([kind, devices]) => devices.map(CARDS[kind]));
+  const cards = picked.flatMap(([kind, devices]) => devices.map((device) => CARDS[kind](device, closedWords(node))));
   if (!cards.length && isFiltered && !pool.is_down) return null;
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
@@ -520,11 +530,10 @@ function whole(names) {
 }
 
 function deviceParts(device) {
-  const prepared = device.prepared === null ? "" : device.prepared ? "prepared" : "not prepared";
-  const facts = [prepared, device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
+  const facts = [device.prepared ? "prepared" : "", device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
   const amounts = [device.bandwidth ? rate(device.bandwidth) : "", gibibytes(device.memory), ...Object.entries(device.consumed).map(([name, amount]) => `${name} ${amount}`)];
   return element("div", { class: "line" }, element("strong", { class: "nowrap" }, device.kind || "device"), element("span", { class: "device-name" }, device.device),
-    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
+    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
 }
 
 // The devices of a claim: one as it is, several behind their sum, which opens for a filter.

@@ -147,3 +147,10 @@ def test_a_closed_node_names_what_has_to_move_and_a_command_that_exists(shell: c
     script = (PAGE_FILES / "page.js").read_text("utf-8")
     (command,) = re.findall(r"`drakit (plan --live --drain) \$\{node\.name\}`", script)
     assert command.split()[-1] in shell.run("plan", "--help").out
+
+
+def test_nothing_is_free_on_a_closed_node_of_the_page_as_in_top() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert 'return closed ? `unused (${closed})` : "free";' in script
+    assert script.count("freeWords(closed)") == 3, "its definition, NICs and whole devices"
+    assert "filters.unused && (closed || !hasFree(kind, device))" in script
