@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from drakit.core import inventory
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, slice_codec, transport
-from drakit_tools.dashboard import granted, model, objects, rules, unused, waiting
+from drakit_tools.dashboard import granted, model, objects, pool_devices, rules, unused, waiting
 
 _SHOWN = 3
 """Unreadable objects that the page names."""
@@ -190,7 +190,7 @@ def _filled(
             counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
             mixins=_mixins(pages),
         )
-        return model.pool(base, offered, held, health, is_complete=len(slices) == slices[0].spec.pool.count)
+        return pool_devices.pool(base, offered, held, health, is_complete=len(slices) == slices[0].spec.pool.count)
     except api_objects.UNREADABLE as error:
         return dataclasses.replace(base, note=f"incomplete: {error}")
 

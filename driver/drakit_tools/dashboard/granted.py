@@ -57,7 +57,8 @@ def _total(name: str, claims: Sequence[model.ClaimRow], waiting: int) -> model.N
     counts: dict[str, int] = {}
     for device in has:
         if not device.bandwidth:
-            kind = " ".join(filter(None, (device.kind or "device", "share" if device.share else "")))
+            kind = device.kind or "device"
+            kind = f"{kind.removesuffix(' shared')} share" if device.share else kind
             counts[kind] = counts.get(kind, 0) + 1
     return model.Namespace(
         name=name,

@@ -8,7 +8,7 @@ from drakit.cli import composition, views
 from drakit.core import errors, inventory, lifecycle
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
-from drakit_tools.dashboard import granted, model, unused
+from drakit_tools.dashboard import granted, model, pool_devices, unused
 
 
 class NodeSource:
@@ -38,7 +38,7 @@ class NodeSource:
             for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
                 note = "; ".join(filter(None, (stopped, seen.trouble)))
                 base = model.Pool(driver=driver, name=name, note=note, is_down=bool(stopped))
-                pools.append(model.pool(base, offered, held, health, seen.readings))
+                pools.append(pool_devices.pool(base, offered, held, health, seen.readings))
             held_by.append(granted.Held(driver=driver, node=node_name, holdings=held))
         node = model.Node(name=node_name, pools=tuple(pools))
         rows = tuple(granted.rows(held_by, [node]))

@@ -99,9 +99,9 @@ function problem(health) {
   return health.message ? element("p", { class: "problem" }, health.message) : null;
 }
 
-// The name of who uses a device, as short as a segment needs it: its first pod, or its claim, without the namespace.
+// Who uses a device, as short as a segment needs it: the first pod, or the claim, without the namespace; of several claims their number.
 function shortUse(uses) {
-  return uses.map((use) => (use.pods[0] || use.claim).split("/").pop()).join(", ");
+  return uses.length > 1 ? counted(uses.length, "claim") : (uses[0].pods[0] || uses[0].claim).split("/").pop();
 }
 
 // A name that is cut in its middle where there is no room, because the ends of pods' names differ.
@@ -165,7 +165,8 @@ function gpuCard(gpu, closed) {
     map.append(used);
     place = span.start + span.size;
   }
-  const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : `nothing more fits${closed ? ` (${closed})` : ""}`;
+  const left = gpu.spans.filter((span) => span.left).map((span) => `${gibibytes(span.left)} of ${gibibytes(span.memory)} left to share${closed ? ` (${closed})` : ""}`);
+  const fits = left.length ? left.join("; ") : gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : `nothing more fits${closed ? ` (${closed})` : ""}`;
   const better = gpu.fragmented ? `; ${gpu.fragmented}` : "";
   const alone = listed(Object.fromEntries(Object.entries(gpu.alone).filter(([, number]) => number > 0)));
   const uses = inUse.flatMap((span) => span.uses.map((use) => useLine(span.kind, use, "", letterOf(span))));
@@ -482,6 +483,10 @@ const TOTALS = {
 // What each namespace has. Its name filters the page.
 function drawNamespaces() {
   byId("namespaces-section").hidden = state.namespaces.length === 0;
+  // An unchanged table stays, so that its buttons keep the focus.
+  const key = JSON.stringify([state.namespaces, shownAll.has("namespaces")]);
+  if (byId("namespaces").dataset.key === key) return;
+  byId("namespaces").dataset.key = key;
   const columns = Object.keys(TOTALS).filter((name) => state.namespaces.some((row) => TOTALS[name](row)));
   byId("namespaces-head").replaceChildren(...columns.map((name) => element("th", { scope: "col" }, name)));
   byId("namespaces").replaceChildren(...limited("namespaces", state.namespaces, "namespace").map((row) => element("tr", {}, ...columns.map((name) => {

@@ -202,7 +202,9 @@ def _gpu(gpu: model.Gpu, now: datetime.datetime, closed: str) -> Iterator[Line]:
     for span, letter in used.items():
         yield from (Line(text=f"    {letter} {_joined(span.kind, _use(use, now))}") for use in span.uses)
     sets = "; or ".join(map(_counts, gpu.together))
-    yield Line(text=f"    still fits {sets}" if sets else f"    nothing more fits{_beside(closed)}", style=SOFT)
+    left = [f"{span.left / _GIBI:.1f} of {span.memory / _GIBI:.1f} GiB left to share{_beside(closed)}" for span in gpu.spans if span.left]
+    fits = "; ".join(left) or (f"still fits {sets}" if sets else f"nothing more fits{_beside(closed)}")
+    yield Line(text=f"    {fits}", style=SOFT)
 
 
 def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:

@@ -26,7 +26,7 @@ from drakit.telemetry import logs
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
-from drakit_tools.dashboard import cluster_source, model, node_source, server, text
+from drakit_tools.dashboard import cluster_source, model, node_source, pool_devices, server, text
 from fakes import cluster_dashboard, command_line, exhaustion, real_clock, stub_api, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
@@ -207,9 +207,9 @@ def test_a_fixed_layout_has_the_sensors_and_slices_of_the_drivers_metrics() -> N
     heat = advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels={"gpu": "gpu-3"})
     slices = advanced.Metric(name="gpu_memory_slices", documentation="", value=8.0, labels={"gpu": "gpu-3"})
     base = model.Pool(driver="gpu.drakit.dev", name="node-1")
-    (gpu,) = model.pool(base, offered, (), {}, (heat, slices)).gpus
+    (gpu,) = pool_devices.pool(base, offered, (), {}, (heat, slices)).gpus
     assert (gpu.name, gpu.width, gpu.readings.temperature) == ("gpu-3", 8, 61.0)
-    assert model.pool(base, offered, (), {}).gpus[0].width == 6
+    assert pool_devices.pool(base, offered, (), {}).gpus[0].width == 6
 
 
 def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
@@ -219,7 +219,7 @@ def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
         advanced.Metric(name="gpu_power_watts", documentation="", value=212.5, labels=labels),
         advanced.Metric(name="gpu_shares_held", documentation="", value=1.0, labels=labels),
     ]
-    assert model.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
+    assert pool_devices.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
 
 
 def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

@@ -4,7 +4,10 @@ import pathlib
 import re
 from typing import Any
 
-from drakit_tools.dashboard import cluster_state, granted, model, server, text
+from drakit.core import capacity as capacities
+from drakit.core import device as devices
+from drakit.core import inventory, quantity
+from drakit_tools.dashboard import cluster_state, granted, model, pool_devices, server, text
 from fakes import command_line, real_clock
 from fakes import simulated_fleets as fleets
 
@@ -112,6 +115,34 @@ def test_a_namespace_has_the_memory_of_its_share_and_nothing_by_admin_access() -
     watched = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", memory=40 * 2**30, admin=True, prepared=None)
     (total,) = granted.namespaces([row("a", share), row("b", watched)], ())
     assert (total.devices, total.memory, total.claims) == ({"gpu share": 1}, 10 * 2**30, 2)
+
+
+def test_a_shared_gpu_says_how_much_memory_is_left_to_share() -> None:
+    size = quantity.Quantity.parse("40Gi")
+    place: dict[str, devices.AttributeValue] = {
+        "type": "shared-gpu",
+        "uuid": "GPU-1",
+        "parentUUID": "GPU-1",
+        "placementStart": 0,
+        "placementSize": 8,
+    }
+    device = devices.Device(
+        name="gpu-0-shared", attributes=place, capacity={"memory": capacities.Capacity(value=size)}, allow_multiple_allocations=True
+    )
+    base = model.Pool(driver=fleets.GPU, name="node-1")
+
+    def left(*amounts: str) -> int:
+        held = [
+            model.Holding(
+                device=device.name, claim=f"team-a/{at}", uid=str(at), share=str(at), consumed={"memory": quantity.Quantity.parse(amount)}
+            )
+            for at, amount in enumerate(amounts)
+        ]
+        (gpu,) = pool_devices.pool(base, inventory.Inventory(devices=(device,)), held, {}).gpus
+        return gpu.spans[0].left
+
+    assert left("10Gi", "20Gi") == 10 * 2**30
+    assert left("10Gi", "30Gi") == 0
 
 
 def test_top_prints_the_first_namespaces_and_how_many_more_there_are() -> None:
