@@ -1,4 +1,4 @@
-"""``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit."""
+"""``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit; also those of a node to drain."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet, Group
+    from drakit_cluster.simulation.plan.moves import MovePlanner
     from drakit_cluster.simulation.plan.moves import Plan as Moves
     from drakit_cluster.simulation.plan.purchase import Purchase
     from drakit_cluster.simulation.workload.templates import PodTemplate
@@ -33,13 +34,16 @@ class _Question:
     fleet: "Fleet"
     gates: "FeatureGates"
     claims: "Mapping[str, PodTemplate]"
-    """Those of ``pods`` that are pending claims."""
+    """Those of ``pods`` that are claims without a pod."""
+    drained: str = ""
+    """The node that all pods leave."""
 
     @property
     def counted(self) -> str:
         """Return the number of pods and of claims, as text."""
         counts = ((len(self.pods) - len(self.claims), "pod"), (len(self.claims), "claim"))
-        return " and ".join(plurals.counted(number, what) for number, what in counts if number)
+        number = " and ".join(plurals.counted(number, what) for number, what in counts if number)
+        return f"{number} of {self.drained}" if self.drained else number
 
     @property
     def subject(self) -> str:
@@ -78,6 +82,12 @@ def plan(
         ),
     ] = None,
     move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
+    drain: Annotated[
+        str | None,
+        typer.Option(
+            "--drain", metavar="NODE", help="Ask whether the pods with devices on this node fit elsewhere; with --move by default."
+        ),
+    ] = None,
     gates: sources.Gates = None,
     kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Print the proof of the answer, and the devices of every pod.")] = False,
@@ -88,6 +98,9 @@ def plan(
     The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate: --live adds
     the nodes and allocated claims of a cluster; without --ask, --workload and claims in files, its pending claims are the question. Allocated claims
     keep their devices, except with --move. Pending claims that fit on no node, even an empty one, are listed apart; the plan is for the others.
+
+    --drain NODE cordons the node in the plan: the question is where its pods, and claims without a pod, get devices on other nodes. If not all do, it
+    names those that have no place while no other pod moves.
 
     --buy simulates first fit, in the order of the pods, with more and more nodes. The answer is exact if counting or an exhaustive search proves
     that fewer nodes are too few; otherwise it is called an estimate. --move tries every way to move one pod, then two, and so on. Its answer is
@@ -104,16 +117,30 @@ def plan(
 
       drakit plan --live --ask gpu=4 --move --why
 
+      drakit plan --live --drain node-3
+
       drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
     """
     extras.require_local_cluster()
-    is_asked = bool(ask) or workload is not None
+    is_asked = bool(ask) or workload is not None or drain is not None
+    if drain is not None and (ask or workload is not None):
+        raise errors.ConfigError("--drain asks for the pods of a node; leave out --ask and --workload")
+    move = move or (drain is not None and not buy)
     if bool(buy) == move:
         needs = "" if is_asked or files or buy else ", and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
         raise errors.ConfigError(f"add either --buy MACHINE or --move{needs}")
     with fleets.bad_input():
         world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig, pending=not is_asked)
-        question = _question(machines or [], workload, ask or [], world, chosen)
+        if drain is None:
+            question = _question(machines or [], workload, ask or [], world, chosen)
+        else:
+            world, pods = _drained(world, drain)
+            fleet = fleets.assembled(fleets.groups(fleets.parsed(machines or [])), world, [template for _, template in pods])
+            claims = {name: template for name, template in pods if name.startswith("claim ")}
+            question = _Question(pods=pods, fleet=fleet, gates=chosen, claims=claims, drained=drain)
+        if drain is not None and not question.pods:
+            _say(f"no pod or claim has devices on {drain}, so nothing has to move")
+            return
         bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
         fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
         if move and not question.fleet.size:
@@ -161,6 +188,38 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
     made = fleets.groups(fleets.parsed(machines))
     fleet = fleets.assembled(made, world, [template for _, template in pods])
     return _Question(pods=pods, fleet=fleet, gates=gates, claims=claims)
+
+
+def _drained(world: "whatif.World", node: str) -> "tuple[whatif.World, list[tuple[str, PodTemplate]]]":
+    """Return the world with a node cordoned and without the claims that have devices there, and their pods by name; raises ConfigError."""
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.objects import json_types
+    from drakit_cluster.simulation.plan import moves
+
+    nodes = world.known_nodes()
+    names = [json_types.text(entry, "metadata", "name") for entry in nodes]
+    if node not in names:
+        raise errors.ConfigError(f"--drain: no node {node!r}; {options.meant(node, names)}")
+    pools = {
+        (json_types.text(entry, "spec", "driver"), json_types.text(entry, "spec", "pool", "name"))
+        for entry in world.slices
+        if json_types.text(entry, "spec", "nodeName") == node
+    }
+    leaving = [
+        claim
+        for claim in world.claims
+        if pod_claims.is_allocated(claim)
+        and any(
+            (json_types.text(result, "driver"), json_types.text(result, "pool")) in pools
+            for result in json_types.objects(claim, "status", "allocation", "devices", "results")
+        )
+    ]
+    cordoned = [
+        {**entry, "spec": {**json_types.mapping(entry, "spec"), "unschedulable": True}} if name == node else entry
+        for name, entry in zip(names, nodes, strict=True)
+    ]
+    staying = [claim for claim in world.claims if not any(claim is other for other in leaving)]
+    return dataclasses.replace(world, nodes=cordoned, claims=staying), list(moves.templates_of(leaving).items())
 
 
 def _never(question: _Question, bought: "Sequence[Group]") -> Mapping[str, str]:
@@ -232,12 +291,16 @@ def _bought(question: _Question, buy: "Sequence[Group]") -> _Bought:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Moved:
-    """The answer to --move; ``reasons`` are why pods do not fit without moves."""
+    """The answer to --move; ``reasons`` are why pods do not fit without moves.
+
+    ``homeless`` are the pods of a node to drain that have no place if no other pod moves; none if there is a plan for all.
+    """
 
     question: _Question
     moves: "Moves"
     reasons: Sequence[str]
     verified: bool
+    homeless: Sequence[str] = ()
 
     @property
     def possible(self) -> bool:
@@ -261,6 +324,7 @@ class _Moved:
             "placements": [
                 {"pod": pod.name, "node": pod.node, "devices": list(pod.devices)} for pod in self.moves.placed if not pod.moved_from
             ],
+            **({"withoutAPlace": list(self.homeless)} if self.question.drained else {}),
         }
 
     def print(self, *, why: bool) -> None:
@@ -269,6 +333,11 @@ class _Moved:
         if not self.possible:
             reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
             _say(f"{pods}: {reason}")
+            if self.homeless:
+                fit = len(self.question.pods) - len(self.homeless)
+                _say(
+                    f"if no other pod moves, {fit} of {len(self.question.pods)} fit elsewhere; without a place: {', '.join(self.homeless)}"
+                )
             _say(*(self.reasons if why else ()), indent=_INDENT)
             return
         moved = self.moves.moves
@@ -276,6 +345,8 @@ class _Moved:
         _say(
             f"{pods}: move {plurals.counted(len(moved), 'pod or claim')} ({certainty})"
             if moved
+            else f"{pods}: all fit on other nodes; no other pod has to move"
+            if self.question.drained
             else f"{pods}: the fleet has enough room; no move is needed"
         )
         _say("verified: in a simulation, all moved pods end first, and then every pod gets its devices")
@@ -297,7 +368,8 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
 
     nodes = Nodes(question.fleet, gates=question.gates)
     holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)))
-    answer = moves.MovePlanner(nodes, holders).plan(question.pods)
+    planner = moves.MovePlanner(nodes, holders)
+    answer = planner.plan(question.pods)
     reasons = []
     for template in dict.fromkeys(template for _, template in question.pods):
         never = [refusals.why_not(template, placed) for placed in nodes.types]
@@ -306,8 +378,24 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
         elif answer.moves:
             reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
     return _Moved(
-        question=question, moves=answer, reasons=reasons, verified=answer.found and moves.verified(nodes, answer, holders, question.pods)
+        question=question,
+        moves=answer,
+        reasons=reasons,
+        verified=answer.found and moves.verified(nodes, answer, holders, question.pods),
+        homeless=() if answer.found or not question.drained else _homeless(planner, question.pods),
     )
+
+
+def _homeless(planner: "MovePlanner", pods: "Sequence[tuple[str, PodTemplate]]") -> list[str]:
+    """Return the pods that have no place if the pods before them that have one get devices first and no other pod moves."""
+    placed: list[tuple[str, PodTemplate]] = []
+    left = []
+    for name, template in pods:
+        if planner.plan([*placed, (name, template)], max_moves=0).found:
+            placed.append((name, template))
+        else:
+            left.append(name)
+    return left
 
 
 def _cordoned(world: "whatif.World") -> list[str]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet, Group
     from drakit_cluster.simulation.report.results import Provenance, Result
+    from drakit_cluster.simulation.report.tables import Table
     from drakit_cluster.simulation.workload.tasks import Workload
 
 _SHOWN_REFUSALS = 5
@@ -131,7 +132,7 @@ def simulate(
         _write_report(report, fleet, work, runs, about)
     if form is options.Format.TABLE:
         _print(fleet, work, results)
-        _print_conclusion(runs)
+        _print_conclusion(runs, about.seeds)
         worlds.print_doubts(world)
     else:
         from drakit_cluster.simulation.report import results as reporting
@@ -203,9 +204,11 @@ def _about(runs: "Sequence[Sequence[Result]]", about: "Provenance") -> dict[str,
     }
 
 
-def _print_conclusion(runs: "Sequence[Sequence[Result]]") -> None:
-    from drakit_cluster.simulation.report import conclusion
+def _print_conclusion(runs: "Sequence[Sequence[Result]]", seeds: Sequence[int]) -> None:
+    from drakit_cluster.simulation.report import conclusion, tables
 
+    if len(runs) > 1:
+        _put("\nSeeds; the tables above are of the first", tables.seeds(runs, seeds))
     if len(runs[0]) > 1:
         found, out = conclusion.of(runs), output.console()
         out.print()
@@ -244,43 +247,24 @@ def _write_report(file: pathlib.Path, fleet: "Fleet", work: "Workload", runs: "S
     from drakit_cluster.simulation.report import conclusion, page
 
     try:
-        file.write_text(page.html(fleet, work, runs[0], conclusion.of(runs), about), "utf-8")
+        file.write_text(page.html(fleet, work, runs, conclusion.of(runs), about), "utf-8")
     except OSError as error:
         raise errors.ConfigError(f"--report {file}: cannot be written: {error.strerror}") from error
 
 
+def _put(title: str, table: "Table") -> None:
+    output.put(output.console(), output.table(title, [name.upper() for name in table.head], table.rows))
+
+
 def _print(fleet: "Fleet", work: "Workload", results: "Sequence[Result]") -> None:
     from drakit_cluster.simulation.report import results as reporting
+    from drakit_cluster.simulation.report import tables
 
     out = output.console()
     last = reporting.duration(max(task.arrival for task in work.tasks))
     output.say(out, f"{fleets.counted_nodes(fleet)}, {plurals.counted(len(work.tasks), 'task')}, the last arrives after {last}")
-    waits = [
-        (
-            result.policy.name,
-            result.started,
-            result.delayed,
-            len(work.tasks) - result.started,
-            *map(reporting.duration, (result.waits.p50, result.waits.p95, result.waits.longest)),
-        )
-        for result in results
-    ]
-    columns = ["POLICY", "STARTED", "AFTER WAITING", "NEVER STARTED", "WAIT P50", "P95", "MAX"]
-    output.put(out, output.table("\nTasks", columns, waits))
-    models = [
-        (
-            model.model,
-            model.count,
-            result.policy.name,
-            *(f"{value:.1%}" for value in (reporting.mean(model.used), max(model.used))),
-            *(f"{value:.1%}" for value in (reporting.mean(model.fragmented), max(model.fragmented))),
-        )
-        for number in range(len(results[0].series.models))
-        for result in results
-        for model in [result.series.models[number]]
-    ]
-    columns = ["MODEL", "DEVICES", "POLICY", "USED", "PEAK", "FRAGMENTED", "PEAK FRAGMENTED"]
-    output.put(out, output.table("\nDevices, until the last arrival", columns, models))
+    _put("\nTasks", tables.tasks(results))
+    _put("\nDevices, until the last arrival", tables.models(results))
     for line in _refusals(results):
         out.print()
         output.say(out, line, hang=2)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from drakit.core import inventory
 from drakit.core.slices import resource_slice
 from drakit.kube import api_objects, slice_codec, transport
-from drakit_tools.dashboard import model, objects, rules, unused, waiting
+from drakit_tools.dashboard import granted, model, objects, pool_devices, rules, unused, waiting
 
 _SHOWN = 3
 """Unreadable objects that the page names."""
@@ -104,28 +104,31 @@ class Reader:
             note = f"{text}; check that its driver runs on this node"
             pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True))
         held = [
-            (driver, node_of.get((driver, name), name if name in known else ""), own)
+            granted.Held(driver=driver, node=node_of.get((driver, name), name if name in known else ""), holdings=own)
             for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
         ]
         nodes = tuple(
-            model.Node(name=name, pools=tuple(map(model.closed, listed) if notes else listed), notes=notes)
+            model.Node(name=name, pools=tuple(map(unused.closed, listed) if notes else listed), notes=notes)
             for name, listed in sorted(pools.items())
             for notes in [known[name].notes if name in known else ()]
+        )
+        rows = (*granted.rows(held, nodes), *_waiting_rows(claims))
+        waits = waiting.of(
+            pods,
+            claims,
+            events,
+            pods_are_known=listing.pods_are_known,
+            classes={api_objects.metadata_text(entry, "name") for entry in listing.classes},
         )
         return model.State(
             title=self._title,
             nodes=nodes,
-            claims=(*model.claim_rows(held), *_waiting_rows(claims)),
+            claims=rows,
             events=_latest(events),
             problem="; ".join(filter(None, (*listing.missing, _ignored(unread)))),
             waiting_is_known=listing.pods_are_known,
-            waiting=waiting.of(
-                pods,
-                claims,
-                events,
-                pods_are_known=listing.pods_are_known,
-                classes={api_objects.metadata_text(entry, "name") for entry in listing.classes},
-            ),
+            waiting=waits,
+            namespaces=granted.namespaces(rows, waits),
             note=listing.note,
             free=unused.free(nodes),
         )
@@ -172,9 +175,7 @@ def _waiting_rows(claims: Sequence[objects.Claim]) -> Iterator[model.ClaimRow]:
     """Yield a row for each claim without devices."""
     for claim in claims:
         if claim.devices is None:
-            yield model.ClaimRow(
-                claim=claim.meta.label, uid=claim.meta.uid, state=claim.state, driver="", node="", devices=(), since=claim.meta.created
-            )
+            yield model.ClaimRow(claim=claim.meta.label, uid=claim.meta.uid, state=claim.state, since=claim.meta.created)
 
 
 def _filled(
@@ -189,7 +190,7 @@ def _filled(
             counter_sets=tuple(counters for page in pages for counters in page.counter_sets),
             mixins=_mixins(pages),
         )
-        return model.pool(base, offered, held, health, is_complete=len(slices) == slices[0].spec.pool.count)
+        return pool_devices.pool(base, offered, held, health, is_complete=len(slices) == slices[0].spec.pool.count)
     except api_objects.UNREADABLE as error:
         return dataclasses.replace(base, note=f"incomplete: {error}")
 
@@ -232,9 +233,10 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
                     consumed=result.consumed_capacity,
                     admin=result.admin_access,
                     state=claim.state,
-                    done=True if (result.driver, result.pool, result.device) in claim.prepared else None,
+                    done=claim.prepared.get((result.driver, result.pool, result.device, result.share_id or "")),
                     pods=claim.pods,
                     since=claim.meta.created,
+                    pool=result.pool,
                 )
             )
     return found

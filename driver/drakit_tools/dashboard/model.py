@@ -1,29 +1,13 @@
-"""The state that the dashboard and ``drakit top`` show, as values that become JSON, made from a driver's devices and holdings. Pure."""
+"""The state that the dashboard and ``drakit top`` show, as values that become JSON."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
-from drakit.cli import drawing, fits
-from drakit.core import advanced, inventory, packing, quantity
-from drakit.core import device as devices
-from drakit_tools.dashboard import boards
+from drakit.core import quantity
 
-_BANDWIDTH = "bandwidth"
-_INTERFACE = "ifName"
 EVENTS_MAX = 50
 POD, CLAIM = "Pod", "Claim"
 """The kinds of what waits."""
-_MODELS = ("productName", "model")
-_READINGS: Mapping[str, str] = {
-    "gpu_utilization_ratio": "utilization",
-    "gpu_memory_used_bytes": "memory_used",
-    "gpu_temperature_celsius": "temperature",
-    "gpu_power_watts": "power",
-    "gpu_power_limit_watts": "power_limit",
-}
-"""The fields of ``Readings`` by metric of the GPU driver."""
-_EMPTY = packing.Fill(counts={})
-_NOTHING = fits.Fits(alone={}, orders=(_EMPTY, _EMPTY), after_moves={})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,6 +37,7 @@ class Holding:
     done: bool | None = None
     pods: tuple[str, ...] = ()
     since: str = ""
+    pool: str = ""
 
     @property
     def use(self) -> Use:
@@ -108,13 +93,18 @@ class Readings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Span:
-    """Neighbouring memory slices of one GPU that one device in use has. Those of instances of others have no device and no use."""
+    """Neighbouring memory slices of one GPU that one device has; those of others' instances have no device and no use.
+
+    ``memory`` is the device's, in bytes, and ``left`` what claims that share it have not yet; 0 for a device that is not shared.
+    """
 
     start: int
     size: int
     device: str = ""
     kind: str = ""
     uses: tuple[Use, ...] = ()
+    memory: int = 0
+    left: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,7 +152,7 @@ class Nic:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OtherDevice:
-    """A device that is neither part of a GPU's map nor a NIC."""
+    """A device that is neither part of a GPU's map nor a NIC. ``memory`` is in bytes, 0 if it publishes none."""
 
     name: str
     kind: str
@@ -170,6 +160,7 @@ class OtherDevice:
     health: Health
     facts: Facts = Facts()
     readings: Readings = Readings()
+    memory: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,18 +229,56 @@ class Free:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Granted:
+    """A device that a claim has, exclusively or with a ``share``, for one of its requests.
+
+    ``kind`` is the device's profile or type, or a NIC's interface; empty if it is not published any more. ``memory`` in bytes, ``bandwidth`` in bits
+    per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared`` is None if it is unknown.
+    """
+
+    device: str
+    driver: str
+    node: str = ""
+    request: str = ""
+    kind: str = ""
+    share: str = ""
+    memory: int = 0
+    bandwidth: int = 0
+    consumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    admin: bool = False
+    prepared: bool | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ClaimRow:
-    """One claim with its devices of all drivers. ``driver`` names the drivers."""
+    """One claim with its devices of all drivers; none if it waits."""
 
     claim: str
     uid: str
     state: str
-    driver: str
-    node: str
-    devices: tuple[str, ...]
-    steps: tuple[str, ...] = ()
+    devices: tuple[Granted, ...] = ()
     pods: tuple[str, ...] = ()
     since: str = ""
+
+    @property
+    def node(self) -> str:
+        """Return the names of the nodes of its devices."""
+        return ", ".join(filter(None, dict.fromkeys(device.node for device in self.devices)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Namespace:
+    """What the claims of one namespace have, without admin access.
+
+    ``devices`` counts devices and shares by kind, ``memory`` is in bytes, ``bandwidth`` in bits per second, and ``waiting`` counts pods that wait.
+    """
+
+    name: str
+    claims: int
+    devices: Mapping[str, int]
+    memory: int
+    bandwidth: int
+    waiting: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -280,6 +309,7 @@ class State:
     waiting: tuple[Waiting, ...] = ()
     waiting_is_known: bool = True
     free: tuple[Free, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
     note: str = ""
     reading: tuple[str, ...] = ()
     is_old: bool = False
@@ -293,194 +323,3 @@ class State:
     def waiting_claims(self) -> tuple[Waiting, ...]:
         """Return the claims without devices that no waiting pod names."""
         return tuple(row for row in self.waiting if row.kind != POD)
-
-
-def pool(
-    base: Pool,
-    offered: inventory.Inventory,
-    holdings: Sequence[Holding],
-    health: Mapping[str, Health],
-    metrics: Sequence[advanced.Metric] = (),
-    *,
-    is_complete: bool = True,
-) -> Pool:
-    """Return the pool with its devices; ``metrics`` are those of its driver. Nothing fits in an incomplete pool."""
-    flat = offered.flat()
-    held: dict[str, list[Holding]] = {}
-    for holding in holdings:
-        if not holding.admin:
-            held.setdefault(holding.device, []).append(holding)
-    gpus = boards.of(flat, held, metrics)
-    mapped = {device.name for gpu in gpus for device in gpu.devices}
-    sensors = readings(metrics)
-    traffic = {
-        (metric.labels.get("share", ""), metric.labels.get("direction", "")): int(metric.value)
-        for metric in metrics
-        if metric.name == "nic_share_bytes"
-    }
-    return dataclasses.replace(
-        base,
-        gpus=tuple(_gpu(gpu, flat, held, health, sensors, is_complete=is_complete) for gpu in gpus),
-        nics=tuple(_nic(device, held.get(device.name, ()), health, traffic) for device in flat.devices if _BANDWIDTH in device.capacity),
-        others=tuple(
-            OtherDevice(
-                name=device.name,
-                kind=str(fits.kind_of(device, flat.partition_type)),
-                uses=_uses(held.get(device.name, ())),
-                health=_health_of(device, health),
-                facts=_facts([device]),
-                readings=sensors.get(device.name, Readings()),
-            )
-            for device in flat.devices
-            if _BANDWIDTH not in device.capacity and device.name not in mapped
-        ),
-    )
-
-
-def closed(filled: Pool) -> Pool:
-    """Return a pool of a node to which no pods come: nothing more fits in it."""
-    nothing: Mapping[str, int] = {}
-    gpus = (dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="") for gpu in filled.gpus)
-    return dataclasses.replace(filled, gpus=tuple(gpus))
-
-
-def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, Readings]:
-    """Return what the sensors of each GPU report, by the name of the whole GPU."""
-    by_gpu: dict[str, dict[str, float]] = {}
-    for metric in metrics:
-        if (field := _READINGS.get(metric.name)) is not None:
-            by_gpu.setdefault(metric.labels.get("gpu", ""), {})[field] = metric.value
-    return {gpu: Readings(**values) for gpu, values in by_gpu.items()}
-
-
-def claim_rows(held: Iterable[tuple[str, str, Iterable[Holding]]]) -> list[ClaimRow]:
-    """Return a row for each claim, in order of first appearance, of holdings by driver and node."""
-    by_claim: dict[str, list[tuple[str, str, Holding]]] = {}
-    for driver, node, holdings in held:
-        for holding in holdings:
-            by_claim.setdefault(holding.uid, []).append((driver, node, holding))
-    return [
-        ClaimRow(
-            claim=found[0][2].claim,
-            uid=uid,
-            state=found[0][2].state,
-            driver=", ".join(dict.fromkeys(driver for driver, _, _ in found)),
-            node=", ".join(filter(None, dict.fromkeys(node for _, node, _ in found))),
-            devices=tuple(holding.device for _, _, holding in found),
-            steps=tuple(f"{holding.request} on {holding.device}{_progress(holding)}" for _, _, holding in found),
-            pods=found[0][2].pods,
-            since=found[0][2].since,
-        )
-        for uid, found in by_claim.items()
-    ]
-
-
-def _progress(holding: Holding) -> str:
-    match holding.done:
-        case None:
-            return ""
-        case True:
-            return ": prepared"
-    return ": not prepared yet"
-
-
-def _uses(held: Iterable[Holding]) -> tuple[Use, ...]:
-    return tuple({holding.uid: holding.use for holding in held}.values())
-
-
-def _gpu(
-    board: boards.Board,
-    flat: inventory.Inventory,
-    held: Mapping[str, Sequence[Holding]],
-    health: Mapping[str, Health],
-    sensors: Mapping[str, Readings],
-    *,
-    is_complete: bool,
-) -> Gpu:
-    fit = fits.of_board(board.devices, [device for device in flat.devices if device.name in held], flat) if is_complete else _NOTHING
-    largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
-    kinds = {device.name: str(fits.kind_of(device, flat.partition_type)) for device in board.devices}
-    facts = _facts(board.devices)
-    return Gpu(
-        name=board.name,
-        width=board.map.width,
-        spans=tuple(_span(span, held, kinds) for span in board.map.spans),
-        together=tuple(fits.named(filled.counts) for filled in fit.together),
-        largest=largest,
-        smallest=smallest,
-        alone=fits.named(fit.alone),
-        fragmented=fit.verdict,
-        health=_worst(_health_of(device, health) for device in board.devices),
-        facts=facts if board.parent is None else dataclasses.replace(facts, memory="", uuid=board.parent),
-        readings=sensors.get(board.name, Readings()),
-    )
-
-
-def _span(span: drawing.Span, held: Mapping[str, Sequence[Holding]], kinds: Mapping[str, str]) -> Span:
-    if span.label not in held:
-        return Span(start=span.start, size=span.size)
-    return Span(start=span.start, size=span.size, device=span.label, kind=kinds[span.label], uses=_uses(held[span.label]))
-
-
-def _facts(board: Sequence[devices.Device]) -> Facts:
-    """Return the facts of a GPU from its devices: product and UUID from any of them, and the memory of the largest."""
-    attributes = [boards.attributes_of(device) for device in board]
-
-    def first(names: Sequence[str]) -> str:
-        return next((str(values[name]) for name in names for values in attributes if name in values), "")
-
-    amounts = [device.capacity["memory"].value for device in board if "memory" in device.capacity]
-    memory = max(amounts, key=lambda amount: amount.nanos, default=None)
-    return Facts(model=first(_MODELS), memory="" if memory is None else _gibibytes(memory), uuid=first(boards.UUIDS))
-
-
-def _gibibytes(amount: quantity.Quantity) -> str:
-    return f"{round(amount.value / (1 << 30), 1):g} GiB"
-
-
-def _nic(device: devices.Device, held: Sequence[Holding], health: Mapping[str, Health], traffic: Mapping[tuple[str, str], int]) -> Nic:
-    capacity = device.capacity[_BANDWIDTH].value
-    shares = tuple(
-        Share(
-            use=holding.use,
-            share=holding.share,
-            amount=holding.consumed[_BANDWIDTH].value if _BANDWIDTH in holding.consumed else capacity.value,
-            sent=traffic.get((holding.share, "egress"), -1),
-            received=traffic.get((holding.share, "ingress"), -1),
-        )
-        for holding in held
-    )
-    interface = str(boards.attributes_of(device).get(_INTERFACE, ""))
-    return Nic(name=device.name, capacity=capacity.value, shares=shares, health=_health_of(device, health), interface=interface)
-
-
-def _health_of(device: devices.Device, health: Mapping[str, Health]) -> Health:
-    """Return the health of a device with its taints, which name the rule that ``health`` has for the same taint."""
-    known = health.get(device.name, Health())
-    rules = {taint.text: taint.rule for taint in known.taints}
-    taints = [
-        Taint(
-            text=taint_text(taint.key, taint.value, taint.effect.value),
-            since="" if taint.time_added is None else taint.time_added.isoformat(),
-            rule=rules.get(taint_text(taint.key, taint.value, taint.effect.value), ""),
-        )
-        for taint in device.taints
-    ]
-    return dataclasses.replace(known, taints=tuple(taints))
-
-
-def taint_text(key: str, value: str, effect: str) -> str:
-    """Return a taint as kubectl writes it."""
-    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-
-
-def _worst(found: Iterable[Health]) -> Health:
-    """Return the health of a GPU: the worst of its devices', with all taints."""
-    order = {"Unhealthy": 0, "Unknown": 1, "Healthy": 2, "": 3}
-    seen = list(found)
-    if not seen:
-        return Health()
-    first = min(seen, key=lambda entry: order.get(entry.state, 1))
-    # Partitions get the taint of their GPU one after the other.
-    taints = {(taint.text, taint.rule): taint for entry in reversed(seen) for taint in reversed(entry.taints)}
-    return dataclasses.replace(first, taints=tuple(reversed(taints.values())))

@@ -8,7 +8,7 @@ from drakit.cli import composition, views
 from drakit.core import errors, inventory, lifecycle
 from drakit.kubelet import sockets
 from drakit.serving import unix_sockets
-from drakit_tools.dashboard import model, unused
+from drakit_tools.dashboard import granted, model, pool_devices, unused
 
 
 class NodeSource:
@@ -38,17 +38,19 @@ class NodeSource:
             for name, offered in inventory.by_pool(seen.offered, seen.pool).items():
                 note = "; ".join(filter(None, (stopped, seen.trouble)))
                 base = model.Pool(driver=driver, name=name, note=note, is_down=bool(stopped))
-                pools.append(model.pool(base, offered, held, health, seen.readings))
-            held_by.append((driver, node_name, held))
+                pools.append(pool_devices.pool(base, offered, held, health, seen.readings))
+            held_by.append(granted.Held(driver=driver, node=node_name, holdings=held))
         node = model.Node(name=node_name, pools=tuple(pools))
+        rows = tuple(granted.rows(held_by, [node]))
         return model.State(
             title=f"node {node_name}",
             nodes=(node,),
-            claims=tuple(model.claim_rows(held_by)),
+            claims=rows,
             problem="; ".join(problems),
             waiting=tuple(dict.fromkeys(_unfinished(held_by))),
             waiting_is_known=False,
             free=unused.free([node]),
+            namespaces=granted.namespaces(rows, ()),
         )
 
 
@@ -71,16 +73,17 @@ def _holdings(entry: lifecycle.Entry) -> Sequence[model.Holding]:
             admin=grant.admin_access,
             state=entry.state.value,
             done=grant.edits is not None,
+            pool=grant.pool,
         )
         for grant in entry.grants
     ]
 
 
-def _unfinished(held_by: Iterable[tuple[str, str, Sequence[model.Holding]]]) -> Iterator[model.Waiting]:
+def _unfinished(held_by: Iterable[granted.Held]) -> Iterator[model.Waiting]:
     """Yield the claims whose prepare or unprepare has begun and not ended."""
-    for driver, _, holdings in held_by:
-        for holding in holdings:
+    for entry in held_by:
+        for holding in entry.holdings:
             if holding.state != lifecycle.State.PREPARED.value:
-                asks = ", ".join(other.device for other in holdings if other.uid == holding.uid)
-                reason = f"{driver} is {holding.state} it; its log has the reason if this lasts"
+                asks = ", ".join(other.device for other in entry.holdings if other.uid == holding.uid)
+                reason = f"{entry.driver} is {holding.state} it; its log has the reason if this lasts"
                 yield model.Waiting(kind="Claim", name=holding.claim, asks=asks, reason=reason)

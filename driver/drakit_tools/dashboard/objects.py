@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from drakit.core import claim as claims
+from drakit.core import claim_status
 from drakit.core.encoding import wire
 from drakit.kube import api_objects, claim_codec, stored_claim, transport
 
@@ -151,14 +152,15 @@ class _Spec(Named):
 class Claim:
     """A claim. ``classes`` are those of its requests.
 
-    ``devices`` is None without an allocation; ``prepared`` has the driver, pool and name of devices with a status of their driver.
+    ``devices`` is None without an allocation; ``prepared`` has the Ready condition of devices, by driver, pool, name and share id, as far as their
+    driver wrote one.
     """
 
     meta: Named
     asks: str
     pods: tuple[str, ...]
     devices: claims.Claim | None
-    prepared: frozenset[tuple[str, str, str]]
+    prepared: Mapping[tuple[str, str, str, str], bool]
     classes: tuple[str, ...] = ()
 
     @property
@@ -218,7 +220,12 @@ def claim(item: transport.Object) -> Claim:
         asks=", ".join(filter(None, map(str, spec.requests))),
         pods=tuple(f"{spec.namespace}/{entry.name}" for entry in spec.reserved if entry.resource == _PODS and not entry.api_group),
         devices=None if spec.allocation is None else claim_codec.decode(item, claim_codec.ref_of(item)),
-        prepared=frozenset((entry.driver, entry.pool, entry.device) for entry in stored.entries),
+        prepared={
+            (entry.driver, *entry.key): condition.get("status") == "True"
+            for entry in stored.entries
+            for condition in entry.conditions
+            if condition.get("type") == claim_status.READY
+        },
         classes=tuple(dict.fromkeys(ask.device_class for request in spec.requests for ask in request.asks)),
     )
 

@@ -3,7 +3,7 @@
 
 const EVERY_MS = 1000;
 const MANY = 8;
-const ROWS = { waiting: 10, claims: 25 };
+const ROWS = { waiting: 10, namespaces: 5, claims: 25 };
 const byId = (id) => document.getElementById(id);
 const dark = matchMedia("(prefers-color-scheme: dark)");
 let state = null;
@@ -13,6 +13,8 @@ let former = { at: 0, bytes: new Map() };
 let rates = new Map();
 let sorted = { column: "Claim", descending: false };
 const opened = new Set();
+let openedFor = "";
+let shortNames = new Map();
 const shownAll = new Set();
 let drawn = new Map();
 
@@ -97,9 +99,15 @@ function problem(health) {
   return health.message ? element("p", { class: "problem" }, health.message) : null;
 }
 
-// The name of who uses a device, as short as a segment needs it: its first pod, or its claim, without the namespace.
+// Who uses a device, as short as a segment needs it: the first pod, or the claim, without the namespace; of several claims their number.
 function shortUse(uses) {
-  return uses.map((use) => (use.pods[0] || use.claim).split("/").pop()).join(", ");
+  return uses.length > 1 ? counted(uses.length, "claim") : (uses[0].pods[0] || uses[0].claim).split("/").pop();
+}
+
+// A name that is cut in its middle where there is no room, because the ends of pods' names differ.
+const TAIL = 6;
+function shortened(name) {
+  return element("span", { class: "short" }, element("span", { class: "head" }, name.slice(0, -TAIL)), element("span", {}, name.slice(-TAIL)));
 }
 
 function useWords(use) {
@@ -117,15 +125,15 @@ function useParts(use) {
   ];
 }
 
-function useLine(kind, use, more = "") {
-  return element("li", {}, coloured(element("span", { class: "swatch" }), use.claim), kind ? element("span", {}, kind) : null, ...useParts(use),
+function useLine(kind, use, more = "", letter = "") {
+  return element("li", {}, coloured(element("span", { class: letter ? "letter" : "swatch" }, letter), use.claim), kind ? element("span", {}, kind) : null, ...useParts(use),
     more ? element("span", { class: "facts" }, more) : null);
 }
 
 function readingWords(readings, facts) {
   const words = [];
   if (readings.utilization !== null) words.push(`${Math.round(100 * readings.utilization)}% busy`);
-  if (readings.memory_used !== null) words.push(`${Math.round(10 * readings.memory_used / 2 ** 30) / 10} GiB${facts.memory ? ` of ${facts.memory}` : ""} used`);
+  if (readings.memory_used !== null) words.push(`${gibibytes(readings.memory_used) || "0 GiB"}${facts.memory ? ` of ${facts.memory}` : ""} used`);
   if (readings.temperature !== null) words.push(`${Math.round(readings.temperature)} °C`);
   if (readings.power !== null) words.push(`${Math.round(readings.power)}${readings.power_limit === null ? "" : ` of ${Math.round(readings.power_limit)}`} W`);
   return words.join(" · ");
@@ -140,23 +148,28 @@ function factLines(device) {
   ];
 }
 
-function gpuCard(gpu) {
+function gpuCard(gpu, closed) {
   const map = element("div", { class: "map", role: "img", "aria-label": gpuWords(gpu) });
   map.style.gridTemplateColumns = `repeat(${gpu.width}, minmax(0, 1fr))`;
   let place = 0;
+  // A segment may have room for one letter only, which the list below it explains.
+  const inUse = gpu.spans.filter((span) => span.uses.length);
+  const letterOf = (span) => String.fromCharCode(65 + inUse.indexOf(span) % 26);
   for (const span of [...gpu.spans, null]) {
     for (; place < (span ? span.start : gpu.width); place++) map.append(element("div", { class: "slot" }, String(place)));
     if (!span) break;
-    const used = element("div", { class: `slot ${span.uses.length ? "used" : "others"}`, title: spanWords(span) }, span.uses.length ? `${shortUse(span.uses)} · ${span.kind}` : "admin");
+    const used = element("div", { class: `slot ${span.uses.length ? "used" : "others"}`, title: spanWords(span) }, ...(span.uses.length
+      ? [element("span", {}, letterOf(span)), element("span", { class: "kind" }, span.kind), shortened(shortUse(span.uses))] : ["admin"]));
     if (span.uses.length) coloured(used, span.uses[0].claim);
     used.style.gridColumn = `span ${span.size}`;
     map.append(used);
     place = span.start + span.size;
   }
-  const fits = gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : "nothing more fits";
+  const left = gpu.spans.filter((span) => span.left).map((span) => `${gibibytes(span.left)} of ${gibibytes(span.memory)} left to share${closed ? ` (${closed})` : ""}`);
+  const fits = left.length ? left.join("; ") : gpu.together.length ? `still fits ${gpu.together.map(listed).join("; or ")}` : `nothing more fits${closed ? ` (${closed})` : ""}`;
   const better = gpu.fragmented ? `; ${gpu.fragmented}` : "";
   const alone = listed(Object.fromEntries(Object.entries(gpu.alone).filter(([, number]) => number > 0)));
-  const uses = gpu.spans.flatMap((span) => span.uses.map((use) => useLine(span.kind, use)));
+  const uses = inUse.flatMap((span) => span.uses.map((use) => useLine(span.kind, use, "", letterOf(span))));
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, gpu.name), ...badges(gpu.health), ...factLines(gpu)),
     map, problem(gpu.health), uses.length ? element("ul", { class: "uses" }, ...uses) : null,
@@ -181,7 +194,16 @@ function shared(nic) {
   return nic.shares.reduce((sum, share) => sum + share.amount, 0);
 }
 
-function nicCard(nic) {
+// What nobody uses is not free on a node to which no pods come.
+function freeWords(closed) {
+  return closed ? `unused (${closed})` : "free";
+}
+
+function closedWords(node) {
+  return node.notes.map((note) => note.split(":")[0]).join(", ");
+}
+
+function nicCard(nic, closed) {
   const used = shared(nic);
   const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
   const list = element("ul", { class: "uses" });
@@ -194,14 +216,14 @@ function nicCard(nic) {
   }
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, nic.name), nic.interface ? element("span", { class: "facts" }, nic.interface) : null, ...badges(nic.health),
-      element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} free`)),
+      element("span", { class: "facts" }, `${rate(Math.max(nic.capacity - used, 0))} of ${rate(nic.capacity)} ${freeWords(closed)}`)),
     bar, problem(nic.health), nic.shares.length ? list : null);
 }
 
-function otherCard(device) {
+function otherCard(device, closed) {
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, device.name), element("span", { class: "facts" }, device.kind), ...badges(device.health), ...factLines(device)),
-    problem(device.health), device.uses.length ? element("ul", { class: "uses" }, ...device.uses.map((use) => useLine("", use))) : element("div", { class: "facts" }, "free"));
+    problem(device.health), device.uses.length ? element("ul", { class: "uses" }, ...device.uses.map((use) => useLine("", use))) : element("div", { class: "facts" }, freeWords(closed)));
 }
 
 const CARDS = { gpus: gpuCard, nics: nicCard, others: otherCard };
@@ -221,8 +243,8 @@ function printed(card) {
 }
 
 const words = new WeakMap();
-function wordsOf(kind, device) {
-  if (!words.has(device)) words.set(device, printed(CARDS[kind](device)));
+function wordsOf(kind, device, closed) {
+  if (!words.has(device)) words.set(device, printed(CARDS[kind](device, closed)));
   return words.get(device);
 }
 
@@ -251,15 +273,16 @@ function poolWords(node, pool) {
 // The devices of a pool that the filters choose, by kind.
 function chosen(node, pool, filters) {
   const around = `${nodeWords(node)} ${poolWords(node, pool)}`;
+  const closed = closedWords(node);
   return Object.keys(CARDS).map((kind) => [kind, pool[kind].filter((device) => {
     if (filters.unwell && isWell(device.health)) return false;
-    if (filters.unused && !hasFree(kind, device)) return false;
-    return filters.terms.length === 0 || matches(filters.terms, `${around} ${wordsOf(kind, device)}`);
+    if (filters.unused && (closed || !hasFree(kind, device))) return false;
+    return filters.terms.length === 0 || matches(filters.terms, `${around} ${wordsOf(kind, device, closed)}`);
   })]);
 }
 
 function poolCard(node, pool, picked, isFiltered) {
-  const cards = picked.flatMap(([kind, devices]) => devices.map(CARDS[kind]));
+  const cards = picked.flatMap(([kind, devices]) => devices.map((device) => CARDS[kind](device, closedWords(node))));
   if (!cards.length && isFiltered && !pool.is_down) return null;
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
@@ -301,6 +324,21 @@ function usage(node) {
     unwell: unwellOf(node.pools), down: node.pools.filter((pool) => pool.is_down).length };
 }
 
+// What would have to move if the node were drained: the pods and claims that use its devices.
+function users(node) {
+  const uses = node.pools.flatMap((pool) => [...pool.gpus.flatMap((gpu) => gpu.spans.flatMap((span) => span.uses)), ...pool.nics.flatMap((nic) => nic.shares.map((share) => share.use)),
+    ...pool.others.flatMap((device) => device.uses)]);
+  return { pods: [...new Set(uses.flatMap((use) => use.pods))].sort(), claims: new Set(uses.map((use) => use.claim)).size };
+}
+
+function drainLine(node) {
+  const { pods, claims } = users(node);
+  if (!claims) return node.notes.length ? element("p", { class: "facts" }, "no pod has devices here") : null;
+  const held = `${[...(pods.length ? [counted(pods.length, "pod")] : []), counted(claims, "claim")].join(" with ")}`;
+  if (!node.notes.length) return element("p", { class: "facts" }, held);
+  return element("p", { class: "facts" }, `still here: ${held}${pods.length ? `: ${pods.join(", ")}` : ""}. Whether they fit elsewhere: `, element("code", {}, `drakit plan --live --drain ${node.name}`));
+}
+
 const ORDERS = {
   name: () => 0,
   free: (left, right) => right.usage.free - left.usage.free,
@@ -308,9 +346,15 @@ const ORDERS = {
   unwell: (left, right) => right.usage.unwell + right.usage.down + right.node.notes.length - left.usage.unwell - left.usage.down - left.node.notes.length,
 };
 
+// Names without their domain, such as that of a cloud, for small cards; none of those that would be ambiguous.
+function withoutDomains(nodes) {
+  const short = nodes.map((node) => node.name.split(".")[0]);
+  return new Map(nodes.map((node, at) => [node.name, short[at]]).filter(([, name]) => short.indexOf(name) === short.lastIndexOf(name)));
+}
+
 // With many nodes the cards are small, and a node's name opens its card.
-function toggle(key, name) {
-  const made = element("button", { type: "button", class: "toggle", "aria-expanded": String(opened.has(key)) }, name);
+function toggle(key, name, short) {
+  const made = element("button", { type: "button", class: "toggle", "aria-expanded": String(opened.has(key)), title: name }, short);
   made.dataset.node = key;
   made.addEventListener("click", () => {
     if (!opened.delete(key)) opened.add(key);
@@ -321,11 +365,14 @@ function toggle(key, name) {
 
 function nodeCard(entry, isMany, isFiltered) {
   const { node, picked, usage } = entry;
-  const name = node.name || "Pools without a node";
   const isOpen = !isMany || opened.has(node.name);
+  const name = node.name || "Pools without a node";
+  const short = isOpen ? name : shortNames.get(node.name) || name;
   const notes = node.notes.map((note) => element("span", { class: "badge warn", title: note }, isOpen ? note : note.split(":")[0]));
-  const card = element("article", { class: "node" }, element("h3", {}, isMany ? toggle(node.name, name) : name, ...(isOpen ? notes : [])));
+  const card = element("article", { class: "node" }, element("h3", {}, isMany ? toggle(node.name, name, short) : name, ...(isOpen ? notes : [])));
   if (isOpen) {
+    const drain = node.name && drainLine(node);
+    if (drain) card.append(drain);
     card.append(...node.pools.map((pool, at) => poolCard(node, pool, picked[at], isFiltered)).filter(Boolean));
   } else {
     const minis = Object.keys(CARDS).flatMap((kind) => picked.flatMap((kinds) => new Map(kinds).get(kind).map((device) => mini(kind, device))));
@@ -341,10 +388,8 @@ function nodeCard(entry, isMany, isFiltered) {
 
 // Cards are drawn again only if their node or the filters changed.
 function drawNodes(filters) {
-  const isMany = state.nodes.length > MANY;
   const isFiltered = filters.terms.length > 0 || filters.unwell || filters.unused;
   const focused = document.activeElement?.dataset.node;
-  const key = JSON.stringify([filters, isMany, dark.matches]);
   const entries = [];
   let shown = 0, total = 0;
   for (const node of state.nodes) {
@@ -355,6 +400,9 @@ function drawNodes(filters) {
     const isDown = !filters.unused && node.pools.some((pool) => pool.is_down && matches(filters.terms, `${nodeWords(node)} ${poolWords(node, pool)}`));
     if (number || !isFiltered || isDown) entries.push({ node, picked, usage: usage(node) });
   }
+  // Nodes that a filter leaves are shown with their devices if they are few.
+  const isMany = entries.length > MANY;
+  const key = JSON.stringify([filters, isMany, dark.matches]);
   entries.sort(ORDERS[byId("order").value]);
   const next = new Map();
   const cards = entries.map((entry) => {
@@ -417,14 +465,45 @@ function drawFree() {
     free.sets.length ? element("p", { class: "why" }, free.sets.map(listed).join("; or ")) : free.unused ? null : element("p", { class: "why" }, "nothing more fits"))));
 }
 
+// Half to even, as the server writes the memory of a GPU.
+const TENTHS = new Intl.NumberFormat("en", { maximumFractionDigits: 1, roundingMode: "halfEven", useGrouping: false });
+function gibibytes(bytes) {
+  return bytes ? `${TENTHS.format(bytes / 2 ** 30)} GiB` : "";
+}
+
+const TOTALS = {
+  Namespace: (row) => row.name,
+  Devices: (row) => listed(row.devices),
+  Memory: (row) => gibibytes(row.memory),
+  Bandwidth: (row) => row.bandwidth ? rate(row.bandwidth) : "",
+  Claims: (row) => String(row.claims || ""),
+  Waiting: (row) => String(row.waiting || ""),
+};
+
+// What each namespace has. Its name filters the page.
+function drawNamespaces() {
+  byId("namespaces-section").hidden = state.namespaces.length === 0;
+  // An unchanged table stays, so that its buttons keep the focus.
+  const key = JSON.stringify([state.namespaces, shownAll.has("namespaces")]);
+  if (byId("namespaces").dataset.key === key) return;
+  byId("namespaces").dataset.key = key;
+  const columns = Object.keys(TOTALS).filter((name) => state.namespaces.some((row) => TOTALS[name](row)));
+  byId("namespaces-head").replaceChildren(...columns.map((name) => element("th", { scope: "col" }, name)));
+  byId("namespaces").replaceChildren(...limited("namespaces", state.namespaces, "namespace").map((row) => element("tr", {}, ...columns.map((name) => {
+    const text = TOTALS[name](row);
+    const button = name === "Namespace" ? element("button", { type: "button", class: "name", title: `show only ${text}` }, text) : null;
+    button?.addEventListener("click", () => { byId("filter").value = `${text}/`; draw(); byId("filter").focus(); });
+    return element("td", { "data-label": name, class: text ? null : "blank" }, button || element("span", { class: name === "Waiting" && text ? "badge warn" : null }, text));
+  }))));
+}
+
 const COLUMNS = {
   Claim: (row) => row.claim,
   Pod: (row) => row.pods.join(", "),
   State: (row) => row.state,
   Age: (row) => -Date.parse(row.since) || 0,
-  Node: (row) => row.node,
-  Driver: (row) => row.driver,
-  Devices: (row) => row.devices.join(", "),
+  Node: (row) => nodesOf(row).join(", "),
+  Devices: (row) => row.devices.map((device) => device.kind + device.device).join(", "),
 };
 
 function drawHead(columns) {
@@ -446,23 +525,41 @@ function drawHead(columns) {
   }
 }
 
+function nodesOf(row) {
+  return [...new Set(row.devices.map((device) => device.node).filter(Boolean))];
+}
+
 // Names in a list, none of which breaks over two lines.
 function whole(names) {
-  return element("span", {}, ...names.split(", ").flatMap((name, at) => [at ? ", " : "", element("span", { class: "nowrap" }, name)]));
+  return element("span", {}, ...names.flatMap((name, at) => [at ? ", " : "", element("span", { class: "nowrap" }, name)]));
+}
+
+function deviceParts(device) {
+  const facts = [device.prepared ? "prepared" : "", device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
+  const amounts = [device.bandwidth ? rate(device.bandwidth) : "", gibibytes(device.memory), ...Object.entries(device.consumed).map(([name, amount]) => `${name} ${amount}`)];
+  return element("div", { class: "line" }, element("strong", { class: "nowrap" }, device.kind || "device"), element("span", { class: "device-name" }, device.device),
+    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
+}
+
+// The devices of a claim: one as it is, several behind their sum, which opens for a filter.
+function claimDevices(row, isOpen) {
+  if (row.devices.length < 2) return row.devices.map(deviceParts);
+  const counts = {};
+  for (const device of row.devices) counts[device.kind || "device"] = (counts[device.kind || "device"] || 0) + 1;
+  const made = element("details", {}, element("summary", {}, listed(counts)), ...row.devices.map(deviceParts));
+  made.dataset.uid = row.uid;
+  made.open = isOpen;
+  return [made];
 }
 
 function claimRow(row, columns, open) {
-  const steps = element("details", {}, element("summary", {}, ...row.devices.flatMap((device, at) => [at ? " " : "", element("span", { class: "device-name" }, device + (at < row.devices.length - 1 ? "," : ""))])), element("ol", {}, ...row.steps.map((step) => element("li", {}, step))));
-  steps.dataset.uid = row.uid;
-  steps.open = open.has(row.uid);
   const content = {
     Claim: [coloured(element("span", { class: "swatch" }), row.claim), element("span", {}, ` ${row.claim}`)],
     Pod: [element("span", {}, row.pods.join(", "))],
     State: [element("span", { class: row.state === "waiting" || row.state === "deleting" ? "badge warn nowrap" : "nowrap" }, row.state)],
     Age: [age(row.since) || ""],
-    Node: [whole(row.node)],
-    Driver: [whole(row.driver)],
-    Devices: [row.devices.length ? steps : ""],
+    Node: [whole(nodesOf(row))],
+    Devices: [element("div", { class: "devices-of" }, ...claimDevices(row, open.has(row.uid)))],
   };
   return element("tr", {}, ...columns.map((name) => {
     const made = element("td", { "data-label": name, class: name === "Age" ? "nowrap" : null }, ...content[name]);
@@ -473,6 +570,12 @@ function claimRow(row, columns, open) {
 
 function drawClaims(terms) {
   const open = new Set([...document.querySelectorAll("#claims details[open]")].map((made) => made.dataset.uid));
+  const asked = terms.join(" ");
+  if (asked !== openedFor) {
+    openedFor = asked;
+    open.clear();
+    if (asked) for (const row of state.claims) open.add(row.uid);
+  }
   const columns = Object.keys(COLUMNS).filter((name) => !["Pod", "Age"].includes(name) || state.claims.some((row) => (name === "Pod" ? row.pods.length : row.since)));
   drawHead(columns);
   const by = COLUMNS[sorted.column];
@@ -482,6 +585,9 @@ function drawClaims(terms) {
     const compared = typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true });
     return sorted.descending ? -compared : compared;
   });
+  const link = byId("to-claims");
+  link.hidden = terms.length === 0;
+  link.textContent = `${listedRows.length} of ${counted(state.claims.length, "claim")}`;
   const rows = limited("claims", listedRows, "claim").map((row) => claimRow(row, columns, open));
   byId("claims").replaceChildren(...(rows.length ? rows : [element("tr", {}, element("td", { colspan: String(columns.length), class: "empty" }, "No claim."))]));
 }
@@ -542,6 +648,7 @@ function draw() {
   drawTotals();
   drawWaiting(terms);
   drawFree();
+  drawNamespaces();
   drawNodes({ terms, unwell: byId("unhealthy").checked, unused: byId("unused").checked });
   drawClaims(terms);
   drawEvents(terms);
@@ -558,6 +665,7 @@ function say(text, isOld, isStale) {
 // A node that did not change stays the same object, so that its card and words are kept.
 function kept(answer) {
   const before = new Map((state?.nodes || []).map((node) => [node.name, node]));
+  shortNames = withoutDomains(answer.nodes);
   const nodes = answer.nodes.map((node) => {
     const old = before.get(node.name);
     return old && JSON.stringify(old) === JSON.stringify(node) ? old : node;

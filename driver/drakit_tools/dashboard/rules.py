@@ -9,7 +9,7 @@ from drakit.core import errors
 from drakit.kube import transport
 from drakit_cluster.objects import devices, json_types, versions
 from drakit_cluster.scheduling import taint_rules
-from drakit_tools.dashboard import model
+from drakit_tools.dashboard import model, pool_devices
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.json_types import Object
@@ -86,6 +86,6 @@ class TaintedSlices:
         for rule in cast("Sequence[Object]", self._rules):
             if taint_rules.selects(rule, id_, unselective=self._taints_every_device):
                 taint = taint_rules.taint_of(rule)
-                text = model.taint_text(*(json_types.text(taint, field) for field in ("key", "value", "effect")))
+                text = pool_devices.taint_text(*(json_types.text(taint, field) for field in ("key", "value", "effect")))
                 found.append(model.Taint(text=text, rule=json_types.text(rule, "metadata", "name")))
         return tuple(found)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from drakit.cli import terminal
 from drakit.core import quantity
 from drakit.telemetry import plurals
-from drakit_tools.dashboard import model, objects, unused
+from drakit_tools.dashboard import granted, model, objects, unused
 
 _MANY = 4
 """Nodes of which every device is shown; of more nodes each is one line."""
 _WAITING_MAX = 12
+_NAMESPACES_MAX = 8
 _CELL = 4
 """Characters of a memory slice on the map of a GPU."""
 _BAR = 24
@@ -32,14 +33,15 @@ class Line:
 def lines(state: model.State, *, now: datetime.datetime, width: int | None, height: int | None = None) -> list[Line]:
     """Return the state as lines of at most ``width`` characters; None means any width. Names from outside are escaped.
 
-    On a screen of ``height`` lines what waits has about a third of them, and unhealthy nodes are the first.
+    On a screen of ``height`` lines what waits has about a third of them, namespaces have an eighth, and unhealthy nodes are the first.
     """
-    limit = _WAITING_MAX
+    limit, namespaces = _WAITING_MAX, _NAMESPACES_MAX
     if height is not None:
+        namespaces = max(2, min(namespaces, height // 8))
         while limit > 1 and len(_wrapped(_all_waiting(state, now, limit), width)) > height // 3:
             limit -= 1
         state = dataclasses.replace(state, nodes=tuple(sorted(state.nodes, key=lambda node: not any(pool.unwell for pool in node.pools))))
-    return _wrapped(_all(state, now, limit), width)
+    return _wrapped(_all(state, now, limit, namespaces), width)
 
 
 def _wrapped(found: Iterable[Line], width: int | None) -> list[Line]:
@@ -72,7 +74,7 @@ def _all_waiting(state: model.State, now: datetime.datetime, limit: int) -> Iter
     yield from _waiting("CLAIMS THAT NO POD USES", state.waiting_claims, now, limit)
 
 
-def _all(state: model.State, now: datetime.datetime, limit: int) -> Iterator[Line]:
+def _all(state: model.State, now: datetime.datetime, limit: int, namespaces: int) -> Iterator[Line]:
     yield Line(text=state.title, style=HEAD)
     if not state.reading:
         yield from _totals(state)
@@ -83,6 +85,7 @@ def _all(state: model.State, now: datetime.datetime, limit: int) -> Iterator[Lin
         return
     yield from _all_waiting(state, now, limit)
     yield from _free(state.free)
+    yield from _namespaces(state.namespaces, namespaces)
     if len(state.nodes) > _MANY:
         yield from _fleet(state.nodes)
     else:
@@ -134,6 +137,24 @@ def _free(free: Sequence[model.Free]) -> Iterator[Line]:
         yield Line(text=f"  {entry.model or entry.driver}: {unused}" + (f": {sets}" if sets else ""))
 
 
+def _namespaces(namespaces: Sequence[model.Namespace], limit: int) -> Iterator[Line]:
+    """Yield what each of the first namespaces has."""
+    if not namespaces:
+        return
+    yield Line(text="")
+    yield Line(text="NAMESPACES", style=HEAD)
+    for entry in namespaces[:limit]:
+        parts = [
+            _counts(entry.devices),
+            f"memory {entry.memory / _GIBI:.1f} GiB" if entry.memory else "",
+            f"bandwidth {_rate(entry.bandwidth)}" if entry.bandwidth else "",
+            f"{plurals.counted(entry.waiting, 'pod')} {'waits' if entry.waiting == 1 else 'wait'}" if entry.waiting else "",
+        ]
+        yield Line(text=f"  {_joined(f'{entry.name}:', *parts)}", style=WARN if entry.waiting else "")
+    if len(namespaces) > limit:
+        yield Line(text=f"  ... and {len(namespaces) - limit} more (-o json has all)", style=SOFT)
+
+
 def _fleet(nodes: Sequence[model.Node]) -> Iterator[Line]:
     """Yield a line for each node: the memory slices in use of each GPU."""
     yield Line(text="")
@@ -181,7 +202,9 @@ def _gpu(gpu: model.Gpu, now: datetime.datetime, closed: str) -> Iterator[Line]:
     for span, letter in used.items():
         yield from (Line(text=f"    {letter} {_joined(span.kind, _use(use, now))}") for use in span.uses)
     sets = "; or ".join(map(_counts, gpu.together))
-    yield Line(text=f"    still fits {sets}" if sets else f"    nothing more fits{_beside(closed)}", style=SOFT)
+    left = [f"{span.left / _GIBI:.1f} of {span.memory / _GIBI:.1f} GiB left to share{_beside(closed)}" for span in gpu.spans if span.left]
+    fits = "; ".join(left) or (f"still fits {sets}" if sets else f"nothing more fits{_beside(closed)}")
+    yield Line(text=f"    {fits}", style=SOFT)
 
 
 def _map(gpu: model.Gpu, used: Mapping[model.Span, str]) -> str:
@@ -260,6 +283,7 @@ def _joined(*parts: str) -> str:
 def only(state: model.State, node: str) -> model.State:
     """Return the state with one node's devices and claims; what waits may wait for any node."""
     nodes: Iterable[model.Node] = [entry for entry in state.nodes if entry.name == node]
+    claims = tuple(row for row in state.claims if row.node == node or not row.devices)
     return dataclasses.replace(
-        state, nodes=tuple(nodes), claims=tuple(row for row in state.claims if row.node == node or not row.devices), free=unused.free(nodes)
+        state, nodes=tuple(nodes), claims=claims, free=unused.free(nodes), namespaces=granted.namespaces(claims, state.waiting)
     )

@@ -1,5 +1,6 @@
 """What is free on all nodes, by driver and model, from the nodes of a state. Pure."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from drakit_tools.dashboard import model
@@ -24,6 +25,13 @@ def free(nodes: Iterable[model.Node]) -> tuple[model.Free, ...]:
         for kind, listed in others.items()
     ]
     return (*partitioned, *whole)
+
+
+def closed(filled: model.Pool) -> model.Pool:
+    """Return a pool of a node to which no pods come: nothing more fits in it."""
+    nothing: Mapping[str, int] = {}
+    gpus = (dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="") for gpu in filled.gpus)
+    return dataclasses.replace(filled, gpus=tuple(gpus))
 
 
 def _of_kind(kind: tuple[str, str], devices: Sequence[tuple[bool, bool]], sets: tuple[Mapping[str, int], ...] = ()) -> model.Free:

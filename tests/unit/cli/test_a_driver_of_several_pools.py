@@ -111,4 +111,6 @@ def test_the_dashboard_has_a_card_for_each_pool_and_one_row_for_a_claim_on_sever
     (node,) = state.nodes
     assert {device.name: pool.name for pool in node.pools for device in pool.others} == POOLS
     assert [device.name for pool in node.pools for device in pool.others if device.uses] == ["fast-1", "slow-0"]
-    assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/mine", "node-1", ("fast-1", "slow-0"))]
+    assert [(row.claim, row.node, [device.device for device in row.devices]) for row in state.claims] == [
+        ("default/mine", "node-1", ["fast-1", "slow-0"])
+    ]

@@ -26,7 +26,7 @@ from drakit.telemetry import logs
 from drakit_cluster.api import registry
 from drakit_cluster.objects import resources
 from drakit_cluster.objects.json_types import Object
-from drakit_tools.dashboard import cluster_source, model, node_source, server, text
+from drakit_tools.dashboard import cluster_source, model, node_source, pool_devices, server, text
 from fakes import cluster_dashboard, command_line, exhaustion, real_clock, stub_api, waits
 
 PAGE_FILES = pathlib.Path(server.__file__).parent
@@ -165,9 +165,13 @@ def test_a_node_shows_slices_shares_and_claims(shell: command_line.CommandLine, 
     assert fits.sets == ({"gpu": 1, "3g.20gb": 1}, {"1g.5gb": 10})
     assert [(share.use.claim, share.amount) for share in nics.nics[0].shares] == [("default/web", 30 * 10**9)]
     assert (nics.nics[0].capacity, nics.nics[0].interface) == (100 * 10**9, "eth1")
-    assert {row.claim: (row.state, row.steps) for row in state.claims} == {
-        "default/train": ("prepared", ("gpu on gpu-0-mig-3g20gb-9-0: prepared",)),
-        "default/web": ("prepared", ("net on pci-0000-0c-00-0: prepared",)),
+    got = {
+        row.claim: (row.state, *((device.request, device.device, device.kind, device.prepared) for device in row.devices))
+        for row in state.claims
+    }
+    assert got == {
+        "default/train": ("prepared", ("gpu", "gpu-0-mig-3g20gb-9-0", "3g.20gb", True)),
+        "default/web": ("prepared", ("net", "pci-0000-0c-00-0", "eth1", True)),
     }
     assert state.problem == ""
 
@@ -203,9 +207,9 @@ def test_a_fixed_layout_has_the_sensors_and_slices_of_the_drivers_metrics() -> N
     heat = advanced.Metric(name="gpu_temperature_celsius", documentation="", value=61.0, labels={"gpu": "gpu-3"})
     slices = advanced.Metric(name="gpu_memory_slices", documentation="", value=8.0, labels={"gpu": "gpu-3"})
     base = model.Pool(driver="gpu.drakit.dev", name="node-1")
-    (gpu,) = model.pool(base, offered, (), {}, (heat, slices)).gpus
+    (gpu,) = pool_devices.pool(base, offered, (), {}, (heat, slices)).gpus
     assert (gpu.name, gpu.width, gpu.readings.temperature) == ("gpu-3", 8, 61.0)
-    assert model.pool(base, offered, (), {}).gpus[0].width == 6
+    assert pool_devices.pool(base, offered, (), {}).gpus[0].width == 6
 
 
 def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
@@ -215,7 +219,7 @@ def test_the_sensors_of_a_gpu_are_those_of_its_drivers_metrics() -> None:
         advanced.Metric(name="gpu_power_watts", documentation="", value=212.5, labels=labels),
         advanced.Metric(name="gpu_shares_held", documentation="", value=1.0, labels=labels),
     ]
-    assert model.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
+    assert pool_devices.readings(metrics) == {"gpu-1": model.Readings(temperature=61.0, power=212.5)}
 
 
 def test_a_damaged_journal_hides_no_device(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
@@ -297,7 +301,9 @@ def test_a_cluster_shows_every_pool_and_follows_claims(api: tuple[registry.Regis
         assert [gpu.spans for gpu in gpus.gpus] == [(), ()]
         allocated(store, "train", [command_line.mig()])
         state = cluster_dashboard.until(source, lambda seen: any(row.devices for row in seen.claims))
-        assert [(row.claim, row.node, row.devices) for row in state.claims] == [("default/train", "node-1", ("gpu-0-mig-3g20gb-9-0",))]
+        assert [(row.claim, row.node, [device.device for device in row.devices]) for row in state.claims] == [
+            ("default/train", "node-1", ["gpu-0-mig-3g20gb-9-0"])
+        ]
         ((use,),) = (span.uses for span in state.nodes[0].pools[0].gpus[0].spans)
         assert (use.claim, use.pods) == ("default/train", ("default/trainer",))
         assert use.since == state.claims[0].since != ""
@@ -532,7 +538,6 @@ def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_at_first() -
 
 def test_words_of_the_table_do_not_break_and_its_buttons_are_large_enough() -> None:
     script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
-    assert "Node: [whole(row.node)]" in script
-    assert "Driver: [whole(row.driver)]" in script
+    assert "Node: [whole(nodesOf(row))]" in script
     assert '"badge bad nowrap" }, usage.unwell' in script
     assert re.search(r"th button \{[^}]*min-height: 24px", style), "WCAG 2.2, 2.5.8"

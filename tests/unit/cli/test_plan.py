@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+from collections.abc import Sequence
 
 import pytest
 
@@ -79,6 +80,65 @@ def test_cordoned_nodes_are_named_as_a_reason(shell: command_line.CommandLine, t
     assert "no pod goes to 1 cordoned node: node-1" in bought.out.splitlines()
     moved = shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "--why")
     assert "gpu=1 fits on no node, even an empty one: the node is cordoned" in moved.out
+
+
+def two_nodes(folder: pathlib.Path, held: Sequence[tuple[str, str, str]]) -> str:
+    """Write two nodes of two GPUs, on which each claim has a device: name of its pod, node, device."""
+    items: list[object] = [
+        {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", **entry}
+        for node in ("node-1", "node-2")
+        for entry in fleets.slices_of(SMALL, node)
+    ]
+    for number, (pod, node, device) in enumerate(held):
+        driver, device_class = (fleets.NIC, "nic.drakit.dev") if device.startswith("pci") else (fleets.GPU, "gpu.drakit.dev")
+        result = {"request": "r", "driver": driver, "pool": node, "device": device}
+        items.append(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": f"c{number}", "namespace": "default", "uid": f"u-{number}"},
+                "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": device_class}}]}},
+                "status": {
+                    "allocation": {"devices": {"results": [result]}},
+                    "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
+                },
+            }
+        )
+    file = folder / "two.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return str(file)
+
+
+def test_pods_of_a_drained_node_get_devices_on_other_nodes(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = two_nodes(tmp_path, [("a", "node-1", "gpu-0"), ("a", "node-1", "pci-0000-0c-00-0"), ("b", "node-2", "gpu-0")])
+    result = shell.run("plan", "-f", file, "--drain", "node-1")
+    assert result.status == 0, result.err
+    assert result.out.startswith("1 pod of node-1: all fit on other nodes; no other pod has to move\nverified: ")
+    (placed,) = json.loads(shell.run("plan", "-f", file, "--drain", "node-1", "-o", "json").out)["placements"]
+    assert (placed["pod"], placed["node"]) == ("pod default/a", "node-2")
+    assert len(placed["devices"]) == 2, "the claims of one pod stay together"
+
+
+def test_pods_of_a_drained_node_that_have_no_place_are_named(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = two_nodes(tmp_path, [("a", "node-1", "gpu-0"), ("b", "node-1", "gpu-1"), ("c", "node-2", "gpu-0")])
+    result = shell.run("plan", "-f", file, "--drain", "node-1")
+    assert result.status == 1
+    assert result.out.splitlines()[:2] == [
+        "2 pods of node-1: no moves make room",
+        "if no other pod moves, 1 of 2 fit elsewhere; without a place: pod default/b",
+    ]
+    assert json.loads(shell.run("plan", "-f", file, "--drain", "node-1", "-o", "json").out)["withoutAPlace"] == ["pod default/b"]
+    assert shell.run("plan", "-f", file, "--drain", "node-1", "--buy", SMALL).out.startswith(f"2 pods of node-1: add 1 {SMALL} (")
+
+
+def test_a_node_without_claims_has_nothing_to_move(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    file = two_nodes(tmp_path, [("c", "node-2", "gpu-0")])
+    result = shell.run("plan", "-f", file, "--drain", "node-1")
+    assert (result.status, result.out) == (0, "no pod or claim has devices on node-1, so nothing has to move\n")
+    wrong = shell.run("plan", "-f", file, "--drain", "node-9")
+    assert (wrong.status, wrong.err) == (2, "drakit: --drain: no node 'node-9'; did you mean node-2?\n")
+    both = shell.run("plan", "-f", file, "--drain", "node-1", "--ask", "gpu=1")
+    assert (both.status, both.err) == (2, "drakit: --drain asks for the pods of a node; leave out --ask and --workload\n")
 
 
 def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

@@ -22,7 +22,7 @@ def test_policies_are_compared_side_by_side(shell: command_line.CommandLine) -> 
     assert [line.split()[0] for line in table if line.startswith(("first-fit", "least-allocated"))] == ["first-fit", "least-allocated"]
     assert lines[-1].startswith("first-fit is best: ")
     gpus = [line.split() for line in lines if line.startswith("NVIDIA A100")]
-    assert [cells[2:4] for cells in gpus] == [["4", "first-fit"], ["4", "least-allocated"]]
+    assert [cells[2:4] for cells in gpus] == [["first-fit", "4"], ["least-allocated", "4"]]
 
 
 def test_a_workload_file_with_templates_gives_the_same_document_twice(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
@@ -81,7 +81,13 @@ def test_several_seeds_are_simulated_and_the_conclusion_names_them(shell: comman
     assert document["seeds"] == [3, 4]
     assert "mix mig=1g.5gb:4" in document["tasks"]
     assert "rules of Kubernetes 1.37" in document["versions"]
-    assert shell.run(*asked).out.endswith(f"\n{document['conclusion']['text']} {document['conclusion']['doubt']}\n")
+    printed = shell.run(*asked).out
+    assert "Seeds; the tables above are of the first" in printed
+    assert [line.split()[:2] for line in printed.splitlines() if line.startswith("mean ")] == [
+        ["mean", "first-fit"],
+        ["mean", "least-allocated"],
+    ]
+    assert printed.endswith(f"\n{document['conclusion']['text']} {document['conclusion']['doubt']}\n")
     (tmp_path / "w.csv").write_text("template\ngpu=1\n")
     ended = shell.run(*SMALL, "-w", str(tmp_path / "w.csv"), "--seeds", "2")
     assert (ended.status, ended.err) == (2, "drakit: --seeds: the tasks of --workload have no seed; leave one out\n")

@@ -108,7 +108,7 @@ def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
 
 def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
     whole = dataclasses.replace(GPU, spans=(), health=model.Health())
-    closed = dataclasses.replace(node("node-1", whole), notes=("cordoned",), pools=(model.closed(node("node-1", whole).pools[0]),))
+    closed = dataclasses.replace(node("node-1", whole), notes=("cordoned",), pools=(unused.closed(node("node-1", whole).pools[0]),))
     lines = shown(text.only(state(closed), "node-1"))
     assert "  NVIDIA A100-SXM4-40GB: 0 of 1 unused (1 cordoned or not ready)" in lines
     assert "    nothing more fits (cordoned)" in lines

@@ -148,11 +148,11 @@ def test_a_claim_is_counted_with_and_without_devices_and_in_deletion() -> None:
     ]
     state = cluster_state.Reader("cluster").state(cluster_state.Listing(slices=slices, claims=[held, lost, claim("new"), ending]))
     assert state.problem == ""
-    assert {row.claim: (row.state, row.devices) for row in state.claims} == {
-        "team-a/held": ("allocated", ("gpu-0",)),
-        "team-a/lost": ("allocated", ("gpu-0",)),
-        "team-a/new": ("waiting", ()),
-        "team-a/ending": ("deleting", ()),
+    assert {row.claim: (row.state, [device.device for device in row.devices]) for row in state.claims} == {
+        "team-a/held": ("allocated", ["gpu-0"]),
+        "team-a/lost": ("allocated", ["gpu-0"]),
+        "team-a/new": ("waiting", []),
+        "team-a/ending": ("deleting", []),
     }
     assert [row.name for row in state.waiting] == ["team-a/new"]
 

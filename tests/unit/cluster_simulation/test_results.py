@@ -26,7 +26,7 @@ CATALOGUE = reading.Catalogue([])
 
 def html(fleet: groups.Fleet, work: tasks.Workload, found: Sequence[results.Result]) -> str:
     """The page. What draws it takes long to import, so that happens in these tests and not where every worker collects this file."""
-    return str(importlib.import_module("drakit_cluster.simulation.report.page").html(fleet, work, found, conclusion.of([found]), ABOUT))
+    return str(importlib.import_module("drakit_cluster.simulation.report.page").html(fleet, work, [found], conclusion.of([found]), ABOUT))
 
 
 def task(name: str, template: str, arrival: float, duration: float | None = None, pods: int = 1) -> tasks.Task:
@@ -136,5 +136,7 @@ def test_plots_and_tables_have_a_form_for_narrow_screens() -> None:
     text = html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
     assert text.count('<div class="broad"') == text.count('<div class="narrow"') > 0
     assert '<td class="n" data-label="Started">1</td>' in text
+    for label in ("Mean wait", "p50 wait", "p95 wait", "Max wait", "Mean use", "Peak use", "Mean fragmented", "Peak fragmented"):
+        assert f'data-label="{label}"' in text, "on a phone a row has no other heading"
     identifiers = re.findall(r' id="([^"]+)"', text)
     assert len(set(identifiers)) == len(identifiers), "the two forms share no identifiers"

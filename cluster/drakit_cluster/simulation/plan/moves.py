@@ -6,7 +6,7 @@ to the pods that stay, so the answer is exact. If this search would take too lon
 estimate.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -250,20 +250,36 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[t
     return all(grant is not None for grant in grants)
 
 
+def templates_of(claims: Sequence[Object]) -> Mapping[str, PodTemplate]:
+    """Return the requests of the pods that use claims, by name; claims that are reserved for one pod are one request."""
+    return {name: _template(name, pod_claims) for name, pod_claims in _users(claims).items()}
+
+
 def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
     """Return the pods with the allocated claims of a cluster; claims that are reserved for one pod move together."""
+    pods = []
+    for name, pod_claims in _users(claims).items():
+        grants = [grant for claim in pod_claims for grant in nodes.grants_of(claim)]
+        if grants and all(grant.node is grants[0].node for grant in grants):
+            pods.append(
+                Pod(
+                    name=name,
+                    template=_template(name, pod_claims),
+                    grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)),
+                )
+            )
+    return pods
+
+
+def _users(claims: Sequence[Object]) -> Mapping[str, Sequence[Object]]:
+    """Return claims by the pod that they are reserved for, or by their own name."""
     users: dict[str, list[Object]] = {}
     for claim in claims:
         owner = json_types.text(claim, "status", "reservedFor", 0, "name")
         namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
         users.setdefault(f"pod {namespace}/{owner}" if owner else f"claim {namespace}/{name}", []).append(claim)
-    pods = []
-    for name, pod_claims in users.items():
-        grants = [grant for claim in pod_claims for grant in nodes.grants_of(claim)]
-        if grants and all(grant.node is grants[0].node for grant in grants):
-            specs = [{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in pod_claims]
-            template = PodTemplate(name=name, claims=specs)
-            pods.append(
-                Pod(name=name, template=template, grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)))
-            )
-    return pods
+    return users
+
+
+def _template(name: str, claims: Sequence[Object]) -> PodTemplate:
+    return PodTemplate(name=name, claims=[{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in claims])

@@ -34,14 +34,18 @@ def of(runs: Sequence[Sequence[Result]]) -> Conclusion:
     best, second = order[:2]
     if sum(missed[best]) != sum(missed[second]):
         margins = [float(other - own) for own, other in zip(missed[best], missed[second], strict=True)]
-        text = f"{_lead(policies[best], margins)}: {_number(results.mean(margins))} more tasks start than with {policies[second]}, the next best"
+        started = [results.mean([run[place].started for run in runs]) for place in (best, second)]
+        total = results.mean([len(run[best].outcomes) for run in runs])
+        text = f"{_number(started[0])} of {_number(total)} tasks started{_over(runs)}"
+        text = f"{_lead(policies[best], margins)}: {text}, and {_number(started[1])} with {policies[second]}, the next best"
         return Conclusion(best=policies[best], text=_with_spread(text, margins, _number), doubt=_doubt(margins))
     if sum(waits[best]) != sum(waits[second]):
         margins = [other - own for own, other in zip(waits[best], waits[second], strict=True)]
-        wait, less = results.duration(results.mean(waits[best])), results.duration(results.mean(margins))
-        share = results.mean(margins) / results.mean(waits[second])
-        text = f"{_lead(policies[best], margins)}: tasks wait {wait} in the mean, {share:.0%} or {less} less than with {policies[second]}"
-        text = f"{text}, the next best"
+        own, other = (results.mean(waits[place]) for place in (best, second))
+        # The difference of the figures as they are written, so that the three agree.
+        less = results.duration(round(other) - round(own))
+        text = f"{_lead(policies[best], margins)}: its mean wait{_over(runs)} is {results.duration(own)}, {(other - own) / other:.0%} or {less} less"
+        text = f"{text} than {results.duration(other)} with {policies[second]}, the next best"
         return Conclusion(best=policies[best], text=_with_spread(text, margins, results.duration), doubt=_doubt(margins))
     tied = [policies[place] for place in order if (sum(missed[place]), sum(waits[place])) == (sum(missed[best]), sum(waits[best]))]
     which = (
@@ -62,11 +66,15 @@ def _lead(policy: str, margins: Sequence[float]) -> str:
     return f"No policy is clearly best; {policy} is ahead" if any(margin < 0 for margin in margins) else f"{policy} is best"
 
 
+def _over(runs: Sequence[Sequence[Result]]) -> str:
+    return f" over {len(runs)} seeds" if len(runs) > 1 else ""
+
+
 def _with_spread(text: str, margins: Sequence[float], shown: Callable[[float], str]) -> str:
     if len(margins) == 1:
         return f"{text}."
     low, high = (f"-{shown(-value)}" if value < 0 else shown(value) for value in (min(margins), max(margins)))
-    return f"{text} (from {low} to {high} over {len(margins)} seeds)."
+    return f"{text} (the difference is from {low} to {high} by seed)."
 
 
 def _doubt(margins: Sequence[float]) -> str:
@@ -88,4 +96,4 @@ def _seeds(number: int) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return f"{value:.4g}"

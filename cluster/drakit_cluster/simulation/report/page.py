@@ -1,10 +1,11 @@
 """The HTML report: one self-contained file with tables and plots, in light and dark."""
 
 import html as escaping
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
 from drakit_cluster.simulation.fleet.groups import Fleet
-from drakit_cluster.simulation.report import plots, results
+from drakit_cluster.simulation.report import plots, results, tables
 from drakit_cluster.simulation.report.conclusion import Conclusion
 from drakit_cluster.simulation.report.results import Provenance, Result
 from drakit_cluster.simulation.workload.tasks import Workload
@@ -22,7 +23,7 @@ dl { display: grid; grid-template-columns: max-content minmax(0, 1fr); gap: .15r
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; } .narrow { display: none; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: left; padding: .32rem .8rem .32rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
-th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
+td[data-label=Why] { overflow-wrap: anywhere; } th { color: var(--soft); font-weight: 600; } td.n, th.n { text-align: right; }
 svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { font-family: system-ui, sans-serif !important; }
 @media (max-width: 40rem) {
   body { padding: 1.2rem .9rem 3rem; } .broad { display: none; } .narrow { display: block; }
@@ -33,8 +34,9 @@ svg { width: 100%; height: auto; display: block; margin: .4rem 0; } svg text { f
 """
 
 
-def html(fleet: Fleet, workload: Workload, runs: Sequence[Result], conclusion: Conclusion, provenance: Provenance) -> str:
-    """Return the page. Tables and plots are of the results of one seed, the conclusion of those of all."""
+def html(fleet: Fleet, workload: Workload, seeds: Sequence[Sequence[Result]], conclusion: Conclusion, provenance: Provenance) -> str:
+    """Return the page of the results seed by seed. The conclusion and its table are of all seeds, ``workload`` and the rest of the first."""
+    runs = seeds[0]
     last = max((task.arrival for task in workload.tasks), default=0.0)
     groups = ", ".join(f"{len(group.names)} {group.label}" for group in fleet.groups)
     parts = [
@@ -51,13 +53,16 @@ def html(fleet: Fleet, workload: Workload, runs: Sequence[Result], conclusion: C
                 "Command": provenance.command,
             }
         ),
-        _section("Tasks", "A task waits until all its pods have devices.", _tasks(runs, len(workload.tasks))),
+        _seeds_table(seeds, provenance.seeds),
+        _section(
+            "Tasks", "A task waits until all its pods have devices. Waits are those of tasks that started.", _table(tables.tasks(runs))
+        ),
         _waiting_times(runs),
         _waiting_pods(runs),
         _section(
             "Use",
             "Shares of all devices of a model. The use of a GPU is the larger of memory and multiprocessors. Means are until the last arrival.",
-            _models(runs),
+            _table(tables.models(runs)),
             _plot("Use over time", lambda wide: plots.over_time(_panels(runs, fragmented=False), label="in use", share=True, wide=wide)),
         ),
         _fragmentation(runs),
@@ -75,7 +80,7 @@ def _facts(facts: Mapping[str, str]) -> str:
 def _seeds(seeds: Sequence[int]) -> str:
     if len(seeds) < 2:
         return "".join(map(str, seeds))
-    return f"{seeds[0]} to {seeds[-1]}; tables and plots are of {seeds[0]}"
+    return f"{seeds[0]} to {seeds[-1]}; the conclusion is of all, all below the table of seeds is of {seeds[0]}"
 
 
 def _section(title: str, introduction: str, *content: str) -> str:
@@ -83,30 +88,12 @@ def _section(title: str, introduction: str, *content: str) -> str:
     return f"<h2>{_text(title)}</h2>{paragraph}{''.join(content)}\n"
 
 
-def _tasks(runs: Sequence[Result], total: int) -> str:
-    head = ("Policy", "Started", "After waiting", "Never started", "Wait p50", "p95", "max")
-    rows = [
-        (
-            run.policy.name,
-            run.started,
-            run.delayed,
-            total - run.started,
-            *map(results.duration, (run.waits.p50, run.waits.p95, run.waits.longest)),
-        )
-        for run in runs
-    ]
-    return _table(head, rows, texts=1)
-
-
-def _models(runs: Sequence[Result]) -> str:
-    head = ("Model", "Policy", "Devices", "In use", "peak", "Fragmented", "peak")
-    rows = []
-    for number in range(len(runs[0].series.models)):
-        for run in runs:
-            model = run.series.models[number]
-            shares = (results.mean(model.used), max(model.used), results.mean(model.fragmented), max(model.fragmented))
-            rows.append((model.model, run.policy.name, model.count, *(f"{share:.1%}" for share in shares)))
-    return _table(head, rows, texts=2)
+def _seeds_table(seeds: Sequence[Sequence[Result]], numbers: Sequence[int]) -> str:
+    if len(seeds) < 2:
+        return ""
+    return _section(
+        "Seeds", "What the conclusion compares: the last rows are the means of all seeds.", _table(tables.seeds(seeds, numbers))
+    )
 
 
 def _waiting_times(runs: Sequence[Result]) -> str:
@@ -182,17 +169,21 @@ def _refusals(runs: Sequence[Result]) -> str:
     rows = [(run.policy.name, refusal.template, refusal.reason, refusal.tasks) for run in runs for refusal in run.refused]
     if not rows:
         return ""
-    return _section("Tasks that never started", "", _table(("Policy", "Template", "Why", "Tasks"), rows, texts=3))
+    return _section("Tasks that never started", "", _table(tables.Table(head=("Policy", "Template", "Why", "Tasks"), rows=rows, texts=3)))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]], *, texts: int) -> str:
-    """Return a table whose first ``texts`` columns are text and whose others are numbers."""
-    kinds = ["" if place < texts else ' class="n"' for place in range(len(head))]
-    top = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, head, strict=True))
-    labels = [f'{kind} data-label="{_text(name)}"' for kind, name in zip(kinds, head, strict=True)]
-    lines = ("".join(f"<td{label}>{_text(str(cell))}</td>" for label, cell in zip(labels, row, strict=True)) for row in rows)
+def _table(table: tables.Table) -> str:
+    kinds = ["" if place < table.texts else ' class="n"' for place in range(len(table.head))]
+    top = "".join(f"<th{kind}>{_text(name)}</th>" for kind, name in zip(kinds, table.head, strict=True))
+    labels = [f'{kind} data-label="{_text(name)}"' for kind, name in zip(kinds, table.head, strict=True)]
+    lines = ("".join(f"<td{label}>{_cell(cell)}</td>" for label, cell in zip(labels, row, strict=True)) for row in table.rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object) -> str:
+    """Return a cell's text, in which the name of a policy may break after each of its parts."""
+    return re.sub("([,+])", r"\1<wbr>", _text(str(value)))
 
 
 def _text(text: str) -> str:
