@@ -189,9 +189,9 @@ def _repeated(value: str, all_gets: Sequence[_Gets], path: str) -> Iterator[erro
         field = next(group).field
         until = [gets for gets in ordered if gets.number <= number]
         if sum(gets.count for gets in until) > 1:
-            others = ", ".join(gets.request for gets in until)
-            where = f"{path}[{number}].opaque.parameters.{field}"
-            yield errors.ConfigError(f"{value} would be that of several devices ({others}); {_APART}", field=where)
+            requests = f"request{'s' if len(until) > 1 else ''} {', '.join(gets.request for gets in until)}"
+            reason = f"several devices of the claim would get {value} ({requests}), but only one can have it"
+            yield errors.ConfigError(f"{reason}; {_APART}", field=f"{path}[{number}].opaque.parameters.{field}")
 
 
 _APART = "write a request and a configuration for each device"

@@ -62,10 +62,10 @@ def lint(
 
     The command applies the rules of a Kubernetes version's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
-    node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
-    drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook: give it the settings of your driver. Kinds that
-    do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files or
-    settings that cannot be read.
+    node, taint rules that select nothing, pods whose claims are missing, pods of the host's network with a NIC, and claims of a pod with one
+    interface name. It checks opaque parameters of drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook:
+    give it the settings of your driver. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error
+    (or a warning, with --strict), and 2 for files or settings that cannot be read.
 
     [bold]Examples[/bold]
 
