@@ -12,7 +12,7 @@ from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import capacity as capacities
 from drakit_cluster.objects import json_types, quantity, resources, taints
-from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort
+from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort, plain_attributes
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
@@ -244,7 +244,7 @@ class Demand:
         """Yield parameters that fit no selected device: prepare refuses them if they name the request, and else ignores them."""
         driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
         own = [device for device in devices if device.pool.driver == driver]
-        if not own or any(self.fits(driver, parameters, _attributes(device)) for device in own):
+        if not own or any(self.fits(driver, parameters, plain_attributes(driver, device.spec)) for device in own):
             return
         kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
         text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
@@ -253,14 +253,6 @@ class Demand:
             yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
         else:
             yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
-
-
-def _attributes(device: PublishedDevice) -> Mapping[str, Json]:
-    domain = f"{device.pool.driver}/"
-    return {
-        name.removeprefix(domain): next(iter(value.values()), None) if isinstance(value, dict) else None
-        for name, value in json_types.mapping(device.spec, "attributes").items()
-    }
 
 
 def _evaluated(

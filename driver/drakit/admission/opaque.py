@@ -98,6 +98,17 @@ def fits(driver: str, parameters: object, attributes: Mapping[str, object], rule
         return True
 
 
+def misfits(
+    claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
+) -> Iterator[errors.ConfigError]:
+    """Yield the configurations of an allocated claim that name the request of a device that they do not fit, which ``prepare`` refuses."""
+    for driver, rule in rules.items():
+        for result in claim.results_of(driver):
+            for entry in claim.configs_of(driver):
+                if entry.requests and entry.applies_to(result.request) and not fits(driver, entry.parameters, attributes_of(result), rules):
+                    yield config.misfit(entry, config.decode(entry.parameters, rule.types), result)
+
+
 IsOf = Callable[[str, Mapping[str, Any]], bool]
 """Whether a request or one of its alternatives, with class and selectors, is known to get devices of a driver alone."""
 

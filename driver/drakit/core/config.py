@@ -88,7 +88,7 @@ def choose(
             if _accepts(driver, device, config):
                 applying.append(entry)
             elif entry.requests:
-                raise _misfit(entry, config, result)
+                raise misfit(entry, config, result)
     if not applying:
         return Chosen(config=default_for(driver, device))
     parameters = records.freeze_record(_merged(driver, applying))
@@ -127,7 +127,8 @@ def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> obj
         raise errors.restated(error, f"{error.reason} ({_origin(entry)})", field=error.field) from error
 
 
-def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
+def misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
+    """Return the error of a configuration that names the request of a device that it does not fit."""
     kind = opaque_parameters.kind_of(type(config))
     return errors.ConfigError(
         f"{kind} does not fit device {result.device} of request {result.request} ({_origin(entry)}); name other requests in the config",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit import exits, extras
-from drakit.cli import options, output
+from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
+from drakit_tools import driver_checks, worlds
 from drakit_tools import manifests as sources
-from drakit_tools import worlds
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -38,6 +38,8 @@ def allocate(
     kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why, print a line for each device.")] = False,
+    config: options.Config = None,
+    assignments: options.Set = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
@@ -45,7 +47,8 @@ def allocate(
     Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes, Pods, and Deployments,
     ReplicaSets, StatefulSets, Jobs and CronJobs, whose pods are decided. They get the checks and defaults of an API server. Without --live, drakit's
     own DeviceClasses need not be in the files. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices
-    for the next one.
+    for the next one. The scheduler does not read the parameters of drivers: a warning names those that drakit's drivers refuse, by the settings of
+    --config and --set.
 
     Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
     errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
@@ -60,6 +63,7 @@ def allocate(
 
       drakit allocate --live claims.yaml --node node-1 -o json
     """
+    rules = composition.opaque_rules(options.read(config=config, assignments=assignments, local=True))
     wanted = [*(given or []), *(files or [])]
     extras.require_local_cluster()
     is_live = live or kubeconfig is not None
@@ -70,11 +74,15 @@ def allocate(
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
     decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
+    refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
+        _print_refusals(refusals)
         worlds.print_doubts(world)
     else:
         document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
+        if refusals:
+            document["refusals"] = [_document_of_refusal(refusal) for refusal in refusals]
         output.document(document | worlds.document_of_notes(world), form)
     if not all(decision.fits for decision in decisions):
         raise typer.Exit(exits.Exit.NEGATIVE)
@@ -110,6 +118,20 @@ def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str],
         if not number:
             out.print()
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
+
+
+def _print_refusals(refusals: Sequence[driver_checks.Refusal]) -> None:
+    """Print what the drivers will refuse of what fits."""
+    out = output.console()
+    if refusals:
+        out.print()
+    for refusal in refusals:
+        more = f" and {refusal.more} more" if refusal.more else ""
+        output.say(out, f"warning: the driver refuses {refusal.subject}{more}: {refusal.error}", hang=_INDENT)
+
+
+def _document_of_refusal(refusal: driver_checks.Refusal) -> Mapping[str, object]:
+    return {"object": refusal.subject, "more": refusal.more, "field": refusal.error.field, "message": refusal.error.reason}
 
 
 def _alike(decision: "whatif.Decision", workloads: Mapping[str, str]) -> tuple[str, str]:
