@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from drakit.telemetry import plurals
+from drakit_cluster.cel import compared_texts
 from drakit_cluster.lint import findings
 from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
@@ -133,8 +134,9 @@ class Demand:
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
                 selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
-                text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
-                selector_findings.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
+                text, fix = _selects_nothing(expression, remaining)
+                text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}{text}"
+                selector_findings.append(findings.warning(document, field, text, fix))
             checked.append(expression)
             remaining = selected
         return remaining, selector_findings
@@ -317,6 +319,16 @@ def _most_on_one_node(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
 
 def _devices(number: int) -> str:
     return plurals.counted(number, "device")
+
+
+def _selects_nothing(expression: str, devices: Sequence[PublishedDevice]) -> tuple[str, str]:
+    """Return what a selector that selects nothing compares with a text that no device has, and the fix."""
+    unknown = compared_texts.unknown(expression, (device.view for device in devices))
+    if not unknown:
+        return "", "compare it with the attributes in the slices"
+    first = unknown[0]
+    close = findings.suggestion(first.text, first.known)
+    return f": none has {first.attribute} {first.text}", f"{close}; {first.values}" if close.startswith("write") else first.values
 
 
 def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:
