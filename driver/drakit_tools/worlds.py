@@ -23,7 +23,7 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     With ``workloads``, the pods of Deployments and their like are among the pods.
     """
     from drakit_cluster import manifests
-    from drakit_cluster.lint import pod_templates
+    from drakit_cluster.lint import pod_templates, refusals
     from drakit_cluster.objects import naming
     from drakit_cluster.scheduling.explain import whatif
 
@@ -32,12 +32,10 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
         documents = pod_templates.with_pods(documents)
     intake = manifests.take(documents, gates)
     if intake.problems:
-        lines = [
-            ": ".join(filter(None, (f"{problem.document.place(problem.field)}, {problem.document.label}", problem.field, problem.text)))
-            for problem in intake.problems
-        ]
-        more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
-        raise errors.ConfigError(f"{lines[0]}{more}")
+        first, *others = refusals.check(intake.problems)
+        where = f"{first.document.place(first.field)}, {first.document.label}"
+        more = f" (and {len(others)} more; see drakit lint)" if others else ""
+        raise errors.ConfigError(f"{': '.join(filter(None, (where, first.field, first.text)))}; {first.fix}{more}")
     for dropped in intake.dropped:
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
