@@ -11,6 +11,7 @@ from drakit_tools import live
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
+    from drakit_cluster.lint import Finding
     from drakit_cluster.objects.features import FeatureGates
     from drakit_cluster.objects.json_types import Object
     from drakit_cluster.objects.resources import Resource
@@ -32,10 +33,7 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
         documents = pod_templates.with_pods(documents)
     intake = manifests.take(documents, gates)
     if intake.problems:
-        first, *others = refusals.check(intake.problems)
-        where = f"{first.document.place(first.field)}, {first.document.label}"
-        more = f" (and {len(others)} more; see drakit lint)" if others else ""
-        raise errors.ConfigError(f"{': '.join(filter(None, (where, first.field, first.text)))}; {first.fix}{more}")
+        raise errors.ConfigError(_first_of(refusals.check(intake.problems)))
     for dropped in intake.dropped:
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
@@ -48,6 +46,17 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     world = dataclasses.replace(whatif.World.of(intake.objects), workloads=workloads_of_pods)
     _note_gangs(world.groups)
     return world
+
+
+def _first_of(mistakes: "Iterable[Finding]") -> str:
+    """Return the first mistake with its place and fix, and the number of others. Equal ones of a workload's pods are one, at the workload."""
+    texts: dict[str, None] = {}
+    for mistake in mistakes:
+        document, field = mistake.document.workload or mistake.document, mistake.document.written(mistake.field)
+        where = f"{document.place(field)}, {document.label}"
+        texts[f"{': '.join(filter(None, (where, field, mistake.text)))}; {mistake.fix}"] = None
+    more = f" (and {len(texts) - 1} more; see drakit lint)" if len(texts) > 1 else ""
+    return f"{next(iter(texts))}{more}"
 
 
 def _note_gangs(groups: "Sequence[Object]") -> None:

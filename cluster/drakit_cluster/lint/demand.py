@@ -79,6 +79,8 @@ class Demand:
     def of_claim(self, claim: Accepted) -> Iterator[Finding]:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
+        if not json_types.objects(devices, "requests") and "requests" not in json_types.mapping(claim.document.body, *path.split(".")[:-1]):
+            yield findings.warning(claim.document, path, "requests no devices, so its pods get none", f"add {path}.requests")
         requested: list[_Selection] = []
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):

@@ -149,7 +149,10 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
     if decision.fits and not decision.given:
         yield (decision.subject.removeprefix("claim "), decision.node, "", "", decision.message, "")
     for given in decision.given:
-        for result in json_types.objects(given.allocation, "devices", "results"):
+        results = json_types.objects(given.allocation, "devices", "results")
+        if not results:
+            yield (given.claim, decision.node, subject, "", "requests no devices", "")
+        for result in results:
             device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
             consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
             admin = "admin access" if result.get("adminAccess") is True else ""
