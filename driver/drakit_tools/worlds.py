@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.explain import whatif
 
+_ROLLING: "Object" = {"maxSurge": "25%", "maxUnavailable": "25%"}
+"""The defaults of Kubernetes."""
+
 
 def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool = False) -> "whatif.World":
     """Return the objects of files as the API server would store them; raises ConfigError for the first that it would reject.
@@ -41,11 +44,30 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
         output.note("the pods of these workloads are not read here; drakit lint checks them")
-    made = ((accepted.object, accepted.document.workload) for accepted in intake.accepted)
-    workloads_of_pods = {naming.label(pod): f"{workload.place()}, {workload.label}" for pod, workload in made if workload is not None}
-    world = dataclasses.replace(whatif.World.of(intake.objects), workloads=workloads_of_pods)
+    made = [
+        (naming.label(accepted.object), workload) for accepted in intake.accepted if (workload := accepted.document.workload) is not None
+    ]
+    first = {workload: label for label, workload in reversed(made)}
+    world = dataclasses.replace(
+        whatif.World.of(intake.objects),
+        workloads={label: f"{workload.place()}, {workload.label}" for label, workload in made},
+        surging={label: workload.label for workload, label in first.items() if _surges(workload.body)},
+    )
     _note_gangs(world.groups)
     return world
+
+
+def _surges(workload: "Object") -> bool:
+    """Return whether an update of a workload starts a new pod before it ends an old one: a Deployment whose maxUnavailable is 0 of its replicas."""
+    from drakit_cluster.controllers.workloads import replicas
+    from drakit_cluster.objects import json_types
+
+    strategy = json_types.mapping(workload, "spec", "strategy")
+    if workload.get("kind") != "Deployment" or strategy.get("type") == "Recreate":
+        return False
+    rolling = _ROLLING | json_types.mapping(strategy, "rollingUpdate")
+    number = json_types.at(workload, "spec", "replicas")
+    return replicas.limits({"rollingUpdate": rolling}, number if isinstance(number, int) else 1).unavailable == 0
 
 
 def _first_of(mistakes: "Iterable[Finding]") -> str:
@@ -188,7 +210,7 @@ def _with_live(
         output.note(note.text)
     _note_gangs(objects[resources.POD_GROUP])
     live_world = whatif.World.of(lambda kind: merged.get(kind, ()))
-    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads), chosen
+    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads, surging=world.surging), chosen
 
 
 def print_doubts(world: "whatif.World") -> None:

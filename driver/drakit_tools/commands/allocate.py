@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
 _INDENT = 2
+_UPDATE_WAITS = (
+    "an update of {} would wait: it starts a new pod before it ends an old one, and no node fits one more beside these; "
+    "write maxSurge: 0 and maxUnavailable: 1 in spec.strategy.rollingUpdate, or strategy: {{type: Recreate}}"
+)
 _Indented = tuple[int, str]
 """The indent of a line, and the line."""
 
@@ -73,14 +77,16 @@ def allocate(
     if not is_live:
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
-    decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
+    decisions, full = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
     refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
-        _print_refusals(refusals)
+        _print_warnings([*map(_refusal_text, refusals), *map(_UPDATE_WAITS.format, full)])
         worlds.print_doubts(world)
     else:
         document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
+        if full:
+            document["waitingUpdates"] = full
         if refusals:
             document["refusals"] = [_document_of_refusal(refusal) for refusal in refusals]
         output.document(document | worlds.document_of_notes(world), form)
@@ -90,13 +96,15 @@ def allocate(
 
 def _decide(
     world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
-) -> "list[whatif.Decision]":
+) -> "tuple[list[whatif.Decision], list[str]]":
+    """Return the decisions, and the Deployments whose updates wait for devices."""
     from drakit_cluster.scheduling.explain import whatif
 
-    decisions = list(whatif.Scheduler(world, gates, nodes, repeated, compared).decide())
+    scheduler = whatif.Scheduler(world, gates, nodes, repeated, compared)
+    decisions = list(scheduler.decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
-    return decisions
+    return decisions, scheduler.full(decisions)
 
 
 def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:
@@ -120,14 +128,17 @@ def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str],
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
 
 
-def _print_refusals(refusals: Sequence[driver_checks.Refusal]) -> None:
-    """Print what the drivers will refuse of what fits."""
+def _print_warnings(warnings: Sequence[str]) -> None:
     out = output.console()
-    if refusals:
+    if warnings:
         out.print()
-    for refusal in refusals:
-        more = f" and {refusal.more} more" if refusal.more else ""
-        output.say(out, f"warning: the driver refuses {refusal.subject}{more}: {refusal.error}", hang=_INDENT)
+    for warning in warnings:
+        output.say(out, f"warning: {warning}", hang=_INDENT)
+
+
+def _refusal_text(refusal: driver_checks.Refusal) -> str:
+    more = f" and {refusal.more} more" if refusal.more else ""
+    return f"the driver refuses {refusal.subject}{more}: {refusal.error}"
 
 
 def _document_of_refusal(refusal: driver_checks.Refusal) -> Mapping[str, object]:
