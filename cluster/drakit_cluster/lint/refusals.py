@@ -176,6 +176,11 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*\.cel\.expression", r"may cost", "use fewer or smaller loops"),
     (r".*\.cel\.expression", r"", _expression),
     (r".*", r"want a quantity", _quantity),
+    (
+        r".*",
+        r"want a string, got (True|False)$",
+        "put quotes around it: YAML reads yes, no, on and off as booleans, and kubectl y and n too",
+    ),
     (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),

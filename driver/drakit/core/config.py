@@ -30,6 +30,11 @@ class Chosen:
     parameters: records.Record | None = None
 
 
+def fits_all(_config: object, _attributes: Mapping[str, object]) -> bool:
+    """Return True: a configuration is for every device of its driver."""
+    return True
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
@@ -44,7 +49,7 @@ class Rules:
     check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
-    fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
+    fits: Callable[[object, Mapping[str, object]], bool] = fits_all
     check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
     check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 

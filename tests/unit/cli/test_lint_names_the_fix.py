@@ -93,3 +93,11 @@ def test_lint_and_allocate_say_what_to_write_for_a_bandwidth_with_a_unit(shell: 
     assert (refused.status, f"got '5Gbit'; {fix}" in " ".join(refused.err.split())) == (2, True), refused.err
     setting = shell.run("slices", "--mock", command_line.MACHINE, "--set", "nic.reserve=5Gbit", "--folder", str(shell.folder / "n"))
     assert "nic.reserve: '5Gbit' is not a quantity; write 5G" in setting.err
+
+
+def test_a_name_that_yaml_reads_as_a_boolean_is_to_be_quoted(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "claim.yaml"
+    file.write_text(yaml.safe_dump(claim()).replace("name: r\n", "name: no\n"))
+    (finding,) = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    assert (finding["field"], finding["message"]) == ("spec.devices.requests[0].name", "want a string, got False")
+    assert finding["fix"].startswith("put quotes around it: YAML reads yes, no, on and off as booleans")

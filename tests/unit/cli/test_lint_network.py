@@ -218,6 +218,11 @@ TWICE = {
         "config[0].opaque.parameters.interfaceName",
         "(requests p, q)",
     ),
+    "a name for all of two requests": (
+        configured({"interfaceName": "net1"}, count=1, more=(OTHER,)),
+        "config[0].opaque.parameters.interfaceName",
+        "(requests p, q)",
+    ),
     "a name in two configurations": (
         configured({"interfaceName": "net1", "requests": ["p"]}, {"interfaceName": "net1", "requests": ["q"]}, count=1, more=(OTHER,)),
         "config[1].opaque.parameters.interfaceName",
@@ -254,6 +259,9 @@ ONCE = {
     "a name for a request and one for a GPU": configured({"interfaceName": "net1", "requests": ["p", "g"]}, count=1, more=(GPU,)),
     "a name for a request and one of an unknown class": configured(
         {"interfaceName": "net1", "requests": ["p", "u"]}, count=1, more=(exactly("u", "unknown"),)
+    ),
+    "a name for all that is overridden for one request": configured(
+        {"interfaceName": "net1"}, {"interfaceName": "net2", "requests": ["q"]}, count=1, more=(OTHER,)
     ),
     "a name that is overridden for one request": configured(
         {"interfaceName": "net1", "requests": ["p", "q"]}, {"interfaceName": "net2", "requests": ["q"]}, count=1, more=(OTHER,)
