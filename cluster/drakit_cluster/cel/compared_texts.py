@@ -9,7 +9,6 @@ from drakit_cluster.cel import errors
 from drakit_cluster.cel.syntax import parser, tree
 from drakit_cluster.cel.syntax.tree import Call, Expr, Ident, Literal, Select
 from drakit_cluster.objects.devices import DeviceView
-from drakit_cluster.objects.json_types import Json
 
 _SHOWN = 8
 _DRIVER = ""
@@ -38,13 +37,13 @@ def unknown(expression: str, views: Iterable[DeviceView]) -> list[UnknownText]:
 
     A comparison counts wherever it is in the expression, so the result explains a selector that selects nothing, and proves nothing.
     """
-    compared = _compared(expression)
-    values = _values(views) if compared else {}
-    return [
-        UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural)))
-        for domain, attribute, text in compared
-        if (known := values.get((domain, attribute))) and text not in known
-    ]
+    views = list(views) if (compared := _compared(expression)) else []
+    found = []
+    for domain, attribute, text in compared:
+        known = {value for view in views for value in _texts_of(view, domain, attribute)}
+        if known and text not in known:
+            found.append(UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural))))
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -96,22 +95,14 @@ def _domain(expr: Expr) -> str:
     return ""
 
 
-def _values(views: Iterable[DeviceView]) -> dict[tuple[str, str], set[str]]:
-    """Return the texts that devices have, by domain and name of the attribute."""
-    found: dict[tuple[str, str], set[str]] = {}
-    for view in views:
-        found.setdefault((_DRIVER, "driver"), set()).add(view.driver)
-        for name, attribute in view.attributes.items():
-            domain, slash, key = name.partition("/")
-            texts = [value for value in map(attribute.get, ("string", "version")) if isinstance(value, str)]
-            texts += [text for text in _list(attribute.get("strings")) if isinstance(text, str)]
-            if texts:
-                found.setdefault((domain, key) if slash else (view.driver, name), set()).update(texts)
-    return found
-
-
-def _list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
+def _texts_of(view: DeviceView, domain: str, name: str) -> list[str]:
+    """Return the texts that a device has for an attribute."""
+    if domain == _DRIVER:
+        return [view.driver]
+    attribute = view.attributes.get(f"{domain}/{name}") or (view.attributes.get(name) if domain == view.driver else None) or {}
+    listed = attribute.get("strings")
+    values = [attribute.get("string"), attribute.get("version"), *(listed if isinstance(listed, list) else ())]
+    return [value for value in values if isinstance(value, str)]
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
