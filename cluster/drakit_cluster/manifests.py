@@ -47,7 +47,8 @@ class ManifestError(Exception):
 class Document:
     """One object of a file. ``number`` counts the file's documents from 1; ``resource`` is None for kinds that are not checked.
 
-    ``missing`` is what a sample omits. It is empty if objects must be complete. ``workload`` is the document of which a pod was made.
+    ``missing`` is what a sample omits. It is empty if objects must be complete. ``workload`` is the document of which a pod was made, and
+    ``template`` the path of the pod's template in it.
     """
 
     file: str
@@ -57,6 +58,7 @@ class Document:
     part: Part = field(repr=False)
     missing: tuple[Missing, ...] = ()
     workload: "Document | None" = field(default=None, repr=False)
+    template: str = ""
 
     @property
     def label(self) -> str:
@@ -69,7 +71,11 @@ class Document:
 
     def place(self, field: str = "") -> str:
         """File and line of a field, as editors and compilers write it."""
-        return f"{self.file}:{self.part.line_of(field)}"
+        return f"{self.file}:{self.part.line_of(self.written(field))}"
+
+    def written(self, field: str) -> str:
+        """Return the path of a field in the file: of a pod's field, in its workload."""
+        return f"{self.template}.{field}" if self.template and field else field
 
 
 @dataclass(frozen=True, kw_only=True)

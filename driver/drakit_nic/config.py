@@ -12,7 +12,7 @@ import enum
 import ipaddress
 import re
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import drakit
@@ -205,29 +205,16 @@ class NicConfig:
                     raise drakit.ConfigError("repeats an earlier entry", field=f"{field}[{index}]")
 
 
-def rules(*, passes_to_machines: bool = False) -> drakit.Rules:
-    """Return the checks of configurations and pods that need no device or node.
-
-    ``passes_to_machines``: some NICs are passed to virtual machines, for which a pod of the host's network is fine.
-    """
+def rules() -> drakit.Rules:
+    """Return the checks of configurations that need no device or node."""
 
     def check(source: drakit.ConfigSource, parameters: drakit.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    check_pod = None if passes_to_machines else _check_pod
-    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=_unique, check_pod=check_pod)
+    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=unique)
 
 
-def _check_pod(pod: drakit.PodSpec) -> Iterator[drakit.ConfigError]:
-    """Yield the NICs of a pod in the host's network, because the attachment refuses the pod's containers. Admin access attaches nothing."""
-    for use in pod.uses if pod.host_network else ():
-        if use.request.is_own and not use.request.admin_access:
-            why = "the pod is in the host's network (hostNetwork: true), where no NIC is attached: its container can never start"
-            what = f"the claim {use.claim}" if use.claim else "the resource"
-            yield drakit.ConfigError(f"{why}; remove {pod.field}.hostNetwork, or {what} from the container", field=use.field)
-
-
-def _unique(decoded: object) -> Mapping[str, str]:
+def unique(decoded: object) -> Mapping[str, str]:
     """Return the name and the addresses, which two interfaces of one pod cannot both have."""
     if not isinstance(decoded, NicConfig):
         return {}

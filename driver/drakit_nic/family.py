@@ -1,5 +1,7 @@
 """The NIC family as drakit's commands know it, before the kernel is asked for interfaces."""
 
+import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -44,8 +46,10 @@ class NicFamily(drakit.Family[NicOptions]):
 
     def rules(self, options: NicOptions) -> drakit.Rules:
         from drakit_nic import config as parameters  # noqa: PLC0415
+        from drakit_nic import pod_checks  # noqa: PLC0415
 
-        return parameters.rules(passes_to_machines=bool(options.vfio))
+        check_pod = functools.partial(pod_checks.of_pod, passes_to_machines=bool(options.vfio))
+        return dataclasses.replace(parameters.rules(), check_pod=check_pod)
 
     def check_node(self, options: NicOptions, site: drakit.Site) -> Iterator[drakit.Finding]:
         from drakit_nic import checks  # noqa: PLC0415

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -25,6 +26,7 @@ LIST_SECONDS = 30.0
 SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
+_ACTION = re.compile(r"\{\{-? *(\.|if|range|with|include|define|template|toYaml|\$)")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -84,9 +86,11 @@ def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Docu
     documents = []
     for file in _expanded(files):
         try:
-            documents += manifests.read(_shown(file), _text(file), samples=samples)
+            text = _text(file)
+            documents += manifests.read(_shown(file), text, samples=samples)
         except manifests.ManifestError as error:
-            raise errors.ConfigError(str(error)) from error
+            hint = "; this is a template of Helm: check what helm template CHART writes" if _ACTION.search(text) else ""
+            raise errors.ConfigError(f"{error}{hint}") from error
     return documents
 
 

@@ -11,10 +11,14 @@ from drakit_tools import live
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
+    from drakit_cluster.lint import Finding
     from drakit_cluster.objects.features import FeatureGates
     from drakit_cluster.objects.json_types import Object
     from drakit_cluster.objects.resources import Resource
     from drakit_cluster.scheduling.explain import whatif
+
+_ROLLING: "Object" = {"maxSurge": "25%", "maxUnavailable": "25%"}
+"""The defaults of Kubernetes."""
 
 
 def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool = False) -> "whatif.World":
@@ -23,7 +27,7 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     With ``workloads``, the pods of Deployments and their like are among the pods.
     """
     from drakit_cluster import manifests
-    from drakit_cluster.lint import pod_templates
+    from drakit_cluster.lint import pod_templates, refusals
     from drakit_cluster.objects import naming
     from drakit_cluster.scheduling.explain import whatif
 
@@ -32,12 +36,7 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
         documents = pod_templates.with_pods(documents)
     intake = manifests.take(documents, gates)
     if intake.problems:
-        lines = [
-            ": ".join(filter(None, (f"{problem.document.place(problem.field)}, {problem.document.label}", problem.field, problem.text)))
-            for problem in intake.problems
-        ]
-        more = f" (and {len(lines) - 1} more; see drakit lint)" if len(lines) > 1 else ""
-        raise errors.ConfigError(f"{lines[0]}{more}")
+        raise errors.ConfigError(_first_of(refusals.check(intake.problems)))
     for dropped in intake.dropped:
         what = f"{dropped.field} is" if dropped.field else "the object is"
         output.note(f"{dropped.document.label}: {what} dropped, as by the API server: {dropped.why}")
@@ -45,11 +44,41 @@ def _from_files(files: Sequence[str], gates: "FeatureGates", *, workloads: bool 
     output.note(sources.skip_notice(skipped))
     if any(map(pod_templates.has_any, skipped)):
         output.note("the pods of these workloads are not read here; drakit lint checks them")
-    made = ((accepted.object, accepted.document.workload) for accepted in intake.accepted)
-    workloads_of_pods = {naming.label(pod): f"{workload.place()}, {workload.label}" for pod, workload in made if workload is not None}
-    world = dataclasses.replace(whatif.World.of(intake.objects), workloads=workloads_of_pods)
+    made = [
+        (naming.label(accepted.object), workload) for accepted in intake.accepted if (workload := accepted.document.workload) is not None
+    ]
+    first = {workload: label for label, workload in reversed(made)}
+    world = dataclasses.replace(
+        whatif.World.of(intake.objects),
+        workloads={label: f"{workload.place()}, {workload.label}" for label, workload in made},
+        surging={label: workload.label for workload, label in first.items() if _surges(workload.body)},
+    )
     _note_gangs(world.groups)
     return world
+
+
+def _surges(workload: "Object") -> bool:
+    """Return whether an update of a workload starts a new pod before it ends an old one: a Deployment whose maxUnavailable is 0 of its replicas."""
+    from drakit_cluster.controllers.workloads import replicas
+    from drakit_cluster.objects import json_types
+
+    strategy = json_types.mapping(workload, "spec", "strategy")
+    if workload.get("kind") != "Deployment" or strategy.get("type") == "Recreate":
+        return False
+    rolling = _ROLLING | json_types.mapping(strategy, "rollingUpdate")
+    number = json_types.at(workload, "spec", "replicas")
+    return replicas.limits({"rollingUpdate": rolling}, number if isinstance(number, int) else 1).unavailable == 0
+
+
+def _first_of(mistakes: "Iterable[Finding]") -> str:
+    """Return the first mistake with its place and fix, and the number of others. Equal ones of a workload's pods are one, at the workload."""
+    texts: dict[str, None] = {}
+    for mistake in mistakes:
+        document, field = mistake.document.workload or mistake.document, mistake.document.written(mistake.field)
+        where = f"{document.place(field)}, {document.label}"
+        texts[f"{': '.join(filter(None, (where, field, mistake.text)))}; {mistake.fix}"] = None
+    more = f" (and {len(texts) - 1} more; see drakit lint)" if len(texts) > 1 else ""
+    return f"{next(iter(texts))}{more}"
 
 
 def _note_gangs(groups: "Sequence[Object]") -> None:
@@ -181,7 +210,7 @@ def _with_live(
         output.note(note.text)
     _note_gangs(objects[resources.POD_GROUP])
     live_world = whatif.World.of(lambda kind: merged.get(kind, ()))
-    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads), chosen
+    return dataclasses.replace(live_world, templates=world.templates, notes=notes, workloads=world.workloads, surging=world.surging), chosen
 
 
 def print_doubts(world: "whatif.World") -> None:

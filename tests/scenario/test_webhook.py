@@ -168,5 +168,17 @@ def test_pods_of_the_system_and_pods_whose_claim_comes_later_are_created(guarded
 def test_a_name_for_two_interfaces_of_a_claim_is_refused(guarded: Guarded) -> None:
     claim = p.holding(p.CLAIM, p.config(p.NIC, p.nic(interfaceName="net1")))
     claim["spec"]["devices"]["requests"] = [{"name": "r", "exactly": {"deviceClassName": p.NIC, "count": 2}}]
-    with pytest.raises(errors.InvalidError, match=r"parameters\.interfaceName: net1 would be that of several devices \(r\)"):
+    with pytest.raises(errors.InvalidError, match=r"interfaceName: several devices of the claim would get net1 \(request r\)"):
         guarded.api.create(resources.CLAIM, claim)
+
+
+def test_two_claims_that_give_a_pod_one_interface_name_are_refused(guarded: Guarded) -> None:
+    template = p.holding(p.TEMPLATE, p.config(p.NIC, p.nic(interfaceName="net1")), name="nic")
+    template["spec"]["spec"]["devices"]["requests"] = [{"name": "r", "exactly": {"deviceClassName": p.NIC}}]
+    guarded.api.create(resources.CLAIM_TEMPLATE, template)
+    wanted: Any = pod("pair", host_network=False, source="resourceClaimTemplateName")
+    wanted["spec"]["resourceClaims"].append({"name": "more", "resourceClaimTemplateName": "nic"})
+    guarded.api.create(resources.POD, {**wanted, "metadata": {"name": "uses-one", "namespace": "default"}})
+    wanted["spec"]["containers"][0]["resources"]["claims"].append({"name": "more"})
+    with pytest.raises(errors.InvalidError, match=r"claims\[1\]: the claims net and more both give the pod the interface name net1"):
+        guarded.api.create(resources.POD, wanted)

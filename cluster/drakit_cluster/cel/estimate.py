@@ -20,15 +20,29 @@ _MOST: Final = 2**64 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
-    """The most elements or characters of a value, and the sizes of a map's keys, and of the elements of a list or map."""
+    """The most elements or characters of a value, and the sizes of a map's keys, and of the elements of a list or map.
+
+    ``characters`` is what all texts of a list have together, where that is known to be less than each could have: of the parts of a text.
+    """
 
     most: int
     keys: "_Size | None" = None
     elements: "_Size | None" = None
+    characters: int | None = None
 
     @property
     def of_elements(self) -> "_Size":
         return self.elements or _UNKNOWN
+
+    @property
+    def inside(self) -> int:
+        """The most elements of the lists and maps in a list or map, at any depth."""
+        inner = self.elements
+        return self.most * (inner.most + inner.inside) if inner is not None and inner.is_container else 0
+
+    @property
+    def is_container(self) -> bool:
+        return self.elements is not None or self.keys is not None
 
 
 _UNKNOWN: Final = _Size(most=_MOST)
@@ -51,6 +65,9 @@ _OBJECTS: Final = frozenset({Kind.OPAQUE, Kind.STRUCT})
 """The kinds of values that cost the same whatever they hold, such as optional values."""
 _FREE: Final = frozenset({"_[_]", "_[?_]", "_?._", "_&&_", "_||_", "_?_:_", "@not_strictly_false", "or", "orValue"})
 """The functions that cost a step for values of any size."""
+
+_SEPARATOR: Final = 1
+"""The place of the separator among the arguments of `split`, before the most parts."""
 
 _Scope = dict[str, _Size]
 """The sizes of variables."""
@@ -87,13 +104,21 @@ class _Estimate:
     def _charge(self, expr: tree.Call, scope: _Scope) -> int:
         """Return what a call costs beside its step."""
         function, args = self._called(expr)
-        made = flow.made(self._weight(expr, scope))
+        made = flow.made(self._weight(expr, scope).own)
         if function == "lists.range":
             return self._size(expr, scope).most + made
-        return flow.charge(function)([self._weight(arg, scope) for arg in args]) + made if args else made
+        weights = [self._weight(arg, scope) for arg in args]
+        if function in flow.SEARCHING:
+            looked_up = [self._checked.types[arg].kind is Kind.MAP for arg in args]
+            weights = [flow.Weight(weight.own, weight.own) if is_map else weight for weight, is_map in zip(weights, looked_up, strict=True)]
+        return flow.charge(function)(weights) + made if args else made
 
-    def _weight(self, expr: Expr, scope: _Scope) -> int:
-        return 0 if self._checked.types[expr].kind in _OBJECTS else self._size(expr, scope).most
+    def _weight(self, expr: Expr, scope: _Scope) -> flow.Weight:
+        """Return the most that a value weighs. Optional values have no size of their own, but are compared by what they hold."""
+        expr_type, size = self._checked.types[expr], self._size(expr, scope)
+        if expr_type.kind in _OBJECTS:
+            return flow.Weight.of(0, _limited(1 + size.most + size.inside) if expr_type.optional_value is not None else 0)
+        return flow.Weight.of(size.most, _limited(size.inside))
 
     def _called(self, expr: tree.Call) -> tuple[str, tuple[Expr, ...]]:
         """Return the name of a function and all arguments, of which the receiver is the first."""
@@ -135,7 +160,7 @@ class _Estimate:
                 return self._size(expr.result, self._inside(expr, scope))
             case tree.Comprehension():
                 added = self._size(expr.step, self._inside(expr, scope))
-                return replace(added, most=_limited(added.most * self._size(expr.range, scope).most))
+                return replace(added, most=_limited(added.most * self._size(expr.range, scope).most), characters=None)
             case tree.Call():
                 return self._result(expr, scope)
         return _NONE
@@ -148,6 +173,8 @@ class _Estimate:
         sizes = [self._size(arg, scope) for arg in args]
         if function == "replace" and isinstance(args[1], Literal) and args[1].value:
             return _Size(most=_limited(sizes[0].most * max(1, sizes[2].most)))
+        if function == "split" and len(args) > _SEPARATOR + 1 and isinstance(args[-1], Literal) and args[-1].value >= 0:
+            return replace(_parts(sizes[0]), most=min(sizes[0].most + 1, args[-1].value))
         if function in _RESULTS:
             result = _RESULTS[function](*sizes)
             return replace(result, most=_limited(result.most))
@@ -168,11 +195,12 @@ def _either(left: _Size, right: _Size) -> _Size:
         return left if left.most else right
     keys = None if left.keys is None or right.keys is None else _either(left.keys, right.keys)
     elements = None if left.elements is None or right.elements is None else _either(left.elements, right.elements)
-    return _Size(most=max(left.most, right.most), keys=keys, elements=elements)
+    characters = None if left.characters is None or right.characters is None else max(left.characters, right.characters)
+    return _Size(most=max(left.most, right.most), keys=keys, elements=elements, characters=characters)
 
 
 def _sum(left: _Size, right: _Size) -> _Size:
-    return replace(_either(left, right), most=left.most + right.most)
+    return replace(_either(left, right), most=left.most + right.most, characters=None)
 
 
 def _insert(entries: _Size, key: _Size, value: _Size | None = None) -> _Size:
@@ -180,11 +208,12 @@ def _insert(entries: _Size, key: _Size, value: _Size | None = None) -> _Size:
 
 
 def _parts(text: _Size, *_: _Size) -> _Size:
-    return _Size(most=text.most + 1, elements=_Size(most=text.most))
+    return _Size(most=text.most + 1, elements=_Size(most=text.most), characters=text.most)
 
 
 def _join(parts: _Size, separator: _Size = _NONE) -> _Size:
-    return _Size(most=parts.most * (parts.of_elements.most + separator.most))
+    texts = parts.most * parts.of_elements.most if parts.characters is None else parts.characters
+    return _Size(most=texts + parts.most * separator.most)
 
 
 def _flatten(lists: _Size, *depth: _Size) -> _Size:

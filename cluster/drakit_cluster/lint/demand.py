@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from drakit.telemetry import plurals
+from drakit_cluster.cel import compared_texts
 from drakit_cluster.lint import findings
 from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
 from drakit_cluster.objects import capacity as capacities
 from drakit_cluster.objects import json_types, quantity, resources, taints
-from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort
+from drakit_cluster.objects.devices import DeviceView, SelectorError, SelectorPort, plain_attributes
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.validation import names
 from drakit_cluster.scheduling.allocator import world
@@ -78,6 +79,8 @@ class Demand:
     def of_claim(self, claim: Accepted) -> Iterator[Finding]:
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
+        if not json_types.objects(devices, "requests") and "requests" not in json_types.mapping(claim.document.body, *path.split(".")[:-1]):
+            yield findings.warning(claim.document, path, "requests no devices, so its pods get none", f"add {path}.requests")
         requested: list[_Selection] = []
         for place, request in enumerate(json_types.objects(devices, "requests")):
             for where, name, option in _options(request, f"{path}.requests[{place}]"):
@@ -133,8 +136,9 @@ class Demand:
                 fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
                 selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
-                text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}"
-                selector_findings.append(findings.warning(document, field, text, "compare it with the attributes in the slices"))
+                text, fix = _selects_nothing(expression, remaining)
+                text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}{text}"
+                selector_findings.append(findings.warning(document, field, text, fix))
             checked.append(expression)
             remaining = selected
         return remaining, selector_findings
@@ -244,7 +248,7 @@ class Demand:
         """Yield parameters that fit no selected device: prepare refuses them if they name the request, and else ignores them."""
         driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
         own = [device for device in devices if device.pool.driver == driver]
-        if not own or any(self.fits(driver, parameters, _attributes(device)) for device in own):
+        if not own or any(self.fits(driver, parameters, plain_attributes(driver, device.spec)) for device in own):
             return
         kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
         text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
@@ -253,14 +257,6 @@ class Demand:
             yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
         else:
             yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
-
-
-def _attributes(device: PublishedDevice) -> Mapping[str, Json]:
-    domain = f"{device.pool.driver}/"
-    return {
-        name.removeprefix(domain): next(iter(value.values()), None) if isinstance(value, dict) else None
-        for name, value in json_types.mapping(device.spec, "attributes").items()
-    }
 
 
 def _evaluated(
@@ -325,6 +321,16 @@ def _most_on_one_node(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
 
 def _devices(number: int) -> str:
     return plurals.counted(number, "device")
+
+
+def _selects_nothing(expression: str, devices: Sequence[PublishedDevice]) -> tuple[str, str]:
+    """Return what a selector that selects nothing compares with a text that no device has, and the fix."""
+    unknown = compared_texts.unknown(expression, (device.view for device in devices))
+    if not unknown:
+        return "", "compare it with the attributes in the slices"
+    first = unknown[0]
+    close = findings.suggestion(first.text, first.known)
+    return f": none has {first.attribute} {first.text}", f"{close}; {first.values}" if close.startswith("write") else first.values
 
 
 def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:

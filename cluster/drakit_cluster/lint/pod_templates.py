@@ -99,7 +99,8 @@ def _pods(document: Document, taken: set[tuple[str, str]]) -> Iterator[Document]
     name, prefix = (json_types.text(document.body, "metadata", field) for field in ("name", "generateName"))
     start = f"{name}-" if name else prefix
     start += "" if kind == "StatefulSet" else f"{kind.lower()}-"
-    template = json_types.mapping(document.body, *_CORE[kind].split(".")[:-1])
+    path = _CORE[kind].removesuffix(".spec")
+    template = json_types.mapping(document.body, *path.split("."))
     for place in range(_count(document.body, kind)):
         candidates = (f"{start}{place}{again}" for again in itertools.chain([""], map("-{}".format, itertools.count(2))))
         unused = next(candidate for candidate in candidates if (namespace or DEFAULT_NAMESPACE, candidate) not in taken)
@@ -107,7 +108,7 @@ def _pods(document: Document, taken: set[tuple[str, str]]) -> Iterator[Document]
         spec = json_types.copy(json_types.mapping(template, "spec"))
         pod: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         taken.add(_key(pod))
-        yield replace(document, resource=resources.POD, body=pod, workload=document)
+        yield replace(document, resource=resources.POD, body=pod, workload=document, template=path)
 
 
 def _count(body: Object, kind: str) -> int:

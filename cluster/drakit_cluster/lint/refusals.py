@@ -7,11 +7,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from drakit_cluster.lint import findings, unknown_fields
+from drakit_cluster.lint import expressions, findings, unknown_fields
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.lint.mistake import Mistake
 from drakit_cluster.manifests import Dropped, Problem
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import json_types, quantity
 from drakit_cluster.objects.features import Gate
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
@@ -32,7 +32,12 @@ def check(problems: Iterable[Problem]) -> Iterator[Finding]:
             continue
         is_unknown_field = problem.text == "unknown field"
         fix = unknown_fields.fix(problem) if is_unknown_field else of_refusal(problem)
-        yield findings.error(problem.document, problem.field, problem.text, fix)
+        yield findings.error(problem.document, problem.field, text_of(problem), fix)
+
+
+def text_of(problem: Problem) -> str:
+    """Return what the server says, without the excerpts of an expression below its errors."""
+    return problem.text.partition("\n | ")[0]
 
 
 def dropped(fields: Iterable[Dropped]) -> Iterator[Finding]:
@@ -134,6 +139,14 @@ def _limit(mistake: Mistake) -> str:
     return f"write at most {mistake.detail.rpartition(' of ')[2]}, or raise the value of the capacity"
 
 
+def _expression(mistake: Mistake) -> str:
+    return expressions.fix(str(mistake.written), mistake.problem.text)
+
+
+def _quantity(mistake: Mistake) -> str:
+    return quantity.without_unit(str(mistake.written)) or "write a number with an optional suffix, such as 40Gi, 500m or 5G"
+
+
 def _required(mistake: Mistake) -> str:
     detail, name = mistake.detail, mistake.field.rpartition(".")[2]
     if not detail:
@@ -161,7 +174,13 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*\.constraints\[\d+\]", r"either", "write matchAttribute or distinctAttribute: DOMAIN/NAME"),
     (r".*\.adminAccess", r"", "label the Namespace resource.kubernetes.io/admin-access=true, or remove it"),
     (r".*\.cel\.expression", r"may cost", "use fewer or smaller loops"),
-    (r".*\.cel\.expression", r"", "fix the expression; device has driver, attributes, capacity and allowMultipleAllocations"),
+    (r".*\.cel\.expression", r"", _expression),
+    (r".*", r"want a quantity", _quantity),
+    (
+        r".*",
+        r"want a string, got (True|False)$",
+        "put quotes around it: YAML reads yes, no, on and off as booleans, and kubectl y and n too",
+    ),
     (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),

@@ -24,6 +24,8 @@ _OF_REQUEST = re.compile(r".*\.requests\[\d+\]")
 _OF_POD_CLAIM = re.compile(r".*\.resourceClaims\[\d+\]")
 _REQUIRED_TERM = re.compile(r".*\.requiredDuringSchedulingIgnoredDuringExecution\[\d+\]")
 _WEIGHTED = frozenset({"weight", "podAffinityTerm"})
+_CLAIM_SPECS = ((resources.CLAIM, "spec"), (resources.CLAIM_TEMPLATE, "spec.spec"))
+_OF_DEVICES = frozenset({"requests", "constraints", "config"})
 _MOVED = frozenset({"deviceClassName", "selectors", "allocationMode", "count", "adminAccess", "tolerations", "capacity"})
 
 
@@ -33,6 +35,8 @@ def fix(problem: Problem) -> str:
     if _OF_POD_CLAIM.fullmatch(parent) and name == "source":
         moved = " and ".join(json_types.mapping(mistake.Mistake(problem=problem).written)) or "the name of the claim"
         return f"move {moved} out of source, beside name: Kubernetes 1.31 removed source"
+    if (problem.document.resource, parent) in _CLAIM_SPECS and name in _OF_DEVICES:
+        return f"move it into {parent}.devices"
     if known_fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
         return known_fix
     names = sorted(_known_fields(problem))

@@ -141,8 +141,17 @@ class _Pod:
             if name != resource and self._known_claims.classes and name not in self._known_claims.classes:
                 text = f"requests {resource}, but DeviceClass {name} is not in these files"
                 yield findings.warning(
-                    self._document, f"{self._path}.containers", text, findings.suggestion(name, self._known_claims.classes)
+                    self._document, self._place_of(resource), text, findings.suggestion(name, self._known_claims.classes)
                 )
+
+    def _place_of(self, resource: str) -> str:
+        """Return the path of the first container's limit or request of an extended resource."""
+        for kind in _CONTAINERS:
+            for place, container in enumerate(json_types.objects(self._spec, kind)):
+                for amounts in ("limits", "requests"):
+                    if resource in json_types.mapping(container, "resources", amounts):
+                        return f"{self._path}.{kind}[{place}].resources.{amounts}[{resource}]"
+        return f"{self._path}.containers"
 
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""

@@ -56,6 +56,14 @@ def view_of(driver: str, device: Object) -> DeviceView:
     )
 
 
+def plain_attributes(driver: str, device: Object) -> Mapping[str, Json]:
+    """Return the values of a device's attributes by name, without the driver's own domain."""
+    return {
+        name.removeprefix(f"{driver}/"): next(iter(value.values()), None)
+        for name, value in _objects(json_types.mapping(device, "attributes")).items()
+    }
+
+
 def _objects(values: Object) -> Mapping[str, Mapping[str, Json]]:
     """Return the entries that are objects. If all are, as in the API, return the mapping itself."""
     objects = {name: value for name, value in values.items() if isinstance(value, dict)}

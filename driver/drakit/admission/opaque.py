@@ -98,6 +98,17 @@ def fits(driver: str, parameters: object, attributes: Mapping[str, object], rule
         return True
 
 
+def misfits(
+    claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
+) -> Iterator[errors.ConfigError]:
+    """Yield the configurations of an allocated claim that name the request of a device that they do not fit, which ``prepare`` refuses."""
+    for driver, rule in rules.items():
+        for result in claim.results_of(driver):
+            for entry in claim.configs_of(driver):
+                if entry.requests and entry.applies_to(result.request) and not fits(driver, entry.parameters, attributes_of(result), rules):
+                    yield config.misfit(entry, config.decode(entry.parameters, rule.types), result)
+
+
 IsOf = Callable[[str, Mapping[str, Any]], bool]
 """Whether a request or one of its alternatives, with class and selectors, is known to get devices of a driver alone."""
 
@@ -125,9 +136,9 @@ class _Gets:
 def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[errors.ConfigError]:
     """Return the values that two devices of a claim would both get, which ``prepare`` refuses. ``mistakes`` finds none in the object.
 
-    As in ``prepare``, the last configuration that names a request decides. One that names none is for all devices of a claim of one request. In other
-    claims it may be for any of them, so it and what it overrides are not judged. Of the alternatives of a request only one is allocated, so a value
-    counts if each of them would get it.
+    As in ``prepare``, the last configuration that names a request decides. One that names none is for all devices of a claim of one request, and in
+    other claims for all of a driver whose configurations fit each of its devices. Of another driver it may be for any of them, so it and what it
+    overrides are not judged. Of the alternatives of a request only one is allocated, so a value counts if each of them would get it.
     """
     path = KINDS[kind].path
     obj = lenient_json.mapping(obj, *path[:-1])
@@ -138,7 +149,8 @@ def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[erro
         own = [entry for entry in entries if entry.driver == driver]
         by_value: dict[tuple[str, str], list[_Gets]] = {}
         for request in requests:
-            for unique, gets in _least(request, driver, own, is_of, is_only=len(requests) == 1):
+            is_for_all = len(requests) == 1 or rules[driver].fits is config.fits_all
+            for unique, gets in _least(request, driver, own, is_of, is_for_all=is_for_all):
                 by_value.setdefault(unique, []).append(gets)
         for (value, _), all_gets in by_value.items():
             found += _repeated(value, all_gets, ".".join(path))
@@ -160,14 +172,14 @@ def _unique(number: int, entry: Mapping[str, Any], rules: Rules) -> Iterator[_Un
 
 
 def _least(
-    request: Mapping[str, Any], driver: str, entries: Sequence[_Unique], is_of: IsOf, *, is_only: bool
+    request: Mapping[str, Any], driver: str, entries: Sequence[_Unique], is_of: IsOf, *, is_for_all: bool
 ) -> Iterator[tuple[tuple[str, str], _Gets]]:
     """Yield the values that devices of a request get, whichever of its alternatives is allocated. With admin access they get none."""
     name, exactly = str(request.get("name")), request.get("exactly")
     alternatives = [(f"{name}/{choice.get('name')}", choice) for choice in lenient_json.objects(request.get("firstAvailable"))]
     options = alternatives or [(name, exactly if isinstance(exactly, Mapping) else request)]
     judged = [option for option, choice in options if choice.get("adminAccess") is not True and is_of(driver, choice)]
-    chosen = [entry for option in judged if (entry := _deciding(option, entries, is_only=is_only)) is not None]
+    chosen = [entry for option in judged if (entry := _deciding(option, entries, is_for_all=is_for_all)) is not None]
     if len(chosen) < len(options):
         return
     last = max(chosen, key=lambda entry: entry.number)
@@ -176,10 +188,10 @@ def _least(
             yield key, _Gets(number=last.number, field=field, request=name, count=min(_devices(choice) for _, choice in options))
 
 
-def _deciding(request: str, entries: Sequence[_Unique], *, is_only: bool) -> _Unique | None:
+def _deciding(request: str, entries: Sequence[_Unique], *, is_for_all: bool) -> _Unique | None:
     """Return the configuration of a request or alternative; None without one, and if one that names no request may override it."""
     applying = [entry for entry in entries if not entry.requests or {request, request.partition("/")[0]} & entry.requests]
-    return applying[-1] if applying and (applying[-1].requests or is_only) else None
+    return applying[-1] if applying and (applying[-1].requests or is_for_all) else None
 
 
 def _repeated(value: str, all_gets: Sequence[_Gets], path: str) -> Iterator[errors.ConfigError]:
@@ -189,9 +201,9 @@ def _repeated(value: str, all_gets: Sequence[_Gets], path: str) -> Iterator[erro
         field = next(group).field
         until = [gets for gets in ordered if gets.number <= number]
         if sum(gets.count for gets in until) > 1:
-            others = ", ".join(gets.request for gets in until)
-            where = f"{path}[{number}].opaque.parameters.{field}"
-            yield errors.ConfigError(f"{value} would be that of several devices ({others}); {_APART}", field=where)
+            requests = f"request{'s' if len(until) > 1 else ''} {', '.join(gets.request for gets in until)}"
+            reason = f"several devices of the claim would get {value} ({requests}), but only one can have it"
+            yield errors.ConfigError(f"{reason}; {_APART}", field=f"{path}[{number}].opaque.parameters.{field}")
 
 
 _APART = "write a request and a configuration for each device"

@@ -30,6 +30,11 @@ class Chosen:
     parameters: records.Record | None = None
 
 
+def fits_all(_config: object, _attributes: Mapping[str, object]) -> bool:
+    """Return True: a configuration is for every device of its driver."""
+    return True
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
@@ -44,7 +49,7 @@ class Rules:
     check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
-    fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
+    fits: Callable[[object, Mapping[str, object]], bool] = fits_all
     check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
     check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 
@@ -88,7 +93,7 @@ def choose(
             if _accepts(driver, device, config):
                 applying.append(entry)
             elif entry.requests:
-                raise _misfit(entry, config, result)
+                raise misfit(entry, config, result)
     if not applying:
         return Chosen(config=default_for(driver, device))
     parameters = records.freeze_record(_merged(driver, applying))
@@ -127,7 +132,8 @@ def _decoded(entry: claims.OpaqueConfig, types: tuple[type[object], ...]) -> obj
         raise errors.restated(error, f"{error.reason} ({_origin(entry)})", field=error.field) from error
 
 
-def _misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
+def misfit(entry: claims.OpaqueConfig, config: object, result: claims.AllocationResult) -> errors.ConfigError:
+    """Return the error of a configuration that names the request of a device that it does not fit."""
     kind = opaque_parameters.kind_of(type(config))
     return errors.ConfigError(
         f"{kind} does not fit device {result.device} of request {result.request} ({_origin(entry)}); name other requests in the config",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drakit import exits, extras
-from drakit.cli import options, output
+from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
+from drakit_tools import driver_checks, worlds
 from drakit_tools import manifests as sources
-from drakit_tools import worlds
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _SHOWN_DEVICES = 3
 _SHOWN_NODES = 3
 _INDENT = 2
+_UPDATE_WAITS = (
+    "an update of {} would wait: it starts a new pod before it ends an old one, and no node fits one more beside these; "
+    "write maxSurge: 0 and maxUnavailable: 1 in spec.strategy.rollingUpdate, or strategy: {{type: Recreate}}"
+)
 _Indented = tuple[int, str]
 """The indent of a line, and the line."""
 
@@ -38,6 +42,8 @@ def allocate(
     kubernetes: sources.Kubernetes = None,
     why: Annotated[bool, typer.Option("--why", help="Show why a claim does not fit: the reason for each device, grouped.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With --why, print a line for each device.")] = False,
+    config: options.Config = None,
+    assignments: options.Set = None,
     form: options.Output = options.Format.TABLE,
 ) -> None:
     """Show which devices claims would get, by the rules of Kubernetes' scheduler, without a cluster.
@@ -45,7 +51,8 @@ def allocate(
     Files may contain ResourceSlices, DeviceClasses, ResourceClaims, ResourceClaimTemplates, DeviceTaintRules, Nodes, Pods, and Deployments,
     ReplicaSets, StatefulSets, Jobs and CronJobs, whose pods are decided. They get the checks and defaults of an API server. Without --live, drakit's
     own DeviceClasses need not be in the files. Pods are decided first, then claims and templates that no pod uses. Each decision occupies its devices
-    for the next one.
+    for the next one. The scheduler does not read the parameters of drivers: a warning names those that drakit's drivers refuse, by the settings of
+    --config and --set.
 
     Without --kubernetes, the decisions are correct by the rules of the server's version (--live) or of 1.37. Kubernetes' own schedulers have known
     errors: --why shows where they decide differently, and --kubernetes repeats those of one version.
@@ -60,6 +67,7 @@ def allocate(
 
       drakit allocate --live claims.yaml --node node-1 -o json
     """
+    rules = composition.opaque_rules(options.read(config=config, assignments=assignments, local=True))
     wanted = [*(given or []), *(files or [])]
     extras.require_local_cluster()
     is_live = live or kubeconfig is not None
@@ -69,12 +77,18 @@ def allocate(
     if not is_live:
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
-    decisions = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
+    decisions, full = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
+    refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
+        _print_warnings([*map(_refusal_text, refusals), *map(_UPDATE_WAITS.format, full)])
         worlds.print_doubts(world)
     else:
         document = {"fits": all(decision.fits for decision in decisions), "decisions": [_document(decision) for decision in decisions]}
+        if full:
+            document["waitingUpdates"] = full
+        if refusals:
+            document["refusals"] = [_document_of_refusal(refusal) for refusal in refusals]
         output.document(document | worlds.document_of_notes(world), form)
     if not all(decision.fits for decision in decisions):
         raise typer.Exit(exits.Exit.NEGATIVE)
@@ -82,13 +96,15 @@ def allocate(
 
 def _decide(
     world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
-) -> "list[whatif.Decision]":
+) -> "tuple[list[whatif.Decision], list[str]]":
+    """Return the decisions, and the Deployments whose updates wait for devices."""
     from drakit_cluster.scheduling.explain import whatif
 
-    decisions = list(whatif.Scheduler(world, gates, nodes, repeated, compared).decide())
+    scheduler = whatif.Scheduler(world, gates, nodes, repeated, compared)
+    decisions = list(scheduler.decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
-    return decisions
+    return decisions, scheduler.full(decisions)
 
 
 def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:
@@ -112,6 +128,23 @@ def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str],
         output.say(out, f"warning: {decision.subject}: {decision.difference}", hang=_INDENT)
 
 
+def _print_warnings(warnings: Sequence[str]) -> None:
+    out = output.console()
+    if warnings:
+        out.print()
+    for warning in warnings:
+        output.say(out, f"warning: {warning}", hang=_INDENT)
+
+
+def _refusal_text(refusal: driver_checks.Refusal) -> str:
+    more = f" and {refusal.more} more" if refusal.more else ""
+    return f"the driver refuses {refusal.subject}{more}: {refusal.error}"
+
+
+def _document_of_refusal(refusal: driver_checks.Refusal) -> Mapping[str, object]:
+    return {"object": refusal.subject, "more": refusal.more, "field": refusal.error.field, "message": refusal.error.reason}
+
+
 def _alike(decision: "whatif.Decision", workloads: Mapping[str, str]) -> tuple[str, str]:
     """Return what pods of one workload that do not fit for one reason have in common; no other decisions have it in common."""
     workload = workloads.get(decision.subject.removeprefix("pod "))
@@ -127,7 +160,10 @@ def _rows(decision: "whatif.Decision") -> Iterator[tuple[str, ...]]:
     if decision.fits and not decision.given:
         yield (decision.subject.removeprefix("claim "), decision.node, "", "", decision.message, "")
     for given in decision.given:
-        for result in json_types.objects(given.allocation, "devices", "results"):
+        results = json_types.objects(given.allocation, "devices", "results")
+        if not results:
+            yield (given.claim, decision.node, subject, "", "requests no devices", "")
+        for result in results:
             device = "/".join(json_types.text(result, field) for field in ("driver", "pool", "device"))
             consumed = ", ".join(f"{name} {amount}" for name, amount in json_types.mapping(result, "consumedCapacity").items())
             admin = "admin access" if result.get("adminAccess") is True else ""

@@ -14,8 +14,8 @@ from drakit.admission import lenient_json, opaque, whole_objects
 from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
+from drakit_tools import driver_checks, worlds
 from drakit_tools import manifests as sources
-from drakit_tools import worlds
 
 if TYPE_CHECKING:
     from drakit_cluster.lint import Finding, Severity
@@ -62,10 +62,10 @@ def lint(
 
     The command applies the rules of a Kubernetes version's API server, and compares the objects with each other. It finds missing counters, a default
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
-    node, taint rules that select nothing, pods whose claims are missing, and pods of the host's network with a NIC. It checks opaque parameters of
-    drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook: give it the settings of your driver. Kinds that
-    do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files or
-    settings that cannot be read.
+    node, taint rules that select nothing, pods whose claims are missing, pods of the host's network with a NIC, and claims of a pod with one
+    interface name. It checks opaque parameters of drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook:
+    give it the settings of your driver. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error
+    (or a warning, with --strict), and 2 for files or settings that cannot be read.
 
     [bold]Examples[/bold]
 
@@ -101,7 +101,7 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
     chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
     documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
-    rules, known = composition.opaque_rules(settings), _known(documents)
+    rules, known = composition.opaque_rules(settings), driver_checks.known(document.body for document in documents)
     refused = [finding for document in documents for finding in _refused(document, rules, known)]
     kinds = frozenset(document.body.get("kind") for document in documents)
 
@@ -144,17 +144,6 @@ def _devices_notice(checked: _Checked) -> str:
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
-def _known(documents: "Sequence[Document]") -> whole_objects.Known:
-    """Return the claims, templates and classes of the documents."""
-    found = {}
-    for document in documents:
-        kind, namespace = document.body.get("kind"), lenient_json.text(document.body, "metadata", "namespace") or _NAMESPACE
-        if isinstance(kind, str) and kind in opaque.KINDS:
-            name = lenient_json.text(document.body, "metadata", "name")
-            found[kind, "" if kind == whole_objects.CLASS else namespace, name] = document.body
-    return found
-
-
 def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known) -> "Iterator[Finding]":
     """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes."""
     from drakit_cluster import lint as linting
@@ -162,7 +151,7 @@ def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Kno
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        refused = opaque.mistakes(kind, document.body, rules) or whole_objects.of_claim(kind, document.body, rules, known)
+        refused = driver_checks.of_object(kind, document.body, rules, known)
         severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
         for mistake in refused or opaque.warnings(kind, document.body, rules):
             yield _finding(document, severity, mistake)

@@ -554,3 +554,9 @@ def test_on_kubernetes_1_36_a_sample_that_names_its_gpu_fits_and_the_other_waits
     assert (ran.status, "pod drakit-demo/four-partitions does not fit" in ran.out) == (1, True), ran
     assert "1.36" not in shell.run("lint", *given[1:], named).out
     assert "name the GPU with a CEL selector in the first request" in shell.run("lint", *given[1:], unnamed).out
+
+
+def test_a_profile_that_no_device_has_is_named_with_those_that_there_are(shell: command_line.CommandLine, slices: str) -> None:
+    ran = shell.run("allocate", slices, write(shell, claim("typo", request("3g.20gbb"))))
+    assert ran.status == 1
+    assert "no device here has profile 3g.20gbb: the values of profile are 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb" in ran.out

@@ -244,14 +244,14 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
     "selector that selects nothing": (
         (*WORLD, selecting('device.attributes["gpu.example.com"].type == "gpx"')),
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
-        "selects none of 1 device",
-        "compare it",
+        "selects none of 1 device: none has type gpx",
+        "write gpu; the only value of type is gpu",
     ),
     "class that selects nothing": (
         (device_class('device.driver == "gpx.example.com"'), devices(PLAIN, count=1)),
         "spec.selectors[0].cel.expression",
-        "selects none of 1 device",
-        "compare it",
+        "selects none of 1 device: none has driver gpx.example.com",
+        "write gpu.example.com; the only value of driver is gpu.example.com",
     ),
     "unknown class": (
         (*WORLD, claim(exactly={"deviceClassName": "gpus"})),

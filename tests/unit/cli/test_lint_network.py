@@ -216,12 +216,17 @@ TWICE = {
     "a name for two requests": (
         configured({"interfaceName": "net1", "requests": ["p", "q"]}, count=1, more=(OTHER,)),
         "config[0].opaque.parameters.interfaceName",
-        "(p, q)",
+        "(requests p, q)",
+    ),
+    "a name for all of two requests": (
+        configured({"interfaceName": "net1"}, count=1, more=(OTHER,)),
+        "config[0].opaque.parameters.interfaceName",
+        "(requests p, q)",
     ),
     "a name in two configurations": (
         configured({"interfaceName": "net1", "requests": ["p"]}, {"interfaceName": "net1", "requests": ["q"]}, count=1, more=(OTHER,)),
         "config[1].opaque.parameters.interfaceName",
-        "(p, q)",
+        "(requests p, q)",
     ),
     "a name in two configurations for two requests, of which others are overridden": (
         configured(
@@ -232,12 +237,12 @@ TWICE = {
             more=(OTHER,),
         ),
         "config[2].opaque.parameters.interfaceName",
-        "(q, p)",
+        "(requests q, p)",
     ),
     "a name for alternatives and another request": (
         configured({"interfaceName": "net1", "requests": ["p", "r/n0", "r/n1"]}, count=1, more=(first("r", NIC, NIC),)),
         "config[0].opaque.parameters.interfaceName",
-        "(p, r)",
+        "(requests p, r)",
     ),
 }
 ONCE = {
@@ -254,6 +259,9 @@ ONCE = {
     "a name for a request and one for a GPU": configured({"interfaceName": "net1", "requests": ["p", "g"]}, count=1, more=(GPU,)),
     "a name for a request and one of an unknown class": configured(
         {"interfaceName": "net1", "requests": ["p", "u"]}, count=1, more=(exactly("u", "unknown"),)
+    ),
+    "a name for all that is overridden for one request": configured(
+        {"interfaceName": "net1"}, {"interfaceName": "net2", "requests": ["q"]}, count=1, more=(OTHER,)
     ),
     "a name that is overridden for one request": configured(
         {"interfaceName": "net1", "requests": ["p", "q"]}, {"interfaceName": "net2", "requests": ["q"]}, count=1, more=(OTHER,)
@@ -285,3 +293,72 @@ def test_devices_with_admin_access_get_no_name_so_they_repeat_none(shell: comman
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
     named = {"interfaceName": "net1", "requests": ["p", "q"]}
     assert lint(shell, namespace, configured(named, count=1, more=({**ADMIN, "name": "q"},))) == []
+
+
+def pair(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any] | None = None,
+    uses: Sequence[Mapping[str, object]] = ({"name": "left"}, {"name": "right"}),
+) -> list[Any]:
+    """Return two claims and a pod that uses them as left and right, or one claim under both names."""
+    claims = [{**claim, "metadata": {"name": name}} for name, claim in (("one", first), ("two", second)) if claim is not None]
+    entries = [{"name": "left", "resourceClaimName": "one"}, {"name": "right", "resourceClaimName": "two" if second else "one"}]
+    return [*CLASSES, *claims, pod(spec_of(*uses, hostNetwork=False, resourceClaims=entries))]
+
+
+def named(name: str = "net1", *requests: str) -> dict[str, Any]:
+    return configured({"interfaceName": name, **({"requests": [*requests]} if requests else {})}, count=1)
+
+
+ADDRESSED = configured({"addresses": ["10.0.0.1/24"]}, count=1)
+SHARED_BY_TWO = {
+    "a name": (pair(named(), named()), "the interface name net1"),
+    "an address": (pair(ADDRESSED, configured({"addresses": ["10.0.0.2/24", "10.0.0.1/16"]}, count=1)), "the address 10.0.0.1"),
+    "a name of alternatives": (
+        pair(named(), alternatives({"interfaceName": "net1", "requests": ["r/n0"]}, {"interfaceName": "net1", "requests": ["r/n1"]})),
+        "the interface name net1",
+    ),
+    "a name for all requests of a claim with a GPU": (
+        pair(named(), configured({"interfaceName": "net1"}, count=1, more=(GPU,))),
+        "the interface name net1",
+    ),
+}
+
+
+@pytest.mark.parametrize("objects, what", SHARED_BY_TWO.values(), ids=SHARED_BY_TWO)
+def test_a_name_or_address_in_two_claims_of_a_pod_is_one_error(shell: command_line.CommandLine, objects: list[Any], what: str) -> None:
+    (finding,) = lint(shell, *objects)
+    assert (finding["severity"], finding["field"]) == ("error", "spec.containers[0].resources.claims[1]")
+    assert finding["message"].startswith(f"the claims left and right both give the pod {what}: the second interface is refused")
+    assert finding["fix"] == "name a claim or template for right that has another value or none"
+
+
+def test_two_claims_of_one_template_with_a_name_are_an_error(shell: command_line.CommandLine) -> None:
+    named_template = {**TEMPLATE, "spec": {"spec": named()["spec"]}}
+    entries = [{"name": name, "resourceClaimTemplateName": "pair"} for name in ("left", "right")]
+    spec = spec_of({"name": "left"}, {"name": "right"}, hostNetwork=False, resourceClaims=entries)
+    (finding,) = lint(shell, CLASSES[0], named_template, deployment(spec))
+    assert finding["field"] == "spec.template.spec.containers[0].resources.claims[1]"
+
+
+FOR_ONE = {
+    "one claim under two names": pair(named()),
+    "two names": pair(named(), named("net2")),
+    "no name": pair(named(), configured(count=1)),
+    "a name that is overridden": pair(
+        named(), configured({"interfaceName": "net1"}, {"interfaceName": "net2", "requests": ["p"]}, count=1)
+    ),
+    "a name of only one alternative": pair(
+        named(), alternatives({"interfaceName": "net1", "requests": ["r/n0"]}, {"interfaceName": "net2", "requests": ["r/n1"]})
+    ),
+    "a request that the container does not use": pair(
+        named(),
+        configured({"interfaceName": "net1", "requests": ["p"]}, count=1, more=(OTHER,)),
+        uses=({"name": "left"}, {"name": "right", "request": "q"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("objects", FOR_ONE.values(), ids=FOR_ONE)
+def test_names_that_a_pod_gets_once_are_fine(shell: command_line.CommandLine, objects: list[Any]) -> None:
+    assert lint(shell, *objects) == []

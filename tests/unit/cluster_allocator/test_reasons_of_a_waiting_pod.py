@@ -26,5 +26,5 @@ def test_devices_of_other_kinds_are_a_number_beside_those_of_the_kind_asked_for(
     text = reason(claim(request(selectors=[selector])), tainted, *others, nodes=("n1",))
     assert text.endswith("(1x tainted and not tolerated: broken:NoSchedule; 2x for other reasons)")
     assert reason(claim(request(selectors=[selector])), *others, nodes=("n1",)).endswith(
-        '(2x not selected by the request: device.attributes["drv"].kind == "a")'
+        '(2x not selected by the request: device.attributes["drv"].kind == "a", and no device here has kind a: the only value of kind is b)'
     )

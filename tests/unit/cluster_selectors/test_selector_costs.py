@@ -95,6 +95,59 @@ def test_values_that_would_grow_too_large_end_the_evaluation(expression: str) ->
         verdict(expression)
 
 
+def doubled(first: str, twice: str, result: str) -> str:
+    """Return an expression that binds a value of which each holds the earlier one twice, so that it stands for a million of elements."""
+    binds = "".join(f"cel.bind(n{number + 1}, {twice.replace('@', f'n{number}')}, " for number in range(20))
+    return f"cel.bind(n0, {first}, {binds}{result.replace('@', 'n20')}{')' * 21}"
+
+
+NESTED = {
+    "equality": doubled("[1, 2]", "[@, @]", "@ == @"),
+    "inequality": doubled("[1, 2]", "[@, @]", "@ != @"),
+    "equality of maps": doubled('{"a": 1}', '{"a": @, "b": @}', "@ == @"),
+    "equality of optional values": doubled("optional.of([1, 2])", "optional.of([@, @])", "@ == @"),
+    "in": doubled("[1, 2]", "[@, @]", "@ in [@]"),
+    "distinct": doubled("[1, 2]", "[@, @]", "[@, @].distinct().size() > 0"),
+    "indexOf": doubled("[1, 2]", "[@, @]", "[@].indexOf(@) == 0"),
+    "sets": doubled("[1, 2]", "[@, @]", "sets.equivalent([@], [@])"),
+}
+
+
+@pytest.mark.parametrize("expression", NESTED.values(), ids=NESTED)
+def test_a_comparison_of_lists_in_lists_costs_all_their_elements(expression: str) -> None:
+    assert compiled(expression, ALL_ON).max_cost > COST_LIMIT
+    with pytest.raises(RunError, match="actual cost limit exceeded"):
+        verdict(expression)
+
+
+@pytest.mark.parametrize(
+    "expression, most",
+    [
+        ("[[1, 2], [3, 4]] == [[1, 2], [3, 4]]", 12),
+        ("[[1, 2], [3, 4]].distinct().size() == 2", 20),
+        ('"name" in device.attributes["dra.example.com"]', 10),
+        ("cel.bind(deep, lists.range(40).map(i, lists.range(40)), deep == deep)", 6000),
+    ],
+)
+def test_small_and_looked_up_values_cost_little(expression: str, most: int) -> None:
+    program = compiled(expression, ALL_ON)
+    assert program.evaluate(Selectors(ALL_ON)._variables(FISH))[1] <= program.max_cost <= most
+
+
+@pytest.mark.parametrize(
+    "expression, most",
+    [
+        ('A.name.split("-").join(".").split(".").join("-").split("-").join("x") == "y"', 500),
+        ('string(A.name).split(".").join(",").split(",").exists(x, string(x) == "a")', 6000),
+        ('A.name.split("-", 2).map(p, p.split("").join("-")).join("") == "a"', 500),
+    ],
+)
+def test_the_parts_of_a_text_are_together_no_longer_than_it(expression: str, most: int) -> None:
+    program = compiled(expression, ALL_ON)
+    full = view_of("dra.example.com", {"attributes": {"name": {"string": "-" * 64}}})
+    assert program.evaluate(Selectors(ALL_ON)._variables(full))[1] <= program.max_cost <= most
+
+
 @pytest.mark.parametrize(
     "expression, cost",
     [

@@ -59,7 +59,10 @@ def test_a_broken_device_is_refused_by_field(fields: dict[str, Any], where: str)
         ),
         (
             {"capacity": {"memory": capacity.Capacity(value="40GB")}},
-            "devices[a].capacity[memory].value: '40GB' has an unknown suffix 'GB'; use n u m k M G T P E or Ki Mi Gi Ti Pi Ei",
+            (
+                "devices[a].capacity[memory].value: '40GB' has an unknown suffix 'GB'; "
+                "write 40G: a quantity has no unit; bandwidth is in bits per second, memory in bytes"
+            ),
         ),
         (
             {"capacity": {"slots": capacity.Capacity(value=8, policy=capacity.RequestPolicy(default=3, valid_values=(1, 4, 8)))}},

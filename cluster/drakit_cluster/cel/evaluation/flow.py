@@ -1,42 +1,77 @@
 """Closures for calls, logic, literals and loops."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drakit_cluster.cel import errors
-from drakit_cluster.cel.evaluation import paths
+from drakit_cluster.cel.evaluation import paths, values
 from drakit_cluster.cel.evaluation.paths import Frame, Run
 from drakit_cluster.cel.evaluation.values import Optional, Value
 from drakit_cluster.cel.functions import operators
 
 _SIZED: frozenset[object] = frozenset({str, bytes, list, tuple, dict})
+_CONTAINERS: frozenset[object] = frozenset({list, tuple, dict, values.DomainMap, Optional})
 _PLAIN = re.compile(r"(?:_[<>]=?_|\.?[\w@.]+)\((?:(?:int|uint|double|bool|duration|quantity|semver|ip|cidr),?)*\)")
 """An overload that takes the same time for all arguments, because they have no size; but for that of `lists.range`."""
 _RANGE = "lists.range"
 _COMPARING = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 """The functions that read no more of either value than the shorter one has."""
+SEARCHING = frozenset({"@in", "indexOf", "lastIndexOf", "includes"})
+"""The functions that compare every element of a list with a value, or look a key up in a map."""
 _QUADRATIC = frozenset({"distinct", "sets.contains", "sets.equivalent", "sets.intersects"})
 """The functions that compare every element with every other one."""
+_DEEP = _COMPARING | SEARCHING | _QUADRATIC
+"""The functions that read lists in lists. One small list that contains another twice, and so on, stands for millions of elements."""
 _UNIT = 10
 """The characters or elements that cost as much as a step."""
+
+
+class Weight(NamedTuple):
+    """The elements or characters of a value, and together with those of all lists and maps in it, each of which costs a step."""
+
+    own: int
+    deep: int
+
+    @classmethod
+    def of(cls, own: int, inside: int) -> "Weight":
+        """Return the weight of a value with a number of elements inside of its own elements."""
+        return cls(own, own + _UNIT * inside)
 
 
 def call(function: str, overloads: tuple[str, ...], do: Callable[..., Value], args: list[Run]) -> Run:
     """Return a call. Arguments and results that have a size are charged by it, so that no expression takes long or grows large."""
     if function != _RANGE and all(map(_PLAIN.fullmatch, overloads)):
         return _plain(do, args)
-    return _charged(do, args, charge(function), _count if function == _RANGE else _size)
+    return _charged(do, args, charge(function), _weighing(function))
 
 
-def charge(function: str) -> Callable[[list[int]], int]:
-    """Return what a call costs beside its step, by the sizes of its arguments; that of a range is its length."""
+def _weighing(function: str) -> Callable[[Value, int], Weight]:
     if function == _RANGE:
-        return sum
+        return _count
+    if function in SEARCHING:
+        return lambda value, most: _own_weight(value, most) if isinstance(value, dict) else _weight(value, most)
+    return _weight if function in _DEEP else _own_weight
+
+
+def charge(function: str) -> Callable[[list[Weight]], int]:
+    """Return what a call costs beside its step, by the weights of its arguments; that of a range is its length."""
+    if function == _RANGE:
+        return lambda weights: weights[0].own
     if function in _QUADRATIC:
-        return lambda sizes: max(sizes) ** 2
-    whole: Callable[[list[int]], int] = min if function in _COMPARING else sum
-    return lambda sizes: whole(sizes) // _UNIT
+        return _of_pairs
+    if function in _COMPARING:
+        return lambda weights: min(weight.deep for weight in weights) // _UNIT
+    if function in SEARCHING:
+        return lambda weights: sum(weight.deep for weight in weights) // _UNIT
+    return lambda weights: sum(weight.own for weight in weights) // _UNIT
+
+
+def _of_pairs(weights: list[Weight]) -> int:
+    """Return the number of pairs of elements, and what is read of lists in them: no more for each element than all others have."""
+    elements, inside = max(weight.own for weight in weights), max(weight.deep - weight.own for weight in weights)
+    return elements**2 + elements * inside // _UNIT
 
 
 def made(size: int) -> int:
@@ -48,9 +83,36 @@ def _size(value: Value) -> int:
     return len(value) if value.__class__ in _SIZED else 0
 
 
-def _count(value: Value) -> int:
+def _own_weight(value: Value, _: int) -> Weight:
+    size = _size(value)
+    return Weight(size, size)
+
+
+def _count(value: Value, _: int) -> Weight:
     """Return the number of elements that a range would have."""
-    return max(0, value) if isinstance(value, int) else 0
+    length = max(0, value) if isinstance(value, int) else 0
+    return Weight(length, length)
+
+
+def _weight(value: Value, most: int) -> Weight:
+    """Return the weight of a value. Counting ends once it is above ``most``."""
+    inside, waiting = 0, _containers_in(value)
+    while waiting and inside <= most:
+        container = waiting.pop()
+        inside += 1 if container.__class__ is Optional else len(container)
+        waiting += _containers_in(container)
+    return Weight.of(_size(value), inside)
+
+
+def _containers_in(value: Value) -> list[Value]:
+    """Return the lists, maps and optional values directly inside a value."""
+    if value.__class__ is Optional:
+        content: Iterable[Value] = (value.value,) if value.present else ()
+    elif value.__class__ in _CONTAINERS:
+        content = value.values() if isinstance(value, dict) else value
+    else:
+        content = ()
+    return [element for element in content if element.__class__ in _CONTAINERS]
 
 
 def _plain(do: Callable[..., Value], args: list[Run]) -> Run:
@@ -72,10 +134,11 @@ def _plain(do: Callable[..., Value], args: list[Run]) -> Run:
     return run
 
 
-def _charged(do: Callable[..., Value], args: list[Run], extra: Callable[[list[int]], int], size: Callable[[Value], int]) -> Run:
+def _charged(do: Callable[..., Value], args: list[Run], extra: Callable[[list[Weight]], int], weigh: Callable[[Value, int], Weight]) -> Run:
     def run(frame: Frame) -> Value:
         arguments = [arg(frame) for arg in args]
-        frame.cost += 1 + extra([size(argument) for argument in arguments])
+        most = frame.limit - frame.cost
+        frame.cost += 1 + extra([weigh(argument, most) for argument in arguments])
         frame.afford()
         result = do(*arguments)
         frame.cost += made(_size(result))

@@ -85,6 +85,8 @@ class World:
     """What is missing among the objects of a live cluster, or is not considered."""
     workloads: Mapping[str, str] = field(default_factory=dict)
     """By the label of a pod that was made of a workload of the files: the workload's place and label."""
+    surging: Mapping[str, str] = field(default_factory=dict)
+    """By the label of one of its pods: a Deployment whose rolling update starts a pod before it ends one."""
 
     @classmethod
     def of(cls, objects: Callable[[Resource], Sequence[Object]]) -> "World":
@@ -197,6 +199,17 @@ class Scheduler:
         """Return the decision for one more pod. Nothing is recorded."""
         free = {name: value for name, value in pod.items() if name != "status"}
         return self._try(f"pod {naming.label(pod)}", self._with_claims(free, pod_claims.references(free)))[0]
+
+    def full(self, decided: Iterable[Decision]) -> list[str]:
+        """Return the Deployments of ``surging`` all of whose pods fit, and for which no node fits one pod more beside all that was decided."""
+        workloads = self._world.workloads
+        refused = {workloads.get(decision.subject.removeprefix("pod ")) for decision in decided if not decision.fits}
+        pods = {naming.label(pod): pod for pod in self._world.pods if wants_devices(pod)}
+        return [
+            deployment
+            for label, deployment in self._world.surging.items()
+            if label in pods and workloads[label] not in refused and not self.alone_for(_renamed(pods[label])).fits
+        ]
 
     def _with_claims(self, owner: Object, references: Iterable[pod_claims.Reference], resource: Resource = resources.POD) -> Object:
         """Return the pod or PodGroup with a claim from every template, as the controller would make them."""
@@ -334,6 +347,11 @@ def wants_devices(pod: Object) -> bool:
 def _waits(pod: Object) -> bool:
     """Return whether the pod waits for a scheduler."""
     return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
+
+
+def _renamed(pod: Object) -> Object:
+    """Return a further pod of the same workload."""
+    return pod | {"metadata": json_types.mapping(pod, "metadata") | {"name": f"{_name(pod)}-updated", "uid": str(uuid.uuid4())}}
 
 
 def claim_of(template: Object) -> Object:

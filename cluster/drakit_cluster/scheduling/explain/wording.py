@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 
+from drakit_cluster.cel import compared_texts
 from drakit_cluster.objects import capacity, json_types, quantity, taints
 from drakit_cluster.objects.capacity import RequestPolicy
 from drakit_cluster.objects.devices import AllocationError, DeviceId
@@ -26,6 +27,7 @@ class RefusalTexts:
     def __init__(self, problem: Problem, holders: Holders) -> None:
         self._problem = problem
         self._holders = holders
+        self._unknown: dict[str, str] = {}
 
     def for_verdict(self, option: Option, device: Device, verdict: Refusal | AllocationError) -> str:
         if isinstance(verdict, AllocationError):
@@ -47,7 +49,8 @@ class RefusalTexts:
         return f"not selected by class {option.want.class_name}: {self._false_expression(option.want.class_selectors, device)}"
 
     def selector(self, option: Option, device: Device) -> str:
-        return f"not selected by the request: {self._false_expression(option.want.selectors, device)}"
+        expression = self._false_expression(option.want.selectors, device)
+        return f"not selected by the request: {expression}{self._unknown_text(expression)}"
 
     def taint(self, option: Option, device: Device) -> str:
         untolerated = [taint_ for taint_ in json_types.objects(device.spec, "taints") if taints.prevents([taint_], option.want.tolerations)]
@@ -55,6 +58,16 @@ class RefusalTexts:
 
     def _false_expression(self, expressions: Sequence[str], device: Device) -> str:
         return next((expression for expression in expressions if self._problem.inventory.verdicts(expression)[device.index] is False), "")
+
+    def _unknown_text(self, expression: str) -> str:
+        """Return in words the first text that an expression that selects nothing compares, and that no device has; "" without one."""
+        if expression not in self._unknown:
+            inventory, text = self._problem.inventory, ""
+            if not any(verdict is True for verdict in inventory.verdicts(expression)):
+                for unknown in compared_texts.unknown(expression, (device.view for device in inventory.devices))[:1]:
+                    text = f", and no device here has {unknown.attribute} {unknown.text}: {unknown.values}"
+            self._unknown[expression] = text
+        return self._unknown[expression]
 
     def short_counter(self, device: Device, left: Sequence[int]) -> int | None:
         """Return the emptiest counter of which the device draws more than is left; None if there is none."""

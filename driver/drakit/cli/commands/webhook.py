@@ -51,8 +51,8 @@ def webhook(
     parameters that every node would reject at prepare, and names the field and the fix; drakit lint does the same for files. It always allows
     deletions and changes of labels and statuses. It needs no rights in the cluster.
 
-    With POST /validate-pods it also rejects pods that can never start, such as one of the host's network with a NIC. It then reads the pod's claims,
-    their templates and their classes.
+    With POST /validate-pods it also rejects pods that can never start, such as one of the host's network with a NIC, or one that two claims give one
+    interface name. It then reads the pod's claims, their templates and their classes.
 
     It serves POST /validate. It loads a new certificate when the files change, without a restart. If serve.address is set, it also serves
     /healthz, /readyz and /metrics there, over plain HTTP. To install it, see docs/howto/validate-at-admission.md.

@@ -1,0 +1,110 @@
+"""The texts with which a selector compares attributes, and those that no device has: most likely typing errors."""
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from drakit_cluster.cel import errors
+from drakit_cluster.cel.syntax import parser, tree
+from drakit_cluster.cel.syntax.tree import Call, Expr, Ident, Literal, Select
+from drakit_cluster.objects.devices import DeviceView
+
+_SHOWN = 8
+_DRIVER = ""
+"""The domain under which `device.driver` counts as an attribute."""
+_EQUAL, _IN = "_==_", "@in"
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnknownText:
+    """A text that no device has for an attribute that some have. `known` are the attribute's values, in natural order."""
+
+    attribute: str
+    text: str
+    known: tuple[str, ...]
+
+    @property
+    def values(self) -> str:
+        """The known values in words, the first few of many."""
+        more = len(self.known) - _SHOWN
+        listed = ", ".join(self.known[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"the {'only value' if len(self.known) == 1 else 'values'} of {self.attribute} {'is' if len(self.known) == 1 else 'are'} {listed}"
+
+
+def unknown(expression: str, views: Iterable[DeviceView]) -> list[UnknownText]:
+    """Return the texts that a selector requires of an attribute and no device has. Attributes that no device has are left out.
+
+    A comparison counts wherever it is in the expression, so the result explains a selector that selects nothing, and proves nothing.
+    """
+    views = list(views) if (compared := _compared(expression)) else []
+    found = []
+    for domain, attribute, text in compared:
+        known = {value for view in views for value in _texts_of(view, domain, attribute)}
+        if known and text not in known:
+            found.append(UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural))))
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _compared(expression: str) -> Sequence[tuple[str, str, str]]:
+    """Return domain and name of each attribute that is compared with a text, and the text."""
+    try:
+        root = parser.parse(expression)
+    except (errors.CompileError, RecursionError):
+        return ()
+    return tuple(dict.fromkeys((*path, text) for node in tree.walk(root) if isinstance(node, Call) for path, text in _comparison(node)))
+
+
+def _comparison(call: Call) -> Iterator[tuple[tuple[str, str], str]]:
+    if call.function not in {_EQUAL, _IN} or len(call.args) != 2:
+        return
+    left, right = call.args
+    path = _path(left)
+    if path is None and call.function == _EQUAL:
+        path, right = _path(right), left
+    texts = right.elements if isinstance(right, tree.ListExpr) and call.function == _IN else (right,)
+    for text in texts if path is not None else ():
+        if path is not None and isinstance(text, Literal) and isinstance(text.value, str):
+            yield path, text.value
+
+
+def _path(expr: Expr) -> tuple[str, str] | None:
+    """Return domain and name of `device.attributes["domain"].name`, also of its optional form with `orValue`, and of `device.driver`."""
+    if isinstance(expr, Call) and expr.function == "orValue" and expr.target is not None:
+        expr = expr.target
+    match expr:
+        case Select(operand=Ident(name="device"), field="driver", test_only=False):
+            return _DRIVER, "driver"
+        case Select(operand=owner, field=name, test_only=False):
+            domain = _domain(owner)
+        case Call(function="_?._" | "_[_]" | "_[?_]", args=(owner, Literal(value=str(name)))):
+            domain = _domain(owner)
+        case _:
+            return None
+    return (domain, name) if domain else None
+
+
+def _domain(expr: Expr) -> str:
+    match expr:
+        case Call(
+            function="_[_]" | "_[?_]",
+            args=(Select(operand=Ident(name="device"), field="attributes", test_only=False), Literal(value=str(domain))),
+        ):
+            return domain
+    return ""
+
+
+def _texts_of(view: DeviceView, domain: str, name: str) -> list[str]:
+    """Return the texts that a device has for an attribute."""
+    if domain == _DRIVER:
+        return [view.driver]
+    attribute = view.attributes.get(f"{domain}/{name}") or (view.attributes.get(name) if domain == view.driver else None) or {}
+    listed = attribute.get("strings")
+    values = [attribute.get("string"), attribute.get("version"), *(listed if isinstance(listed, list) else ())]
+    return [value for value in values if isinstance(value, str)]
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """Return a key by which 5gb comes before 10gb."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", text)]

@@ -1,0 +1,103 @@
+"""What lint, allocate and settings say of values as people write them first: a unit, a text without quotes, an operator of another language."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from drakit.core import errors, quantity
+from drakit_cluster.objects import quantity as cluster_quantity
+from fakes import command_line
+
+GPU = "gpu.drakit.dev"
+ATTRIBUTES = f'device.attributes["{GPU}"]'
+FIXES = {
+    f"{ATTRIBUTES}.profile == 1g.5gb": 'put quotes around a text: "1g.5gb"',
+    f"{ATTRIBUTES}.profile == 1g.5gb+me": 'put quotes around a text: "1g.5gb+me"',
+    f"{ATTRIBUTES}.type == mig": 'put quotes around a text: "mig"',
+    f'{ATTRIBUTES}.type in ["gpu", mig]': 'put quotes around a text: "mig"',
+    f'device.attributes[{GPU}].type == "mig"': f'put quotes around a text: "{GPU}"',
+    f'device.capacity["{GPU}"].memory > 5Gi': 'a quantity needs quotes and a function: .compareTo(quantity("5Gi")) > 0',
+    f'device.capacity["{GPU}"].memory > "5Gi"': 'quantities are compared by a function: .compareTo(quantity("5Gi")) > 0',
+    f'device.driver = "{GPU}"': "write == to compare",
+    f'device.driver == "{GPU}" and true': "write && for and",
+    'devise.driver == "x"': "write device; device has driver, attributes, capacity",
+    'device.drivr == "x"': "write driver; device has driver, attributes, capacity",
+    f'true &&\n  device.driver == "{GPU}': "close the quotes that begin at column 20",
+    "true &&": "fix the expression; device has driver, attributes, capacity",
+}
+
+
+def claim(capacity: object = None, expression: str = "true") -> dict[str, Any]:
+    exactly: dict[str, object] = {"deviceClassName": "c", "selectors": [{"cel": {"expression": expression}}]}
+    if capacity is not None:
+        exactly["capacity"] = {"requests": capacity}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+
+
+def write(shell: command_line.CommandLine, obj: object) -> str:
+    file = shell.folder / "asked.yaml"
+    file.write_text(yaml.safe_dump(obj))
+    return str(file)
+
+
+@pytest.mark.parametrize("expression, fix", FIXES.items())
+def test_an_expression_that_does_not_compile_gets_the_fix(shell: command_line.CommandLine, expression: str, fix: str) -> None:
+    (finding,) = json.loads(shell.run("lint", write(shell, claim(expression=expression)), "-o", "json").out)
+    assert finding["fix"].startswith(fix)
+    assert "ERROR: <input>:" in finding["message"]
+    assert "\n" not in finding["message"]
+
+
+UNITS = {
+    "5Gbit": "5G",
+    "5gbit": "5G",
+    "5Gbps": "5G",
+    "2.5 Gbit/s": "2.5G",
+    "100mbit": "100M",
+    "10KB": "10k",
+    "40GB": "40G",
+    "40GiB": "40Gi",
+    "40g": "40G",
+    "64Kib": "64Ki",
+}
+
+
+@pytest.mark.parametrize("text, meant", UNITS.items())
+def test_a_quantity_with_a_unit_gets_the_one_without(text: str, meant: str) -> None:
+    fix = f"write {meant}: a quantity has no unit; bandwidth is in bits per second, memory in bytes"
+    with pytest.raises(errors.QuantityError) as refused:
+        quantity.Quantity.parse(text)
+    assert fix in str(refused.value)
+    with pytest.raises(cluster_quantity.QuantityError) as refused_by_cluster:
+        cluster_quantity.parse(text)
+    assert fix in str(refused_by_cluster.value)
+    assert quantity.Quantity.parse(meant)
+
+
+@pytest.mark.parametrize("text", ["five", "5X", "5Gbits per second", "", "G", "5bogus"])
+def test_a_text_that_means_no_quantity_gets_no_guess(text: str) -> None:
+    assert cluster_quantity.without_unit(text) == ""
+    with pytest.raises(errors.QuantityError, match=r"write a number with an optional suffix|use n u m k"):
+        quantity.Quantity.parse(text)
+
+
+def test_lint_and_allocate_say_what_to_write_for_a_bandwidth_with_a_unit(shell: command_line.CommandLine) -> None:
+    file = write(shell, claim({"bandwidth": "5Gbit"}))
+    (finding,) = json.loads(shell.run("lint", file, "-o", "json").out)
+    fix = "write 5G: a quantity has no unit; bandwidth is in bits per second, memory in bytes"
+    assert (finding["field"], finding["fix"]) == ("spec.devices.requests[0].exactly.capacity.requests[bandwidth]", fix)
+    refused = shell.run("allocate", file)
+    assert (refused.status, f"got '5Gbit'; {fix}" in " ".join(refused.err.split())) == (2, True), refused.err
+    setting = shell.run("slices", "--mock", command_line.MACHINE, "--set", "nic.reserve=5Gbit", "--folder", str(shell.folder / "n"))
+    assert "nic.reserve: '5Gbit' is not a quantity; write 5G" in setting.err
+
+
+def test_a_name_that_yaml_reads_as_a_boolean_is_to_be_quoted(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "claim.yaml"
+    file.write_text(yaml.safe_dump(claim()).replace("name: r\n", "name: no\n"))
+    (finding,) = json.loads(shell.run("lint", str(file), "-o", "json").out)
+    assert (finding["field"], finding["message"]) == ("spec.devices.requests[0].name", "want a string, got False")
+    assert finding["fix"].startswith("put quotes around it: YAML reads yes, no, on and off as booleans")
