@@ -20,6 +20,10 @@ from drakit_nic.passthrough import differences, rdma_devices, vfio_form
 
 KERNEL, HOOK, RDMA, RETURNED, FUNCTIONS = "kernel", "attach hook", "RDMA", "returned interface", "SR-IOV"
 ENFORCE = pathlib.Path("/sys/fs/selinux/enforce")
+_HOOK_TYPES = frozenset({"container_file_t", "container_var_lib_t"})
+"""Types of files that a container runtime runs as ``spc_t``, the driver's own type, in the policies of Debian (selinux-policy-default) and of Fedora
+and RHEL (container-selinux, container.te). The kubelet's folder has one of them.
+"""
 _FORGEABLE = (
     "can enforce shares, but identifies a sender by its MAC address only, which a pod with NET_RAW can forge: this kernel has no "
     "bpf_get_netns_cookie for traffic control, and no /sys/kernel/btf/vmlinux with net.net_cookie that this process may use"
@@ -87,8 +91,19 @@ def flags_of(path: pathlib.Path) -> int:
     return os.statvfs(path).f_flag
 
 
+def label_of(path: pathlib.Path) -> str:
+    """Return the SELinux label of a path, ``unknown`` where it cannot be read."""
+    try:
+        return os.getxattr(path, "security.selinux").decode(errors="replace").rstrip("\0")
+    except OSError:
+        return "unknown"
+
+
 def of_folder(
-    folder: pathlib.Path, enforce: pathlib.Path = ENFORCE, flags: Callable[[pathlib.Path], int] = flags_of
+    folder: pathlib.Path,
+    enforce: pathlib.Path = ENFORCE,
+    flags: Callable[[pathlib.Path], int] = flags_of,
+    label: Callable[[pathlib.Path], str] = label_of,
 ) -> Iterator[drakit.Finding]:
     """Check that programs can run from the folder, or from its nearest parent that exists, which is at most the kubelet's plugin folder."""
     existing = next((path for path in (folder, *folder.parents[:2]) if path.exists()), None)
@@ -105,11 +120,15 @@ def of_folder(
     if not _is_enforcing(enforce):
         yield drakit.Finding.ok(HOOK, "SELinux", "is not enforcing")
         return
+    present = label(existing)
+    if _HOOK_TYPES & set(present.split(":")):
+        yield drakit.Finding.ok(HOOK, "SELinux", f"is enforcing; container runtimes may run the hook from {existing} ({present})")
+        return
     fix = (
         "if the hook fails with 'Permission denied', run ausearch -m avc to see why, then give the folder a type that the runtime may execute: "
         f"semanage fcontext and restorecon on {folder}"
     )
-    message = f"is enforcing, and {existing} has the label {_label(existing)}; the container runtime needs permission to execute files of that type"
+    message = f"is enforcing, and {existing} has the label {present}; the container runtime needs permission to execute files of that type"
     yield drakit.Finding.warning(HOOK, "SELinux", message, fix)
 
 
@@ -164,10 +183,3 @@ def _is_enforcing(enforce: pathlib.Path) -> bool:
         return enforce.read_text().strip() == "1"
     except OSError:
         return False
-
-
-def _label(path: pathlib.Path) -> str:
-    try:
-        return os.getxattr(path, "security.selinux").decode(errors="replace").rstrip("\0")
-    except OSError:
-        return "unknown"

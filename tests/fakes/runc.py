@@ -82,17 +82,17 @@ class Runc:
         name = f"drakit-{os.getpid()}-{self._count}"
         bundle = self._folder / name
         (bundle / "rootfs").mkdir(parents=True)
-        (bundle / "config.json").write_text(
-            json.dumps(_config(space, words, sandbox, edits, f"system.slice:drakit:{name}" if self._systemd else ""))
-        )
+        subprocess.run(["runc", "spec", "--bundle", str(bundle)], capture_output=True, timeout=waits.SECONDS, check=True)
+        file = bundle / "config.json"
+        config = json.loads(file.read_text())
+        file.write_text(json.dumps(_changed(config, space, words, sandbox, edits, f"system.slice:drakit:{name}" if self._systemd else "")))
         return name, bundle
 
 
-def _config(space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]], cgroup: str) -> dict[str, Any]:
+def _changed(
+    config: dict[str, Any], space: netns.Namespace, words: Sequence[str], sandbox: str, edits: Sequence[Mapping[str, Any]], cgroup: str
+) -> dict[str, Any]:
     """runc's own example configuration, with what this container is."""
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["runc", "spec"], cwd=folder, check=True, timeout=waits.SECONDS)
-        config: dict[str, Any] = json.loads((pathlib.Path(folder) / "config.json").read_text())
     config["process"].pop("rlimits", None)
     config["process"] |= {"terminal": False, "args": list(words)}
     config["process"]["env"] += [variable for one in edits for variable in one.get("env", ())]

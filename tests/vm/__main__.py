@@ -24,6 +24,7 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--kernel", choices=machines.KERNELS, default=machines.KERNELS[0], help="the kernel (default: %(default)s)")
     parser.add_argument("--iommu", action="store_true", help="start the machine with an IOMMU, which VFIO needs")
+    parser.add_argument("--selinux", action="store_true", help="start the machine with SELinux, and run only the tests of it")
     parser.add_argument("--keep", action="store_true", help="leave the machine running; later runs use it, until one without --keep")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="limit for start and tests (default: %(default)s)")
     parser.add_argument("--shell", metavar="SCRIPT", help="run a shell script in the checkout instead of pytest")
@@ -44,12 +45,13 @@ def main() -> int:
     built = subprocess.run([str(CHECKOUT / "tests/vm/build"), str(cache)], check=False)
     if built.returncode:
         return built.returncode
-    kinds = [name for name in ("iommu", "resets") if getattr(options, name)]
+    kinds = [name for name in ("iommu", "selinux", "resets") if getattr(options, name)]
     machine = machines.Machine(
         kernel=options.kernel,
         cache=cache,
         folder=CHECKOUT / "build/vm" / "-".join([options.kernel, *kinds]),
         iommu=options.iommu,
+        selinux=options.selinux,
         disks=resets.DISKS if options.resets else (),
     )
     done = False

@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import platform
 
 import pytest
 
-from vm import vfio_machine
+from vm import selinux, vfio_machine
 
-VFIO = "test_vfio_"
+FIRST_KERNEL = (5, 14)
+"""The first Linux on which the NIC driver offers interfaces."""
+VFIO, SELINUX, OLD_KERNEL = "test_vfio_", "test_selinux_", "test_old_kernel"
 
 
 def pytest_configure() -> None:
@@ -17,9 +20,23 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path) -> bool | None:
-    """Leave out the tests of VFIO in a machine without an IOMMU."""
-    return True if collection_path.name.startswith(VFIO) and not vfio_machine.has_iommu() else None
+    """Leave out tests that need another machine: with an IOMMU, with SELinux, or with a kernel on which NICs are offered."""
+    name = collection_path.name
+    if not name.startswith("test_"):
+        return None
+    kind = next((kind for kind in (VFIO, SELINUX, OLD_KERNEL) if name.startswith(kind)), "")
+    return True if kind not in _kinds() else None
 
 
 def pytest_report_header() -> str:
-    return "" if vfio_machine.has_iommu() else f"not collected: {VFIO}*.py (need a machine with an IOMMU: --iommu)"
+    return f"collected in this machine: {', '.join(f'{kind}*' if kind else 'the others' for kind in _kinds())}"
+
+
+def _kinds() -> tuple[str, ...]:
+    """Return how the names of the tests begin that say something about this machine; empty for all others."""
+    major, minor = platform.release().split(".")[:2]
+    if (int(major), int(minor)) < FIRST_KERNEL:
+        return (OLD_KERNEL,)
+    if selinux.is_on():
+        return (SELINUX,)
+    return ("", VFIO) if vfio_machine.has_iommu() else ("",)

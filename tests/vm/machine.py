@@ -19,7 +19,7 @@ import tarfile
 import time
 from collections.abc import Sequence
 
-KERNELS = ("6.12", "6.1", "5.15")
+KERNELS = ("6.12", "6.1", "5.15", "5.10")
 """The kernels that ``tests/vm/build`` installs. The first is the default."""
 
 UNAVAILABLE, TIMED_OUT, DIED = 77, 124, 125
@@ -45,12 +45,15 @@ def cache_folder() -> pathlib.Path:
     return pathlib.Path(os.environ.get("DRAKIT_VM_CACHE") or default)
 
 
-def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False, disks: Sequence[str] = ()) -> list[str]:
+def qemu_command(
+    cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iommu: bool = False, selinux: bool = False, disks: Sequence[str] = ()
+) -> list[str]:
     """Return the command that starts the machine, to run in the machine's folder. QEMU runs from its unpacked packages, by their own loader.
 
     The first NIC is an Intel 82576 behind a root port, whose driver igb has up to seven virtual functions. The second is a virtio NIC. A hub
     without any way out connects the two, so a test can put the second into a namespace and have a partner on the wire. With ``iommu`` the machine
-    has an Intel IOMMU, which puts each device into an IOMMU group.
+    has an Intel IOMMU, which puts each device into an IOMMU group. With ``selinux`` the kernel has SELinux instead of AppArmor, with Debian's policy,
+    which is permissive until a test enforces it.
 
     ``disks`` are names of further, empty disks. A machine with them survives a reset, and starts its jobs without systemd. Any other ends at a reset.
     """
@@ -72,6 +75,7 @@ def qemu_command(cache: pathlib.Path, *, kernel: str, memory_mb: int = 3072, iom
             "-append",
             "root=/dev/vda rw console=ttyS0 panic=1 systemd.show_status=no"
             + (" intel_iommu=on iommu=pt" if iommu else "")
+            + (" security=selinux" if selinux else "")
             + (" init=/usr/local/sbin/jobs" if disks else ""),
         ),
         *(("-device", "intel-iommu,intremap=off,caching-mode=on") if iommu else ()),
@@ -103,6 +107,7 @@ class Machine:
     cache: pathlib.Path
     folder: pathlib.Path
     iommu: bool = False
+    selinux: bool = False
     disks: Sequence[str] = ()
     """The names of its further disks. A machine with such disks can be reset."""
 
@@ -132,7 +137,7 @@ class Machine:
         modules = {"QEMU_MODULE_DIR": str(self.cache / "qemu" / _LIBRARIES / "qemu"), "TMPDIR": str(self.folder)}
         with (self.folder / "qemu.log").open("wb") as log:
             process = subprocess.Popen(
-                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu, disks=self.disks),
+                qemu_command(self.cache, kernel=self.kernel, iommu=self.iommu, selinux=self.selinux, disks=self.disks),
                 cwd=self.folder,
                 env={**os.environ, **modules},
                 stdin=subprocess.DEVNULL,

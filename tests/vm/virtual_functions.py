@@ -94,9 +94,9 @@ def parent(count: int = 3) -> Iterator[Parent]:
         made.make(0)
 
 
-def node(folder: pathlib.Path, options: nic_options.NicOptions = OPTIONS) -> nic_attach.World:
+def node(folder: pathlib.Path, options: nic_options.NicOptions = OPTIONS, *, cdi: pathlib.Path | None = None) -> nic_attach.World:
     """The machine itself as a node, whose driver offers virtual functions whole."""
-    world = nic_attach.World(netns.Namespace("none"), folder, options)
+    world = nic_attach.World(netns.Namespace("none"), folder, options, cdi=cdi)
     world.namespace = None
     return world
 

@@ -318,6 +318,8 @@ def _has_ipvlan() -> bool:
 
 def _try(candidate: Enforcement) -> None:
     with _scratch_ifb() as (sock, ifb):
+        # Every attachment records the one of its namespace. This is tried first, because Linux 5.10 may refuse the maps too, by RLIMIT_MEMLOCK.
+        _ = sock.cookie
         context = parts.NicContext(
             sock=sock, nic=ifb.ifindex, name=ifb.name, classifier=candidate.shaping.classifier, offsets=candidate.offsets
         )
@@ -325,7 +327,6 @@ def _try(candidate: Enforcement) -> None:
         try:
             uplink = port.Uplink(interface=ifb.name, ifindex=ifb.ifindex, mac="02:00:00:00:00:01", speed=10**9)
             nic.install(uplink, _TRIAL_SHARE)
-            _ = sock.cookie  # every attachment records the one of its namespace
             nic.admit(_TRIAL_SHARE, 1, _TRIAL_SHARE.mac)
         finally:
             nic.bpf_maps.close()

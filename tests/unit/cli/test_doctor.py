@@ -356,6 +356,16 @@ def test_selinux_that_enforces_is_a_warning_with_where_to_look(tmp_path: pathlib
     assert [found.verdict for found in nic_checks.of_folder(tmp_path, tmp_path / "nowhere")] == [Verdict.OK, Verdict.OK]
 
 
+@pytest.mark.parametrize(
+    "kind,verdict", [("container_file_t", Verdict.OK), ("container_var_lib_t", Verdict.OK), ("var_lib_t", Verdict.WARNING)]
+)
+def test_the_types_from_which_runtimes_run_the_hook_are_no_warning(tmp_path: pathlib.Path, kind: str, verdict: Verdict) -> None:
+    enforce, label = tmp_path / "enforce", f"system_u:object_r:{kind}:s0"
+    enforce.write_text("1")
+    _, selinux = nic_checks.of_folder(tmp_path, enforce, label=lambda _: label)
+    assert (selinux.verdict, label in selinux.message) == (verdict, True)
+
+
 def test_a_folder_mounted_noexec_is_reported_before_a_pod_fails(tmp_path: pathlib.Path) -> None:
     hook, *_ = nic_checks.of_folder(tmp_path / "not" / "yet", flags=lambda _: os.ST_NOEXEC | os.ST_RDONLY)
     assert (hook.verdict, hook.fix) == (Verdict.FAILED, "mount it without noexec, or move node.plugins_dir")
