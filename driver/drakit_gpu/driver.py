@@ -28,7 +28,7 @@ from drakit.vfio import kernel, leftovers
 from drakit_gpu import cdi, config, device_nodes, identity, metrics, nvml_errors, port, reclaiming, vfio_form
 from drakit_gpu.health import claimed, faults, monitor
 from drakit_gpu.inventory import attributes, claimed_devices, discovery, gpu_devices
-from drakit_gpu.mig import instances, markers
+from drakit_gpu.mig import gpu_locks, instances, markers
 from drakit_gpu.sharing import gpu_settings, restore, usage_warnings
 from drakit_gpu.sharing.mps import pod_daemons
 
@@ -87,7 +87,7 @@ class GpuDriver(drakit.Driver[config.AnyConfig]):
         refusal = self._passing.refusal if self._passing.is_offered else None
         self._options = dataclasses.replace(options or discovery.DiscoveryOptions(), refusal=refusal)
         self._pause = pause
-        self._locks = instances.GpuLocks()
+        self._locks = gpu_locks.GpuLocks()
         self._context: drakit.DriverContext | None = None
         self._health = health
         self._monitor: monitor.HealthMonitor | None = None

@@ -10,14 +10,11 @@ removes the marker of an instance that is gone, so one with the same ids that ap
 they outlive the process and need not outlive the boot, because no instance does.
 
 A call on an instance that a process still uses is retried a few times, because the last process of a container may end a moment later.
-
-Devices without counters have locks of their own, so calls for one GPU may overlap. ``GpuLocks`` lets one of them change the GPU at a time.
 """
 
 import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import drakit
 from drakit_gpu import identity, nvml_errors, port
@@ -27,29 +24,10 @@ Pause = Callable[[float], None]
 
 # Seconds before each retry of a call on an instance in use; afterwards the kubelet retries.
 PAUSES = (0.1, 0.2, 0.4, 0.8)
-_LONGEST_WAIT = 30.0
 
 _log = drakit.get_logger(__name__)
 _GONE = frozenset({nvml_errors.Code.NOT_FOUND, nvml_errors.Code.NOT_SUPPORTED})
 _LOST = _GONE | {nvml_errors.Code.GPU_IS_LOST}
-
-
-class GpuLocks:
-    """One lock for each GPU, which a call holds while it changes the GPU's MIG mode or instances."""
-
-    def __init__(self) -> None:
-        self._locks: dict[port.GpuUuid, threading.Lock] = {}
-
-    @contextlib.contextmanager
-    def changing(self, gpu: port.GpuUuid) -> Iterator[None]:
-        """Hold the lock of a GPU. Raises DeviceBusyError after 30 s, so that a call that hangs stops no other for ever."""
-        lock = self._locks.setdefault(gpu, threading.Lock())
-        if not lock.acquire(timeout=_LONGEST_WAIT):
-            raise drakit.DeviceBusyError(f"{gpu}: another call has been changing its MIG mode or instances for {_LONGEST_WAIT:.0f} s")
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 def blocking(hardware: port.GpuPort, wanted: identity.Identity) -> tuple[port.GpuInstance, ...]:
