@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 import types
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 MACHINE = "dgx-a100-40gb-2gpu"
 DEVICES = ("gpu-0-mig-3g20gb-9-0", "gpu-0-mig-3g20gb-9-4")
 IMPORTS = 5
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
 class Crossed:
@@ -140,6 +142,17 @@ def has_second_block(tree: ast.Module) -> bool:
     return "class" in kinds and "constant" in kinds[: kinds.index("class")] and "constant" in kinds[kinds.index("class") :]
 
 
+def lines_of_code(path: pathlib.Path, tree: ast.Module) -> int:
+    """Return the number of lines that are neither empty nor only comments or docstrings."""
+    with tokenize.open(path) as source:
+        tokens = [token for token in tokenize.generate_tokens(source.readline) if token.type not in NO_CODE]
+    lines = {line for token in tokens for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node) is not None:
+            lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
+
+
 def first(*names: str) -> Any:
     """Return the first module of these that there is: names differ between the commits that are compared."""
     for name in names:
@@ -163,6 +176,7 @@ def house(package: pathlib.Path) -> list[tuple[str, object]]:
     name = package.name
     return [
         (f"{name}: lines", sum(len(path.read_text("utf-8").splitlines()) for path in modules)),
+        (f"{name}: of these, code", sum(lines_of_code(path, trees[path]) for path in modules)),
         (f"{name}: modules", len([path for path in modules if path.name != "__init__.py"])),
         (f"{name}: functions", len(functions)),
         (f"{name}: functions that only forward", sum(map(only_forwards, functions))),
@@ -342,8 +356,15 @@ def main() -> None:
     if given.list:
         sys.stdout.write("\n".join([*listing(root / "driver" / "drakit", *traced["one MIG prepare"]), ""]))
         return
-    packages = [root / "driver" / "drakit" / name for name in ("", "node", "journal")]
-    packages += [root / "cluster" / "drakit_cluster"] if (root / "cluster").is_dir() else []
+    names = (
+        "driver/drakit",
+        "driver/drakit/node",
+        "driver/drakit/journal",
+        "driver/drakit_gpu",
+        "driver/drakit_nic",
+        "driver/drakit_tools",
+    )
+    packages = [root / name for name in (*names, "cluster/drakit_cluster") if (root / name).is_dir()]
     rows = [row for package in packages for row in house(package)] + rows
     rows.append(("import of drakit, ms", round(import_ms("import drakit"))))
     rows.append(("import of the node's modules, ms", round(import_ms("import drakit.node.node"))))
