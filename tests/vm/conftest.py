@@ -14,9 +14,11 @@ VFIO, SELINUX, OLD_KERNEL = "test_vfio_", "test_selinux_", "test_old_kernel"
 
 
 def pytest_configure() -> None:
-    """Refuse to run elsewhere, because tests change the machine's network."""
+    """Refuse to run elsewhere, because tests change the machine's network, and where the kernel did not give what the machine was started for."""
     if "DRAKIT_VM" not in os.environ:
         raise pytest.UsageError("tests/vm runs in a machine of its own: make vm")
+    if "security=selinux" in pathlib.Path("/proc/cmdline").read_text().split() and not selinux.is_on():
+        raise pytest.UsageError("this machine was started with SELinux, which is not on; the journal says why")
 
 
 def pytest_ignore_collect(collection_path: pathlib.Path) -> bool | None:

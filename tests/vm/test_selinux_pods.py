@@ -86,10 +86,11 @@ def test_a_driver_labelled_as_its_pod_gives_a_confined_pod_a_function_and_a_shar
 
 
 def test_a_driver_does_not_start_where_an_init_script_made_the_folder_of_cdi(folder: pathlib.Path) -> None:
-    with containerd.labelled() as runtime, selinux.enforced(), contextlib.ExitStack() as stack:
+    with containerd.labelled() as runtime, selinux.enforced() as denials, contextlib.ExitStack() as stack:
         started = runtime.on_the_host_s_network([str(folder)], folders=FOLDERS, label=DRIVER_LABEL, rights=RIGHTS)
         with pytest.raises(AssertionError, match="stat /run/cdi: permission denied"):
             stack.enter_context(started)
+        assert denials.of(CONCERNED), "a denial is logged where there is one"
 
 
 @pytest.mark.parametrize(
