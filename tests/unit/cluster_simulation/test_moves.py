@@ -54,6 +54,13 @@ def test_moving_a_small_partition_frees_a_whole_gpu() -> None:
     assert new.devices[0].removeprefix("gpu.drakit.dev/") == move.devices_before[0].removeprefix("gpu.drakit.dev/").partition("-mig")[0]
 
 
+def test_a_pod_with_a_device_that_no_slice_offers_stays_where_it_is() -> None:
+    claims = [held("gone", "gpu=1", name(0), "gpu-7"), held("c", "mig=1g.5gb", name(0), "gpu-1-mig-1g5gb-19-2")]
+    assert not planned({SMALL: 1}, claims, "gpu=2").found
+    (move,) = planned({SMALL: 1}, claims, "gpu=1", "mig=4g.20gb").moves
+    assert move.name == "claim default/c"
+
+
 def test_nothing_moves_where_everything_fits() -> None:
     plan = planned({SMALL: 1}, [held("c", "mig=1g.5gb", name(0), "gpu-0-mig-1g5gb-19-6")], "gpu=1", "mig=3g.20gb")
     assert (plan.found, plan.exact, plan.moves) == (True, True, [])

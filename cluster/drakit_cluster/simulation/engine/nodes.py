@@ -47,6 +47,11 @@ class Grant(NamedTuple):
         """Return driver/device of each device of the pod, with the consumed capacity of shares."""
         return [_description(result) for claim in self.claims for result in _results(claim)]
 
+    @property
+    def is_offered(self) -> bool:
+        """Whether the node's slices have all devices. They lack those of a driver that is down, or of hardware that is gone."""
+        return all(device in self.node.type.offers.block_of for device in self.devices())
+
 
 class PlacedType:
     """A node type with the allocators that decide for its nodes."""

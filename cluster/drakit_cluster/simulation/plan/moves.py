@@ -256,11 +256,14 @@ def templates_of(claims: Sequence[Object]) -> Mapping[str, PodTemplate]:
 
 
 def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
-    """Return the pods with the allocated claims of a cluster; claims that are reserved for one pod move together."""
+    """Return the pods with the allocated claims of a cluster that can move; claims that are reserved for one pod move together.
+
+    A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown.
+    """
     pods = []
     for name, pod_claims in _users(claims).items():
         grants = [grant for claim in pod_claims for grant in nodes.grants_of(claim)]
-        if grants and all(grant.node is grants[0].node for grant in grants):
+        if grants and all(grant.node is grants[0].node and grant.is_offered for grant in grants):
             pods.append(
                 Pod(
                     name=name,
