@@ -211,7 +211,7 @@ def rules() -> drakit.Rules:
     def check(source: drakit.ConfigSource, parameters: drakit.Record, _: object) -> None:
         _check_author(source, parameters)
 
-    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=unique)
+    return drakit.Rules(types=(NicConfig,), check=check, warn=_warnings, unique=unique, for_all=True)
 
 
 def unique(decoded: object) -> Mapping[str, str]:

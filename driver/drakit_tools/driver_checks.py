@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from drakit.admission import lenient_json, opaque, whole_objects
 from drakit.core import claim as claims
-from drakit.core import errors, names
+from drakit.core import errors, names, records
 from drakit.kube import claim_codec
 
 if TYPE_CHECKING:
@@ -73,15 +73,15 @@ class _Decided:
         pods = [pod for pod in self._world.pods if f"pod {_label(pod)}" in self._subjects]
         for kind, namespace, name in self._concerned(pods):
             if (obj := self._known.get((kind, namespace, name))) is not None:
-                subject = f"{_SUBJECTS[kind]} {namespace}/{name}" if namespace else f"{_SUBJECTS[kind]} {name}"
-                yield from ((subject, error) for error in of_object(kind, obj, self._rules, self._known))
+                yield from ((_subject((kind, namespace, name)), error) for error in of_object(kind, obj, self._rules, self._known))
         for pod in pods:
             spec, namespace = lenient_json.mapping(pod, "spec"), lenient_json.text(pod, "metadata", "namespace")
             of_pod = whole_objects.of_pod(spec, self._rules, self._known, namespace=namespace)
             yield from ((f"pod {_label(pod)}", error) for error in of_pod)
         for decision in self._decisions:
             for given in decision.given:
-                yield from ((decision.subject, error) for error in self._misfits(given))
+                source = self._source(decision.subject, given.claim)
+                yield from (self._placed(given.claim, source, entry, error) for entry, error in self._misfits(given))
 
     def _concerned(self, pods: "Sequence[Object]") -> list[whole_objects.Reference]:
         """Return the claims and templates of the pods and decisions, with their classes."""
@@ -98,7 +98,34 @@ class _Decided:
         classes = [entry for key in found for entry in whole_objects.classes_of(key[0], self._known.get(key, {}))]
         return [*found, *dict.fromkeys(classes)]
 
-    def _misfits(self, given: "whatif.Given") -> Iterator[errors.ConfigError]:
+    def _source(self, subject: str, claim: str) -> whole_objects.Reference | None:
+        """Return the claim or template that says what an allocated claim is; None for one made for a PodGroup or for extended resources."""
+        kind, _, label = subject.partition(" ")
+        namespace, _, name = claim.partition("/")
+        if kind == _SUBJECTS[whole_objects.TEMPLATE]:
+            return (whole_objects.TEMPLATE, namespace, label.partition("/")[2])
+        if (own := (whole_objects.CLAIM, namespace, name)) in self._known:
+            return own
+        pod = next((pod for pod in self._world.pods if _label(pod) == label), {})
+        made = whole_objects.claims_of(pod.get("spec"), namespace)
+        return next((source for entry, source in made.items() if f"{lenient_json.text(pod, 'metadata', 'name')}-{entry}" == name), None)
+
+    def _placed(
+        self, claim: str, source: whole_objects.Reference | None, entry: claims.OpaqueConfig, error: errors.ConfigError
+    ) -> tuple[str, errors.ConfigError]:
+        """Return an error of a configuration with the object that has it, and its path there."""
+        holders = [source] if source is not None else []
+        if entry.source is claims.ConfigSource.CLASS:
+            own_classes = [name for key in holders for name in whole_objects.classes_of(key[0], self._known.get(key, {}))]
+            holders = own_classes or [key for key in self._known if key[0] == whole_objects.CLASS]
+        for holder in holders:
+            path = opaque.KINDS[holder[0]].path
+            for number, written in enumerate(lenient_json.objects(self._known.get(holder), *path)):
+                if _is_written(entry, written):
+                    return _subject(holder), error.with_prefix(f"{'.'.join(path)}[{number}].opaque")
+        return f"claim {claim}", error
+
+    def _misfits(self, given: "whatif.Given") -> Iterator[tuple[claims.OpaqueConfig, errors.ConfigError]]:
         """Yield configurations that name a request and fit no device that it got."""
         namespace, _, name = given.claim.partition("/")
         stored = {"metadata": {"uid": _NO_UID, "namespace": namespace, "name": name}, "status": {"allocation": given.allocation}}
@@ -123,6 +150,18 @@ class _Decided:
             for spec in [mixins.flatten(json_types.mapping(resource_slice, "spec"))]
             for device in json_types.objects(spec, "devices")
         }
+
+
+def _is_written(entry: claims.OpaqueConfig, written: lenient_json.Object) -> bool:
+    """Return whether a configuration of an allocation is that of an object. The scheduler writes the requests of a class's."""
+    named = written.get("requests") == list(entry.requests) or entry.source is claims.ConfigSource.CLASS
+    parameters = lenient_json.at(written, "opaque", "parameters")
+    return named and lenient_json.text(written, "opaque", "driver") == entry.driver and parameters == records.thaw(entry.parameters)
+
+
+def _subject(key: whole_objects.Reference) -> str:
+    kind, namespace, name = key
+    return f"{_SUBJECTS[kind]} {namespace}/{name}" if namespace else f"{_SUBJECTS[kind]} {name}"
 
 
 def _label(obj: "Object") -> str:

@@ -26,7 +26,7 @@ LIST_SECONDS = 30.0
 SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
-_ACTION = re.compile(r"\{\{-? *(\.|if|range|with|include|define|template|toYaml|\$)")
+_LINE = re.compile(r"\bline ([0-9]+)")
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -89,9 +89,16 @@ def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Docu
             text = _text(file)
             documents += manifests.read(_shown(file), text, samples=samples)
         except manifests.ManifestError as error:
-            hint = "; this is a template of Helm: check what helm template CHART writes" if _ACTION.search(text) else ""
-            raise errors.ConfigError(f"{error}{hint}") from error
+            raise errors.ConfigError(f"{error}{_hint(str(error).removeprefix(_shown(file)), text)}") from error
     return documents
+
+
+def _hint(message: str, text: str) -> str:
+    """Return what to do if a line that an error names is of a template of Helm."""
+    lines = text.split("\n")
+    named = [int(number) for number in _LINE.findall(message)]
+    is_template = any("{{" in line for number in named for line in lines[number - 1 : number])
+    return "; if this is a template of Helm, check what helm template CHART writes" if is_template else ""
 
 
 def _expanded(files: Sequence[str]) -> list[str]:

@@ -13,7 +13,9 @@ from drakit_cluster.objects.devices import DeviceView
 _SHOWN = 8
 _DRIVER = ""
 """The domain under which `device.driver` counts as an attribute."""
-_EQUAL, _IN = "_==_", "@in"
+_Comparison = tuple[tuple[str, str], tuple[str, ...]]
+"""Domain and name of an attribute, and the texts of which it must have one."""
+_AND, _EQUAL, _IN = "_&&_", "_==_", "@in"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,38 +37,46 @@ class UnknownText:
 def unknown(expression: str, views: Iterable[DeviceView]) -> list[UnknownText]:
     """Return the texts that a selector requires of an attribute and no device has. Attributes that no device has are left out.
 
-    A comparison counts wherever it is in the expression, so the result explains a selector that selects nothing, and proves nothing.
+    Only comparisons that must hold count: the expression itself, and what `&&` joins in it. Of a list, one text would be enough.
     """
     views = list(views) if (compared := _compared(expression)) else []
     found = []
-    for domain, attribute, text in compared:
+    for (domain, attribute), texts in compared:
         known = {value for view in views for value in _texts_of(view, domain, attribute)}
-        if known and text not in known:
-            found.append(UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural))))
+        if known and known.isdisjoint(texts):
+            found += [UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural))) for text in texts]
     return found
 
 
 @functools.lru_cache(maxsize=256)
-def _compared(expression: str) -> Sequence[tuple[str, str, str]]:
-    """Return domain and name of each attribute that is compared with a text, and the text."""
+def _compared(expression: str) -> Sequence[_Comparison]:
+    """Return the comparisons that must hold."""
     try:
         root = parser.parse(expression)
     except (errors.CompileError, RecursionError):
         return ()
-    return tuple(dict.fromkeys((*path, text) for node in tree.walk(root) if isinstance(node, Call) for path, text in _comparison(node)))
+    return tuple(dict.fromkeys(found for term in _terms(root) if (found := _comparison(term)) is not None))
 
 
-def _comparison(call: Call) -> Iterator[tuple[tuple[str, str], str]]:
-    if call.function not in {_EQUAL, _IN} or len(call.args) != 2:
-        return
+def _terms(expr: Expr) -> Iterator[Expr]:
+    """Yield the terms that `&&` joins; any other expression is one term."""
+    if isinstance(expr, Call) and expr.function == _AND:
+        for arg in expr.args:
+            yield from _terms(arg)
+    else:
+        yield expr
+
+
+def _comparison(call: Expr) -> _Comparison | None:
+    if not isinstance(call, Call) or call.function not in {_EQUAL, _IN} or len(call.args) != 2:
+        return None
     left, right = call.args
     path = _path(left)
     if path is None and call.function == _EQUAL:
         path, right = _path(right), left
-    texts = right.elements if isinstance(right, tree.ListExpr) and call.function == _IN else (right,)
-    for text in texts if path is not None else ():
-        if path is not None and isinstance(text, Literal) and isinstance(text.value, str):
-            yield path, text.value
+    elements = right.elements if isinstance(right, tree.ListExpr) and call.function == _IN else (right,)
+    texts = tuple(element.value for element in elements if isinstance(element, Literal) and isinstance(element.value, str))
+    return (path, texts) if path is not None and texts and len(texts) == len(elements) else None
 
 
 def _path(expr: Expr) -> tuple[str, str] | None:

@@ -76,10 +76,11 @@ class Demand:
                 text = f"{name} is also the name in {earlier.document.label}: a pod cannot choose between the two classes"
                 yield findings.warning(device_class.document, "spec.extendedResourceName", text, "give each class a different name")
 
-    def of_claim(self, claim: Accepted) -> Iterator[Finding]:
+    def of_claim(self, claim: Accepted, *, is_known: bool) -> Iterator[Finding]:
+        """Yield the mistakes of a claim or template. ``is_known`` is whether the server knows all of its fields, so that none is misplaced."""
         path = "spec.spec.devices" if claim.document.resource is resources.CLAIM_TEMPLATE else "spec.devices"
         devices = json_types.mapping(claim.object, *path.split("."))
-        if not json_types.objects(devices, "requests") and "requests" not in json_types.mapping(claim.document.body, *path.split(".")[:-1]):
+        if is_known and not json_types.objects(devices, "requests"):
             yield findings.warning(claim.document, path, "requests no devices, so its pods get none", f"add {path}.requests")
         requested: list[_Selection] = []
         for place, request in enumerate(json_types.objects(devices, "requests")):

@@ -145,8 +145,9 @@ def _demand_findings(
     for device_class in checker.classes.values():
         yield from checker.of_class(device_class)
     yield from checker.of_classes()
+    misplaced = {id(problem.document) for problem in intake.problems if problem.text == "unknown field"}
     for claim in claims:
-        yield from checker.of_claim(claim)
+        yield from checker.of_claim(claim, is_known=id(claim.document) not in misplaced)
 
 
 def _accepted(intake: Intake, resource: Resource) -> list[Accepted]:

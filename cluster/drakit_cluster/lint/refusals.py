@@ -7,11 +7,12 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from drakit import units
 from drakit_cluster.lint import expressions, findings, unknown_fields
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.lint.mistake import Mistake
 from drakit_cluster.manifests import Dropped, Problem
-from drakit_cluster.objects import json_types, quantity
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
@@ -144,7 +145,7 @@ def _expression(mistake: Mistake) -> str:
 
 
 def _quantity(mistake: Mistake) -> str:
-    return quantity.without_unit(str(mistake.written)) or "write a number with an optional suffix, such as 40Gi, 500m or 5G"
+    return units.without_unit(str(mistake.written)) or "write a number with an optional suffix, such as 40Gi, 500m or 5G"
 
 
 def _required(mistake: Mistake) -> str:

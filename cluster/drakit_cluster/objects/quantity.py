@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Self
 
+from drakit import units
 from drakit_cluster.objects.json_types import Json
 
 NANOS = 10**9
@@ -26,7 +27,6 @@ _EXPONENT_LIMIT = 1000
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
-_WITH_UNIT = re.compile(r"(?=.*[a-z])([0-9]+(?:\.[0-9]+)?) *([kmgtp]?)(i?)(?:b|bits?|bytes?)?(?:/s|ps)?", re.IGNORECASE)
 _FORM = re.compile(r"([+-]?)(?=\.?[0-9])([0-9]*)(?:\.([0-9]*))?(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?[0-9]+))?")
 
 
@@ -92,21 +92,11 @@ def parse(value: Json) -> Quantity:
     raise QuantityError(f"{value!r} is not a quantity: write a string such as 10Gi, 500m or 1e3")
 
 
-def without_unit(text: str) -> str:
-    """Return the fix for a number with a unit, such as 5Gbit or 5GB/s, which mean 5G; "" for any other text that is no quantity."""
-    match = _WITH_UNIT.fullmatch(text.strip())
-    if match is None:
-        return ""
-    number, prefix, binary = match.groups()
-    suffix = f"{prefix.upper()}i" if binary else "k" if prefix in ("k", "K") else prefix.upper()
-    return f"write {number}{suffix}: a quantity has no unit; bandwidth is in bits per second, memory in bytes"
-
-
 @functools.lru_cache(maxsize=4096)
 def _parse_text(text: str) -> Quantity:
     match = _FORM.fullmatch(text)
     if match is None:
-        fix = without_unit(text) or "write digits and one suffix, such as 10Gi, 500m or 1e3"
+        fix = units.without_unit(text) or "write digits and one suffix, such as 10Gi, 500m or 1e3"
         raise QuantityError(f"{text!r} is not a quantity: {fix}")
     sign, integer, fraction, binary, decimal, power = match.groups()
     digits = int(integer + (fraction or ""))

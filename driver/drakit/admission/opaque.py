@@ -100,13 +100,13 @@ def fits(driver: str, parameters: object, attributes: Mapping[str, object], rule
 
 def misfits(
     claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
-) -> Iterator[errors.ConfigError]:
-    """Yield the configurations of an allocated claim that name the request of a device that they do not fit, which ``prepare`` refuses."""
+) -> Iterator[tuple[claims.OpaqueConfig, errors.ConfigError]]:
+    """Yield the configurations of an allocated claim that name the request of a device that they do not fit, with the error of ``prepare``."""
     for driver, rule in rules.items():
         for result in claim.results_of(driver):
             for entry in claim.configs_of(driver):
                 if entry.requests and entry.applies_to(result.request) and not fits(driver, entry.parameters, attributes_of(result), rules):
-                    yield config.misfit(entry, config.decode(entry.parameters, rule.types), result)
+                    yield entry, config.misfit(entry, config.decode(entry.parameters, rule.types), result)
 
 
 IsOf = Callable[[str, Mapping[str, Any]], bool]
@@ -136,9 +136,9 @@ class _Gets:
 def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[errors.ConfigError]:
     """Return the values that two devices of a claim would both get, which ``prepare`` refuses. ``mistakes`` finds none in the object.
 
-    As in ``prepare``, the last configuration that names a request decides. One that names none is for all devices of a claim of one request, and in
-    other claims for all of a driver whose configurations fit each of its devices. Of another driver it may be for any of them, so it and what it
-    overrides are not judged. Of the alternatives of a request only one is allocated, so a value counts if each of them would get it.
+    As in ``prepare``, the last configuration that names a request decides. One that names none is for all devices of a driver whose rules
+    say ``for_all``. Of another driver it may be for any of them, so it and what it overrides are not judged. Of the alternatives of a request only
+    one is allocated, so a value counts if each of them would get it.
     """
     path = KINDS[kind].path
     obj = lenient_json.mapping(obj, *path[:-1])
@@ -149,8 +149,7 @@ def repetitions(kind: str, obj: Any, rules: Rules, is_of: IsOf) -> Sequence[erro
         own = [entry for entry in entries if entry.driver == driver]
         by_value: dict[tuple[str, str], list[_Gets]] = {}
         for request in requests:
-            is_for_all = len(requests) == 1 or rules[driver].fits is config.fits_all
-            for unique, gets in _least(request, driver, own, is_of, is_for_all=is_for_all):
+            for unique, gets in _least(request, driver, own, is_of, is_for_all=rules[driver].for_all):
                 by_value.setdefault(unique, []).append(gets)
         for (value, _), all_gets in by_value.items():
             found += _repeated(value, all_gets, ".".join(path))

@@ -30,26 +30,24 @@ class Chosen:
     parameters: records.Record | None = None
 
 
-def fits_all(_config: object, _attributes: Mapping[str, object]) -> bool:
-    """Return True: a configuration is for every device of its driver."""
-    return True
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
 
     ``check`` receives the parameters and their decoded value, and raises ConfigError. The others are for ``drakit lint``: ``warn`` returns what a
-    valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``fits``
-    says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the configuration,
-    such as ``routes[0]``. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and name fields of the object.
+    valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``for_all``
+    says that a configuration that names no request is for every device, so that its ``unique`` is judged too: leave it out with a ``ConfigFilter``;
+    ``fits`` says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the
+    configuration, such as ``routes[0]``. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and name fields of the
+    object.
     """
 
     types: tuple[type[object], ...]
     check: Callable[[claims.ConfigSource, records.Record, object], None] = lambda _source, _parameters, _config: None
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
-    fits: Callable[[object, Mapping[str, object]], bool] = fits_all
+    for_all: bool = False
+    fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
     check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
     check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 

@@ -11,12 +11,12 @@ import functools
 import re
 from typing import Self
 
+from drakit import units
 from drakit.core import errors
 
 _NANO = 10**9
 _TEXT = re.compile(r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[A-Za-z]{0,2}|[eE][+-]?[0-9]+)")
 _WRITE = "write a number with an optional suffix, such as 40Gi, 500m or 5G"
-_WITH_UNIT = re.compile(r"(?=.*[a-z])([0-9]+(?:\.[0-9]+)?) *([kmgtp]?)(i?)(?:b|bits?|bytes?)?(?:/s|ps)?", re.IGNORECASE)
 _EXPONENT = re.compile(r"[eE](?P<power>[+-]?[0-9]+)")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -48,7 +48,7 @@ class Quantity:
         """Return the quantity of a text such as ``40Gi``, ``500m``, ``1e3`` or ``-1.5``. Raises QuantityError if Kubernetes would reject it."""
         match = _TEXT.fullmatch(text) if len(text) <= _MAX_TEXT else None
         if match is None or not (match["whole"] or match["part"]):
-            raise errors.QuantityError(f"{text[:_MAX_TEXT]!r} is not a quantity; {_fix(text[:_MAX_TEXT], _WRITE)}")
+            raise errors.QuantityError(f"{text[:_MAX_TEXT]!r} is not a quantity; {units.without_unit(text) or _WRITE}")
         power_of_two, power_of_ten, form = _scale(match["suffix"], text)
         digits = int(match["whole"] + (match["part"] or "") or "0")
         nanos = _scaled(digits, power_of_two, power_of_ten - len(match["part"] or ""))
@@ -115,16 +115,6 @@ ZERO = Quantity(0)
 ONE = Quantity(_NANO)
 
 
-def _fix(text: str, other: str) -> str:
-    """Return the fix for a number with a unit, such as 5Gbit, which means 5G; ``other`` for any other text that is no quantity."""
-    match = _WITH_UNIT.fullmatch(text)
-    if match is None:
-        return other
-    number, prefix, binary = match.groups()
-    suffix = f"{prefix.upper()}i" if binary else "k" if prefix in {"k", "K"} else prefix.upper()
-    return f"write {number}{suffix}: a quantity has no unit; bandwidth is in bits per second, memory in bytes"
-
-
 def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
     if suffix in _BINARY:
         return _BINARY[suffix], 0, Format.BINARY
@@ -132,7 +122,9 @@ def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
         return 0, _DECIMAL[suffix], Format.DECIMAL
     exponent = _EXPONENT.fullmatch(suffix)
     if exponent is None:
-        raise errors.QuantityError(f"{text!r} has an unknown suffix {suffix!r}; {_fix(text, 'use n u m k M G T P E or Ki Mi Gi Ti Pi Ei')}")
+        raise errors.QuantityError(
+            f"{text!r} has an unknown suffix {suffix!r}; {units.without_unit(text) or 'use n u m k M G T P E or Ki Mi Gi Ti Pi Ei'}"
+        )
     power = int(exponent["power"])
     if abs(power) > _MAX_POWER:
         raise errors.QuantityError(f"{text!r} has an exponent beyond {_MAX_POWER}")

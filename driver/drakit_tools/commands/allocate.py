@@ -15,7 +15,6 @@ from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
-    from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.allocator.known_errors import KnownErrors
     from drakit_cluster.scheduling.explain import obstacles, whatif
 
@@ -77,7 +76,7 @@ def allocate(
     if not is_live:
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
-    decisions, full = _decide(world, worlds.nodes_of(world, node), chosen, repeated, compared)
+    decisions, full = _decide(world, node, chosen, repeated, compared)
     refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
@@ -95,16 +94,16 @@ def allocate(
 
 
 def _decide(
-    world: "whatif.World", nodes: "Sequence[Object]", gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
+    world: "whatif.World", node: str | None, gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
 ) -> "tuple[list[whatif.Decision], list[str]]":
-    """Return the decisions, and the Deployments whose updates wait for devices."""
+    """Return the decisions, and the Deployments whose updates wait for devices: none with a node given, because others may have room."""
     from drakit_cluster.scheduling.explain import whatif
 
-    scheduler = whatif.Scheduler(world, gates, nodes, repeated, compared)
+    scheduler = whatif.Scheduler(world, gates, worlds.nodes_of(world, node), repeated, compared)
     decisions = list(scheduler.decide())
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
-    return decisions, scheduler.full(decisions)
+    return decisions, [] if node is not None else scheduler.full(decisions)
 
 
 def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:

@@ -225,3 +225,13 @@ def test_an_extended_resource_belongs_to_the_classes_of_the_driver() -> None:
         "deviceclass.resource.kubernetes.io/fast": "fast",
         f"deviceclass.resource.kubernetes.io/{NAME}": NAME,
     }
+
+
+@pytest.mark.parametrize("for_all", [False, True])
+@pytest.mark.parametrize("requests", [(exactly("r"), exactly("s")), (exactly("r", count=2),)])
+def test_a_value_without_requests_is_repeated_only_where_it_is_for_all_devices(requests: tuple[object, ...], *, for_all: bool) -> None:
+    """Another driver may have a ``ConfigFilter``."""
+    rules = {NAME: drakit.Rules(types=(RegionConfig,), unique=lambda _: {"bandwidth": "n"}, for_all=for_all)}
+    body = claim(*requests, configs=({"opaque": {"driver": NAME, "parameters": {}}},))
+    found = whole_objects.of_claim("ResourceClaim", body, rules, {(whole_objects.CLASS, "", NAME): CLASS})
+    assert [error.field for error in found] == (["spec.devices.config[0].opaque.parameters.bandwidth"] if for_all else [])

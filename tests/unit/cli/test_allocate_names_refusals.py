@@ -81,7 +81,7 @@ REFUSED = {
     "time slicing of a MIG partition": (
         [claim("sliced", "mig.drakit.dev", SLICED)],
         "claim default/sliced",
-        "parameters",
+        "spec.devices.config[0].opaque.parameters",
         "GpuConfig does not fit device gpu-0-mig-1g5gb-19-6 of request r (from the config of the claim, for r)",
     ),
     "a NIC for a pod of the host's network": (
@@ -128,7 +128,22 @@ def test_a_mistake_of_a_workloads_pods_is_printed_once(shell: command_line.Comma
     assert (refusal["object"], refusal["more"]) == ("pod default/web-deployment-0", 2)
     assert "the driver refuses pod default/web-deployment-0 and 2 more: " in ran.out
     (sliced,) = allocate(shell, slices, template("t", claim("", "mig.drakit.dev", SLICED)), deployment)[1]
-    assert (sliced["object"], sliced["more"]) == ("pod default/web-deployment-0", 2)
+    assert (sliced["object"], sliced["more"]) == ("template default/t", 0)
+
+
+def test_parameters_that_do_not_fit_are_named_in_each_template_and_class(shell: command_line.CommandLine, slices: str) -> None:
+    templates = [template("a", claim("", "mig.drakit.dev", SLICED)), template("b", claim("", "mig.drakit.dev", SLICED))]
+    asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": pod_spec("resourceClaimTemplateName", "a", "b", "b")}
+    refusals = allocate(shell, slices, *templates, asked)[1]
+    field = "spec.spec.devices.config[0].opaque.parameters"
+    assert [(refusal["object"], refusal["field"]) for refusal in refusals] == [("template default/a", field), ("template default/b", field)]
+    assert [refusal["object"] for refusal in allocate(shell, slices, templates[0])[1]] == ["template default/a"]
+    wrong = claim("", "x", SLICED)["spec"]["devices"]["config"][0]["opaque"]
+    selectors = [{"cel": {"expression": f'device.driver == "{GPU}" && device.attributes["{GPU}"].type == "mig"'}}]
+    spec = {"selectors": selectors, "config": [{"opaque": wrong}]}
+    device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "sliced"}, "spec": spec}
+    (refusal,) = allocate(shell, slices, device_class, claim("c", "sliced"), pod("p", "c"))[1]
+    assert (refusal["object"], refusal["field"]) == ("DeviceClass sliced", "spec.config[0].opaque.parameters")
 
 
 def test_the_drivers_settings_decide_as_in_lint(shell: command_line.CommandLine, slices: str) -> None:

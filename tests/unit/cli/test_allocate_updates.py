@@ -1,7 +1,8 @@
 """``drakit allocate`` warns of a Deployment whose update would wait, because its pods hold every device that fits."""
 
 import json
-from collections.abc import Callable, Mapping
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -40,10 +41,10 @@ def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> st
     return str(file)
 
 
-def waiting(shell: command_line.CommandLine, slices: str, *objects: object) -> list[str]:
+def waiting(shell: command_line.CommandLine, slices: str, *objects: object, options: Sequence[str] = ()) -> list[str]:
     file = shell.folder / "asked.yaml"
     file.write_text(yaml.safe_dump_all([TEMPLATE, *objects]))
-    found: list[str] = json.loads(shell.run("allocate", slices, str(file), "-o", "json").out).get("waitingUpdates", [])
+    found: list[str] = json.loads(shell.run("allocate", slices, str(file), "-o", "json", *options).out).get("waitingUpdates", [])
     return found
 
 
@@ -80,3 +81,9 @@ def test_an_update_that_gets_its_devices_has_no_warning(shell: command_line.Comm
 def test_what_other_claims_hold_counts(shell: command_line.CommandLine, slices: str) -> None:
     claim = {**TEMPLATE, "kind": "ResourceClaim", "metadata": {"name": "other"}, "spec": TEMPLATE["spec"]["spec"]}  # type: ignore[index] # JSON
     assert waiting(shell, slices, deployment(1), claim) == ["Deployment web"]
+
+
+def test_one_given_node_says_nothing_of_the_room_on_others(shell: command_line.CommandLine, slices: str) -> None:
+    published = yaml.safe_load_all(pathlib.Path(slices).read_text())
+    (node,) = {document["spec"]["nodeName"] for document in published if "nodeName" in document.get("spec", {})}
+    assert waiting(shell, slices, deployment(2), options=("--node", node)) == []

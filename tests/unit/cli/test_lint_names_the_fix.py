@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drakit import units
 from drakit.core import errors, quantity
 from drakit_cluster.objects import quantity as cluster_quantity
 from fakes import command_line
@@ -25,6 +26,15 @@ FIXES = {
     'devise.driver == "x"': "write device; device has driver, attributes, capacity",
     'device.drivr == "x"': "write driver; device has driver, attributes, capacity",
     f'true &&\n  device.driver == "{GPU}': "close the quotes that begin at column 20",
+    f"{ATTRIBUTES}.shared == True": "write true for True",
+    f"{ATTRIBUTES}.shared == False": "write false for False",
+    f"{ATTRIBUTES}.type != None": 'no attribute is null; to ask whether one exists, write "name" in device.attributes["domain"]',
+    f'{ATTRIBUTES}.type == foo.bar("x")': "fix the expression; device has",
+    f"{ATTRIBUTES}.type == size": "fix the expression; device has",
+    f"{ATTRIBUTES}.version.compareTo(v1.2.3) > 0": 'a version needs quotes and a function: .compareTo(semver("1.2.3")) > 0',
+    f"{ATTRIBUTES}.version == 1.2.3": 'a version needs quotes and a function: .compareTo(semver("1.2.3")) > 0',
+    "not device.allowMultipleAllocations": "write ! for not",
+    "true && not (true)": "write ! for not",
     "true &&": "fix the expression; device has driver, attributes, capacity",
 }
 
@@ -63,6 +73,7 @@ UNITS = {
     "40g": "40G",
     "64Kib": "64Ki",
 }
+BYTES = {"5GB/s": "40G", "5GBps": "40G", "2.5 Gbyte/s": "20G", "1.3MiB/s": "10.4Mi", "125 bytes/s": "1000"}
 
 
 @pytest.mark.parametrize("text, meant", UNITS.items())
@@ -77,9 +88,19 @@ def test_a_quantity_with_a_unit_gets_the_one_without(text: str, meant: str) -> N
     assert quantity.Quantity.parse(meant)
 
 
+@pytest.mark.parametrize("text, bits", BYTES.items())
+def test_bytes_per_second_are_to_be_written_as_bits(text: str, bits: str) -> None:
+    fix = f"write {bits}: bandwidth is in bits per second, and a byte has 8"
+    assert units.without_unit(text) == fix
+    with pytest.raises(errors.QuantityError, match=fix):
+        quantity.Quantity.parse(text)
+    with pytest.raises(cluster_quantity.QuantityError, match=fix):
+        cluster_quantity.parse(text)
+
+
 @pytest.mark.parametrize("text", ["five", "5X", "5Gbits per second", "", "G", "5bogus"])
 def test_a_text_that_means_no_quantity_gets_no_guess(text: str) -> None:
-    assert cluster_quantity.without_unit(text) == ""
+    assert units.without_unit(text) == ""
     with pytest.raises(errors.QuantityError, match=r"write a number with an optional suffix|use n u m k"):
         quantity.Quantity.parse(text)
 

@@ -107,6 +107,25 @@ def test_a_claim_that_requests_nothing_is_a_warning_and_has_a_row(shell: command
     assert "requests no devices" in shell.run("allocate", file).out
 
 
+@pytest.mark.parametrize("kind, field", [("ResourceClaimTemplate", "spec.devices"), ("ResourceClaim", "spec.spec")])
+def test_a_claim_whose_requests_are_in_the_wrong_place_has_no_second_finding(
+    shell: command_line.CommandLine, kind: str, field: str
+) -> None:
+    devices = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c"}}]}}
+    spec = {"spec": devices, "devices": {}} if kind == "ResourceClaim" else {"spec": {}, **devices}
+    body = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "c"}, "spec": spec}
+    (finding,) = json.loads(shell.run("lint", shell.write("claim", body), "-o", "json").out)
+    assert (finding["severity"], finding["field"], finding["message"]) == ("error", field, "unknown field")
+
+
+def test_a_template_of_another_language_is_no_reason_to_name_helm(shell: command_line.CommandLine) -> None:
+    file = shell.folder / "rule.yaml"
+    file.write_text('kind: PrometheusRule\nsummary: "{{ $labels.node }}"\nspec: [\n')
+    for command in ("lint", "allocate"):
+        ran = shell.run(command, str(file))
+        assert (ran.status, "is not YAML" in ran.err, "Helm" in ran.err) == (2, True, False), ran.err
+
+
 @pytest.mark.parametrize("text", ["{{- if .Values.gpu }}\nkind: Pod\n{{- end }}\n", 'kind: Pod\nmetadata:\n  name: {{ include "x" . }}\n'])
 def test_a_template_of_helm_is_named_as_one(shell: command_line.CommandLine, text: str) -> None:
     file = shell.folder / "pod.yaml"
@@ -114,4 +133,4 @@ def test_a_template_of_helm_is_named_as_one(shell: command_line.CommandLine, tex
     for command in ("lint", "allocate"):
         ran = shell.run(command, str(file))
         assert ran.status == 2
-        assert "this is a template of Helm: check what helm template CHART writes" in " ".join(ran.err.split())
+        assert "if this is a template of Helm, check what helm template CHART writes" in " ".join(ran.err.split())

@@ -22,8 +22,9 @@ PROFILE = f'device.attributes["{GPU}"].profile'
 FOUND = {
     "a comparison": (f'{PROFILE} == "1g.5g"', "profile", "1g.5g"),
     "the text first": (f"'1g.5g' == {PROFILE}", "profile", "1g.5g"),
-    "one of a list": (f'{PROFILE} in ["1g.5gb", "2g.10gb"]', "profile", "2g.10gb"),
-    "beside other terms": (f'device.driver == "{GPU}" && ({PROFILE} == "1g.5g" || false)', "profile", "1g.5g"),
+    "one of a list": (f'{PROFILE} in ["2g.10gb"]', "profile", "2g.10gb"),
+    "beside other terms": (f'device.driver == "{GPU}" && (true && {PROFILE} == "1g.5g")', "profile", "1g.5g"),
+    "beside a negation": (f'!({PROFILE} == "9g.zz") && {PROFILE} == "1g.5g"', "profile", "1g.5g"),
     "the optional form": (f'device.attributes["{GPU}"].?profile.orValue("") == "1g.5g"', "profile", "1g.5g"),
     "an index": (f'device.attributes["{GPU}"]["profile"] == "1g.5g"', "profile", "1g.5g"),
     "another domain": ('device.attributes["other"].name == "y"', "name", "y"),
@@ -49,6 +50,11 @@ def test_a_text_that_no_device_has_is_found(expression: str, attribute: str, tex
         f'has({PROFILE}) == "x"',
         "device.driver ==",
         f'"x".startsWith({PROFILE})',
+        f'!({PROFILE} == "x")',
+        f'({PROFILE} == "x" || true) && device.attributes["{GPU}"].index > 9',
+        f'{PROFILE} == "x" ? false : true',
+        f'["x"].exists(text, {PROFILE} == "x")',
+        f'{PROFILE} in ["1g.5gb", "2g.10gb"] && false',
     ],
 )
 def test_other_comparisons_explain_nothing(expression: str) -> None:
