@@ -15,6 +15,7 @@ from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
+    from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.explain import whatif
     from drakit_cluster.simulation.fleet.groups import Fleet, Group
     from drakit_cluster.simulation.plan.moves import MovePlanner
@@ -37,11 +38,24 @@ class _Question:
     """Those of ``pods`` that are claims without a pod."""
     drained: str = ""
     """The node that all pods leave."""
+    sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
+    """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
+    staying: Sequence[str] = ()
+    """The pods of DaemonSets with devices of the node that is drained."""
+
+    def number(self, names: Collection[str]) -> int:
+        """Return how many pods and claims some entries of ``pods`` are."""
+        return sum(self.sizes.get(name, 1) for name in names)
+
+    @property
+    def total(self) -> int:
+        """Return how many pods and claims there are."""
+        return self.number([name for name, _ in self.pods])
 
     @property
     def counted(self) -> str:
         """Return the number of pods and of claims, as text."""
-        counts = ((len(self.pods) - len(self.claims), "pod"), (len(self.claims), "claim"))
+        counts = ((self.total - len(self.claims), "pod"), (len(self.claims), "claim"))
         number = " and ".join(plurals.counted(number, what) for number, what in counts if number)
         return f"{number} of {self.drained}" if self.drained else number
 
@@ -134,23 +148,25 @@ def plan(
         if drain is None:
             question = _question(machines or [], workload, ask or [], world, chosen)
         else:
-            world, pods = _drained(world, drain)
-            fleet = fleets.assembled(fleets.groups(fleets.parsed(machines or [])), world, [template for _, template in pods])
-            claims = {name: template for name, template in pods if name.startswith("claim ")}
-            question = _Question(pods=pods, fleet=fleet, gates=chosen, claims=claims, drained=drain)
-        if drain is not None and not question.pods:
-            _say(f"no pod or claim has devices on {drain}, so nothing has to move")
-            return
+            world, question = _drained(machines or [], world, chosen, drain)
         bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
         fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
-        if move and not question.fleet.size:
+        if move and question.pods and not question.fleet.size:
             raise errors.ConfigError(fleets.NO_NODES)
         never = _never(question, bought)
         question = question.without(never)
-        answer = None if not question.pods else _moved(question, world) if move else _bought(question, bought)
+        answer = None if never and not question.pods else _moved(question, world) if move else _bought(question, bought)
     if form is options.Format.TABLE:
-        if answer is not None:
+        if not question.pods and not never:
+            _say(
+                f"nothing has to move from {drain}"
+                if question.staying
+                else f"no pod or claim has devices on {drain}, so nothing has to move"
+            )
+        elif answer is not None:
             answer.print(why=why)
+        if question.staying:
+            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
@@ -190,10 +206,13 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
     return _Question(pods=pods, fleet=fleet, gates=gates, claims=claims)
 
 
-def _drained(world: "whatif.World", node: str) -> "tuple[whatif.World, list[tuple[str, PodTemplate]]]":
-    """Return the world with a node cordoned and without the claims that have devices there, and their pods by name; raises ConfigError."""
+def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
+    """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
+
+    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
+    """
     from drakit_cluster.client import pod_claims
-    from drakit_cluster.objects import json_types
+    from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves
 
     nodes = world.known_nodes()
@@ -205,21 +224,48 @@ def _drained(world: "whatif.World", node: str) -> "tuple[whatif.World, list[tupl
         for entry in world.slices
         if json_types.text(entry, "spec", "nodeName") == node
     }
-    leaving = [
+    # A node's own pool has its name, also after the kubelet deleted the slices of a driver that is down.
+    here = [
         claim
         for claim in world.claims
-        if pod_claims.is_allocated(claim)
-        and any(
-            (json_types.text(result, "driver"), json_types.text(result, "pool")) in pools
-            for result in json_types.objects(claim, "status", "allocation", "devices", "results")
+        if any(
+            json_types.text(result, "pool") == node or (json_types.text(result, "driver"), json_types.text(result, "pool")) in pools
+            for result in _results(claim)
         )
     ]
+    daemons = {naming.label(pod) for pod in world.pods if json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"}
+    users = [
+        user
+        for user in moves.users_of(here)
+        if any(result.get("adminAccess") is not True for claim in user.claims for result in _results(claim))
+    ]
+    staying = [user for user in users if user.pods and daemons.issuperset(user.pods)]
+    leaving = [user for user in users if user not in staying]
+    gone = {id(claim) for user in leaving for claim in user.claims}
     cordoned = [
         {**entry, "spec": {**json_types.mapping(entry, "spec"), "unschedulable": True}} if name == node else entry
         for name, entry in zip(names, nodes, strict=True)
     ]
-    staying = [claim for claim in world.claims if not any(claim is other for other in leaving)]
-    return dataclasses.replace(world, nodes=cordoned, claims=staying), list(moves.templates_of(leaving).items())
+    left = dataclasses.replace(world, nodes=cordoned, claims=[claim for claim in world.claims if id(claim) not in gone])
+    pods = [(user.name, user.template()) for user in leaving]
+    fleet = fleets.assembled(fleets.groups(fleets.parsed(machines)), left, [template for _, template in pods])
+    if fleet.shared:
+        raise errors.ConfigError("--drain: moves cannot be planned if a pool offers devices to several nodes")
+    return left, _Question(
+        pods=pods,
+        fleet=fleet,
+        gates=gates,
+        claims={name: template for (name, template), user in zip(pods, leaving, strict=True) if not user.pods},
+        drained=node,
+        sizes={user.name: len(user.pods) for user in leaving if user.pods},
+        staying=[user.name for user in staying],
+    )
+
+
+def _results(claim: "Object") -> "Sequence[Object]":
+    from drakit_cluster.objects import json_types
+
+    return json_types.objects(claim, "status", "allocation", "devices", "results")
 
 
 def _never(question: _Question, bought: "Sequence[Group]") -> Mapping[str, str]:
@@ -334,10 +380,9 @@ class _Moved:
             reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
             _say(f"{pods}: {reason}")
             if self.homeless:
-                fit = len(self.question.pods) - len(self.homeless)
-                _say(
-                    f"if no other pod moves, {fit} of {len(self.question.pods)} fit elsewhere; without a place: {', '.join(self.homeless)}"
-                )
+                total = self.question.total
+                fit = total - self.question.number(self.homeless)
+                _say(f"if no other pod moves, {fit} of {total} fit elsewhere; without a place: {', '.join(self.homeless)}")
             _say(*(self.reasons if why else ()), indent=_INDENT)
             return
         moved = self.moves.moves

@@ -2,10 +2,12 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 from fakes import command_line, stub_api
 from fakes import simulated_fleets as fleets
@@ -134,11 +136,115 @@ def test_pods_of_a_drained_node_that_have_no_place_are_named(shell: command_line
 def test_a_node_without_claims_has_nothing_to_move(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     file = two_nodes(tmp_path, [("c", "node-2", "gpu-0")])
     result = shell.run("plan", "-f", file, "--drain", "node-1")
-    assert (result.status, result.out) == (0, "no pod or claim has devices on node-1, so nothing has to move\n")
+    assert (result.status, result.out) == (0, "no pod or claim has devices on node-1, so nothing has to move\n"), result.err
     wrong = shell.run("plan", "-f", file, "--drain", "node-9")
     assert (wrong.status, wrong.err) == (2, "drakit: --drain: no node 'node-9'; did you mean node-2?\n")
     both = shell.run("plan", "-f", file, "--drain", "node-1", "--ask", "gpu=1")
     assert (both.status, both.err) == (2, "drakit: --drain asks for the pods of a node; leave out --ask and --workload\n")
+
+
+def changed(file: str, change: Callable[[list[Object]], None]) -> str:
+    """Change the objects of a file."""
+    listed = json.loads(pathlib.Path(file).read_text())
+    change(listed["items"])
+    pathlib.Path(file).write_text(json.dumps(listed))
+    return file
+
+
+def held_of(items: list[Object], name: str) -> Any:
+    (found,) = [entry for entry in items if json_types.text(entry, "metadata", "name") == name]
+    return found
+
+
+@pytest.mark.parametrize("how", [("--move",), ("--buy", SMALL)])
+def test_a_drain_is_refused_where_a_pool_serves_several_nodes(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path, how: tuple[str, ...]
+) -> None:
+    def for_all_nodes(items: list[Object]) -> None:
+        spec: Object = {"driver": "net.example.com", "allNodes": True, "pool": {"name": "net", "generation": 1, "resourceSliceCount": 1}}
+        spec["devices"] = [{"name": "nic"}]
+        items.append({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "net"}, "spec": spec})
+        held_of(items, "c0")["status"]["allocation"]["devices"]["results"][0] |= {
+            "driver": "net.example.com",
+            "pool": "net",
+            "device": "nic",
+        }
+
+    file = changed(two_nodes(tmp_path, [("a", "node-1", "gpu-0")]), for_all_nodes)
+    result = shell.run("plan", "-f", file, "--drain", "node-1", *how)
+    assert (result.status, result.out) == (2, "")
+    assert result.err == "drakit: --drain: moves cannot be planned if a pool offers devices to several nodes\n"
+
+
+@pytest.mark.parametrize("how, more", [((), {"moves": [], "withoutAPlace": []}), (("--buy", SMALL), {"nodes": []})])
+def test_a_node_with_nothing_to_move_is_an_empty_document(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path, how: tuple[str, ...], more: dict[str, object]
+) -> None:
+    file = two_nodes(tmp_path, [("c", "node-2", "gpu-0")])
+    result = shell.run("plan", "-f", file, "--drain", "node-1", *how, "-o", "json")
+    assert (result.status, result.err) == (0, "")
+    found = json.loads(result.out)
+    expected = {"possible": True, "exact": True, "placements": [], **more}
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_admin_access_alone_does_not_move_but_goes_with_the_pods_other_claims(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path
+) -> None:
+    def watch(items: list[Object]) -> None:
+        claim = held_of(items, "c0")
+        claim["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+        claim["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = True
+        labels: Object = {"resource.kubernetes.io/admin-access": "true"}
+        items.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}})
+
+    file = changed(two_nodes(tmp_path, [("monitor", "node-1", "gpu-0")]), watch)
+    result = shell.run("plan", "-f", file, "--drain", "node-1")
+    assert (result.status, result.out) == (0, "no pod or claim has devices on node-1, so nothing has to move\n"), result.err
+    file = changed(two_nodes(tmp_path, [("a", "node-1", "gpu-0"), ("a", "node-1", "gpu-1")]), watch)
+    (placed,) = json.loads(shell.run("plan", "-f", file, "--drain", "node-1", "-o", "json").out)["placements"]
+    assert (placed["pod"], placed["node"], len(placed["devices"])) == ("pod default/a", "node-2", 2)
+
+
+def test_pods_of_a_daemon_set_stay_and_are_named(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    def of_daemon_set(items: list[Object]) -> None:
+        owner: Object = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "d", "controller": True}
+        head: Object = {"name": "agent-1", "namespace": "default", "uid": "agent-1", "ownerReferences": [owner]}
+        spec: Object = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i"}]}
+        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec})
+
+    said = "a drain does not end pods of a DaemonSet; on node-1 stay: pod default/agent-1"
+    alone = changed(two_nodes(tmp_path, [("agent-1", "node-1", "gpu-0")]), of_daemon_set)
+    result = shell.run("plan", "-f", alone, "--drain", "node-1")
+    assert (result.status, result.out) == (0, f"nothing has to move from node-1\n{said}\n"), result.err
+    both = changed(two_nodes(tmp_path, [("agent-1", "node-1", "gpu-0"), ("a", "node-1", "gpu-1")]), of_daemon_set)
+    lines = shell.run("plan", "-f", both, "--drain", "node-1").out.splitlines()
+    assert lines[0] == "1 pod of node-1: all fit on other nodes; no other pod has to move"
+    assert said in lines
+
+
+def test_all_pods_of_a_claim_are_named_and_counted(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    def shared(items: list[Object]) -> None:
+        held_of(items, "c0")["status"]["reservedFor"].append({"resource": "pods", "name": "b", "uid": "b"})
+
+    held = [("a", "node-1", "gpu-0"), ("b", "node-1", "pci-0000-0c-00-0"), ("c", "node-2", "gpu-0")]
+    fits = changed(two_nodes(tmp_path, held), shared)
+    assert shell.run("plan", "-f", fits, "--drain", "node-1").out.startswith("2 pods of node-1: all fit on other nodes")
+    (placed,) = json.loads(shell.run("plan", "-f", fits, "--drain", "node-1", "-o", "json").out)["placements"]
+    assert (placed["pod"], len(placed["devices"])) == ("pods default/a, default/b", 2), "pods that share a claim stay together"
+    full = changed(two_nodes(tmp_path, [*held, ("d", "node-2", "gpu-1")]), shared)
+    said = shell.run("plan", "-f", full, "--drain", "node-1").out.splitlines()[1]
+    assert said == "if no other pod moves, 0 of 2 fit elsewhere; without a place: pods default/a, default/b"
+
+
+def test_claims_of_a_driver_that_is_down_have_to_move_too(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    def without_slices(items: list[Object]) -> None:
+        items[:] = [entry for entry in items if json_types.at(entry, "spec", "nodeName") != "node-1"]
+        items.extend({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("node-1", "node-2"))
+
+    file = changed(two_nodes(tmp_path, [("a", "node-1", "gpu-0")]), without_slices)
+    result = shell.run("plan", "-f", file, "--drain", "node-1")
+    assert (result.status, result.out.splitlines()[0]) == (0, "1 pod of node-1: all fit on other nodes; no other pod has to move")
 
 
 def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

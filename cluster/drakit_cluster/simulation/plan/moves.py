@@ -6,11 +6,12 @@ to the pods that stay, so the answer is exact. If this search would take too lon
 estimate.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.simulation.engine import blocks
@@ -250,39 +251,52 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[t
     return all(grant is not None for grant in grants)
 
 
-def templates_of(claims: Sequence[Object]) -> Mapping[str, PodTemplate]:
-    """Return the requests of the pods that use claims, by name; claims that are reserved for one pod are one request."""
-    return {name: _template(name, pod_claims) for name, pod_claims in _users(claims).items()}
+@dataclass(frozen=True, kw_only=True, eq=False)
+class User:
+    """Pods that share claims, as namespace/name, with all their claims, which move together; or a claim without pods."""
+
+    pods: Sequence[str]
+    claims: Sequence[Object]
+
+    @property
+    def name(self) -> str:
+        """Return the kind and the names of the pods, or of the claim."""
+        if not self.pods:
+            return f"claim {naming.label(self.claims[0])}"
+        return f"{'pod' if len(self.pods) == 1 else 'pods'} {', '.join(self.pods)}"
+
+    def template(self) -> PodTemplate:
+        """Return what the pods request, or the claim."""
+        return PodTemplate(name=self.name, claims=[{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in self.claims])
+
+
+def users_of(claims: Sequence[Object]) -> list[User]:
+    """Return the users of claims, as the reservations say (status.reservedFor), in order of appearance."""
+    by_name: dict[str, User] = {}
+    for claim in claims:
+        namespace = json_types.text(claim, "metadata", "namespace")
+        pods = [f"{namespace}/{json_types.text(entry, 'name')}" for entry in pod_claims.reserving_pods(claim)]
+        known = list(dict.fromkeys(by_name[pod] for pod in pods if pod in by_name))
+        joined = dict.fromkeys([*(pod for user in known for pod in user.pods), *pods])
+        user = User(pods=list(joined), claims=[*(held for user in known for held in user.claims), claim])
+        by_name |= dict.fromkeys(user.pods or [user.name], user)
+    return list(dict.fromkeys(by_name.values()))
 
 
 def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
-    """Return the pods with the allocated claims of a cluster that can move; claims that are reserved for one pod move together.
+    """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
     A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown.
     """
     pods = []
-    for name, pod_claims in _users(claims).items():
-        grants = [grant for claim in pod_claims for grant in nodes.grants_of(claim)]
+    for user in users_of(claims):
+        grants = [grant for claim in user.claims for grant in nodes.grants_of(claim)]
         if grants and all(grant.node is grants[0].node and grant.is_offered for grant in grants):
             pods.append(
                 Pod(
-                    name=name,
-                    template=_template(name, pod_claims),
+                    name=user.name,
+                    template=user.template(),
                     grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)),
                 )
             )
     return pods
-
-
-def _users(claims: Sequence[Object]) -> Mapping[str, Sequence[Object]]:
-    """Return claims by the pod that they are reserved for, or by their own name."""
-    users: dict[str, list[Object]] = {}
-    for claim in claims:
-        owner = json_types.text(claim, "status", "reservedFor", 0, "name")
-        namespace, name = json_types.text(claim, "metadata", "namespace"), json_types.text(claim, "metadata", "name")
-        users.setdefault(f"pod {namespace}/{owner}" if owner else f"claim {namespace}/{name}", []).append(claim)
-    return users
-
-
-def _template(name: str, claims: Sequence[Object]) -> PodTemplate:
-    return PodTemplate(name=name, claims=[{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in claims])
