@@ -223,6 +223,7 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
     found: dict[tuple[str, str], list[model.Holding]] = collections.defaultdict(list)
     for claim in claims:
         for result in claim.devices.results if claim.devices is not None else ():
+            key = (result.driver, result.pool, result.device, result.share_id or "")
             found[result.driver, result.pool].append(
                 model.Holding(
                     device=result.device,
@@ -233,7 +234,8 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
                     consumed=result.consumed_capacity,
                     admin=result.admin_access,
                     state=claim.state,
-                    done=claim.prepared.get((result.driver, result.pool, result.device, result.share_id or "")),
+                    done=claim.prepared.get(key),
+                    interface=claim.interfaces.get(key, ""),
                     pods=claim.pods,
                     since=claim.meta.created,
                     pool=result.pool,

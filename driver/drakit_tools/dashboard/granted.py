@@ -110,4 +110,5 @@ def _granted(entry: Held, holding: model.Holding, whole: _Whole | None) -> model
         consumed={name: str(amount) for name, amount in consumed.items() if name not in (MEMORY, BANDWIDTH)},
         admin=holding.admin,
         prepared=holding.done,
+        interface=holding.interface,
     )

@@ -23,7 +23,8 @@ class Use:
 class Holding:
     """A device that a claim holds, exclusively or with a ``share`` and its consumed capacity.
 
-    ``state`` is the claim's state; ``done`` is true if the device is prepared, None if that is unknown.
+    ``state`` is the claim's state; ``done`` is true if the device is prepared, None if that is unknown. ``interface`` is the name of its network
+    interface in the pod; empty if unknown.
     """
 
     device: str
@@ -38,6 +39,7 @@ class Holding:
     pods: tuple[str, ...] = ()
     since: str = ""
     pool: str = ""
+    interface: str = ""
 
     @property
     def use(self) -> Use:
@@ -130,13 +132,17 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown."""
+    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown.
+
+    ``interface`` is its name in the pod, empty if unknown.
+    """
 
     use: Use
     share: str
     amount: int
     sent: int = -1
     received: int = -1
+    interface: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,6 +240,7 @@ class Granted:
 
     ``kind`` is the device's profile or type, or a NIC's interface; empty if it is not published any more. ``memory`` in bytes, ``bandwidth`` in bits
     per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared`` is None if it is unknown.
+    ``interface`` is the name of its network interface in the pod; empty if unknown.
     """
 
     device: str
@@ -247,6 +254,7 @@ class Granted:
     consumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     admin: bool = False
     prepared: bool | None
+    interface: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

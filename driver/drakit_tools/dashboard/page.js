@@ -203,16 +203,21 @@ function closedWords(node) {
   return node.notes.map((note) => note.split(":")[0]).join(", ");
 }
 
+// The name of a NIC or its share in the pod, which is not that on the node.
+function inPod(name) {
+  return name ? `${name} in the pod` : "";
+}
+
 function nicCard(nic, closed) {
   const used = shared(nic);
   const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
   const list = element("ul", { class: "uses" });
   for (const share of nic.shares) {
-    const part = coloured(element("span", { title: `${useWords(share.use)}: ${rate(share.amount)}` }), share.use.claim);
+    const part = coloured(element("span", { title: [`${useWords(share.use)}: ${rate(share.amount)}`, inPod(share.interface)].filter(Boolean).join(", ") }), share.use.claim);
     part.style.width = `${(100 * share.amount) / (nic.capacity || 1)}%`;
     bar.append(part);
     const now = rates.get(share.share);
-    list.append(useLine(rate(share.amount), share.use, now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""));
+    list.append(useLine(rate(share.amount), share.use, [inPod(share.interface), now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""].filter(Boolean).join(", ")));
   }
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, nic.name), nic.interface ? element("span", { class: "facts" }, nic.interface) : null, ...badges(nic.health),
@@ -538,7 +543,7 @@ function deviceParts(device) {
   const facts = [device.prepared ? "prepared" : "", device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
   const amounts = [device.bandwidth ? rate(device.bandwidth) : "", gibibytes(device.memory), ...Object.entries(device.consumed).map(([name, amount]) => `${name} ${amount}`)];
   return element("div", { class: "line" }, element("strong", { class: "nowrap" }, device.kind || "device"), element("span", { class: "device-name" }, device.device),
-    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
+    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.interface ? element("span", { class: "nowrap" }, inPod(device.interface)) : null, device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
 }
 
 // The devices of a claim: one as it is, several behind their sum, which opens for a filter.

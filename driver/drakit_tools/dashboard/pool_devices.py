@@ -154,6 +154,7 @@ def _nic(
             amount=holding.consumed[_BANDWIDTH].value if _BANDWIDTH in holding.consumed else capacity.value,
             sent=traffic.get((holding.share, "egress"), -1),
             received=traffic.get((holding.share, "ingress"), -1),
+            interface=holding.interface,
         )
         for holding in held
     )

@@ -228,7 +228,12 @@ def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     if nic.interface:
         yield Line(text=f"    {nic.interface}")
     yield from _health(nic.health, now)
-    yield from (Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _use(share.use, now))}") for share in nic.shares)
+    for share in nic.shares:
+        yield Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _in_pod(share.interface), _use(share.use, now))}")
+
+
+def _in_pod(interface: str) -> str:
+    return f"{interface} in the pod" if interface else ""
 
 
 def _health(health: model.Health, now: datetime.datetime) -> Iterator[Line]:
