@@ -102,7 +102,8 @@ class Reader:
         down = self._down({(driver, node) for driver, node, _ in made}, holdings.keys() - node_of.keys(), known, at)
         for (driver, node), text in down.items():
             note = f"{text}; check that its driver runs on this node"
-            pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True))
+            lost = pool_devices.unpublished(holdings.get((driver, node), []))
+            pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True, unpublished=lost))
         held = [
             granted.Held(driver=driver, node=node_of.get((driver, name), name if name in known else ""), holdings=own)
             for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])

@@ -67,6 +67,7 @@ def _total(name: str, claims: Sequence[model.ClaimRow], waiting: int) -> model.N
         memory=sum(device.memory for device in has),
         bandwidth=sum(device.bandwidth for device in has),
         waiting=waiting,
+        not_counted=sum(not (device.kind or device.memory or device.bandwidth) for device in has),
     )
 
 

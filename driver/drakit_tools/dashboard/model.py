@@ -173,7 +173,8 @@ class OtherDevice:
 class Pool:
     """The devices of one driver in one pool. ``slices`` is the number of published slices, such as ``2 of 3``; empty if unknown.
 
-    ``is_down`` is set if its driver does not run or its slices are gone; ``note`` says so then.
+    ``is_down`` is set if its driver does not run or its slices are gone; ``note`` says so then. ``unpublished`` are the devices that
+    claims have while its slices are gone; nothing but their names is known.
     """
 
     driver: str
@@ -185,6 +186,7 @@ class Pool:
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
+    unpublished: tuple[OtherDevice, ...] = ()
 
     @property
     def unwell(self) -> int:
@@ -279,6 +281,7 @@ class Namespace:
     """What the claims of one namespace have, without admin access.
 
     ``devices`` counts devices and shares by kind, ``memory`` is in bytes, ``bandwidth`` in bits per second, and ``waiting`` counts pods that wait.
+    ``not_counted`` is the number of devices that no slice offers any more, whose memory and bandwidth are unknown.
     """
 
     name: str
@@ -287,6 +290,7 @@ class Namespace:
     memory: int
     bandwidth: int
     waiting: int
+    not_counted: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

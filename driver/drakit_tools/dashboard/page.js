@@ -272,7 +272,8 @@ function poolFacts(node, pool) {
 }
 
 function poolWords(node, pool) {
-  return plain(`${pool.driver} ${pool.name} ${poolFacts(node, pool)} ${pool.note}`);
+  const lost = pool.unpublished.flatMap((device) => [device.name, ...device.uses.map(useWords)]);
+  return plain([pool.driver, pool.name, poolFacts(node, pool), pool.note, ...lost].join(" "));
 }
 
 // The devices of a pool that the filters choose, by kind.
@@ -292,6 +293,7 @@ function poolCard(node, pool, picked, isFiltered) {
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
+    pool.unpublished.length ? element("ul", { class: "uses" }, ...pool.unpublished.flatMap((device) => device.uses.map((use) => useLine(device.name, use)))) : null,
     element("div", { class: "devices" }, ...cards), cards.length || pool.is_down ? null : element("p", { class: "facts" }, "no device"));
 }
 
@@ -332,7 +334,7 @@ function usage(node) {
 // What would have to move if the node were drained: the pods and claims that use its devices.
 function users(node) {
   const uses = node.pools.flatMap((pool) => [...pool.gpus.flatMap((gpu) => gpu.spans.flatMap((span) => span.uses)), ...pool.nics.flatMap((nic) => nic.shares.map((share) => share.use)),
-    ...pool.others.flatMap((device) => device.uses)]);
+    ...[...pool.others, ...pool.unpublished].flatMap((device) => device.uses)]);
   return { pods: [...new Set(uses.flatMap((use) => use.pods))].sort(), claims: new Set(uses.map((use) => use.claim)).size };
 }
 
@@ -479,7 +481,7 @@ function gibibytes(bytes) {
 const TOTALS = {
   Namespace: (row) => row.name,
   Devices: (row) => listed(row.devices),
-  Memory: (row) => gibibytes(row.memory),
+  Memory: (row) => [gibibytes(row.memory), row.not_counted ? `${counted(row.not_counted, "device")} not counted` : ""].filter(Boolean).join(", "),
   Bandwidth: (row) => row.bandwidth ? rate(row.bandwidth) : "",
   Claims: (row) => String(row.claims || ""),
   Waiting: (row) => String(row.waiting || ""),
@@ -624,6 +626,9 @@ function drawTotals() {
   }
   if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(nics.reduce((sum, nic) => sum + shared(nic), 0))} of ${rate(nics.reduce((sum, nic) => sum + nic.capacity, 0))}`, "", ""]);
   if (others.length) totals.push(["Whole devices in use", `${others.filter((device) => device.uses.length).length} of ${others.length}`, "", ""]);
+  // Pods keep the devices of a driver that is down, but no slice says what these are.
+  const lost = pools.reduce((sum, pool) => sum + pool.unpublished.length, 0);
+  if (lost) totals.push(["Not counted", counted(lost, "device"), " in use, of drivers without slices", "bad"]);
   totals.push(["Claims", String(claims), without ? ` ${without} without devices` : "", ""]);
   totals.push(["Nodes", String(state.nodes.filter((node) => node.name).length), noted ? ` ${noted} cordoned or not ready` : "", ""]);
   byId("totals").replaceChildren(...totals.map(([name, value, more, kind]) => element("div", {}, element("dt", {}, name), element("dd", { class: kind || null }, value, more ? element("small", {}, more) : ""))));

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from drakit_tools.dashboard import cluster_state, model
+from drakit_tools.dashboard import cluster_state, model, text
+from fakes import real_clock
 
 REFUSED = "0/2 nodes are available: 2 cannot allocate all claims."
 
@@ -232,4 +233,12 @@ def test_a_node_is_shown_whose_claims_have_devices_of_a_driver_without_slices() 
     state = reader.state(cluster_state.Listing(claims=[held], nodes=nodes))
     assert down(state) == {"n": ["no slices of d, and claims have devices of it; check that its driver runs on this node"]}
     assert [(row.claim, row.node) for row in state.claims] == [("team-a/held", "n")]
+    ((pool,),) = (node.pools for node in state.nodes)
+    assert [(device.name, [use.claim for use in device.uses]) for device in pool.unpublished] == [("gpu-0", ["team-a/held"])]
+    (total,) = state.namespaces
+    assert (total.devices, total.memory, total.not_counted) == ({"device": 1}, 0, 1)
+    lines = [line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None)]
+    assert lines[1] == "waiting 0  unhealthy 1  not counted 1 device of drivers without slices  1 claim"
+    assert "  team-a:  1 x device  1 device not counted" in lines
+    assert any(line.startswith("    gpu-0  claim team-a/held  ") for line in lines)
     assert down(reader.state(cluster_state.Listing(nodes=nodes))) == {}
