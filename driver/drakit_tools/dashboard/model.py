@@ -211,13 +211,22 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A pod or a claim that waits for devices: its kind and namespace/name, what it asks for, and why it waits."""
+    """A pod or a claim that waits for devices: its kind and namespace/name, what it asks for, and why it waits.
+
+    ``node`` is the node of a pod that was scheduled: its devices are allocated, and it waits for the kubelet.
+    """
 
     kind: str
     name: str
     asks: str
     reason: str
     since: str = ""
+    node: str = ""
+
+    @property
+    def waits_for_allocation(self) -> bool:
+        """Return whether it is a pod that no scheduler placed yet, so that ``drakit allocate --live --why`` explains it."""
+        return self.kind == POD and not self.node
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -462,7 +462,7 @@ function drawWaiting(terms) {
   const list = byId("waiting");
   list.classList.toggle("warn", rows.length > 0);
   list.replaceChildren(...(rows.length ? groups.values() : [element("li", { class: "empty" }, state.waiting.length ? "Nothing that waits matches." : "Nothing waits.")]));
-  byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod");
+  byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod" && !row.node);
 }
 
 function drawFree() {

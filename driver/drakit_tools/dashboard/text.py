@@ -124,7 +124,7 @@ def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datet
         for row in rows:
             yield Line(text=f"    {_joined(f'{row.kind.lower()} {row.name}', row.asks, age(row.since, now))}")
     if len(waiting) > limit:
-        why = " (drakit allocate --live --why)" if waiting[0].kind == model.POD else ""
+        why = " (drakit allocate --live --why)" if any(row.waits_for_allocation for row in waiting) else ""
         yield Line(text=f"  ... and {len(waiting) - limit} more{why}", style=SOFT)
 
 

@@ -1,9 +1,12 @@
 """The dashboard's list of what waits has every pod and claim without devices, once, with the reason that its next actor gives."""
 
+import pathlib
 from typing import Any
 
-from drakit_tools.dashboard import cluster_state, model, text
+from drakit_tools.dashboard import cluster_state, model, server, text
 from fakes import real_clock
+
+PAGE_FILES = pathlib.Path(server.__file__).parent
 
 REFUSED = "0/2 nodes are available: 2 cannot allocate all claims."
 
@@ -95,6 +98,20 @@ def test_a_pod_on_a_node_without_a_warning_has_its_containers_reason() -> None:
     statuses = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]
     (row,) = waiting(pods=[pod("a", named("large"), node="node-1", containerStatuses=statuses)])
     assert row.reason == "on node-1: ImagePullBackOff: not found"
+
+
+def test_only_where_a_pod_waits_for_allocation_is_there_a_command_that_explains_it() -> None:
+    placed, unplaced = waiting(pods=[pod("a", named("large"), node="node-1"), pod("b", named("large"))])
+    assert (placed.node, unplaced.node) == ("node-1", "")
+
+    def last(row: model.Waiting) -> str:
+        many = model.State(title="cluster", waiting=(row,) * 20)
+        return [line.text for line in text.lines(many, now=real_clock.RealClock().now(), width=None)][-1]
+
+    assert last(placed) == "  ... and 8 more"
+    assert last(unplaced) == "  ... and 8 more (drakit allocate --live --why)"
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert 'byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod" && !row.node);' in script
 
 
 def test_a_pod_that_no_scheduler_tried_or_that_is_gated_says_so() -> None:
