@@ -102,7 +102,8 @@ class Reader:
         down = self._down({(driver, node) for driver, node, _ in made}, holdings.keys() - node_of.keys(), known, at)
         for (driver, node), text in down.items():
             note = f"{text}; check that its driver runs on this node"
-            pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True))
+            lost = pool_devices.unpublished(holdings.get((driver, node), []))
+            pools.setdefault(node, []).append(model.Pool(driver=driver, name=node, note=note, is_down=True, unpublished=lost))
         held = [
             granted.Held(driver=driver, node=node_of.get((driver, name), name if name in known else ""), holdings=own)
             for (driver, name), own in sorted(holdings.items(), key=lambda entry: entry[0])
@@ -223,6 +224,7 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
     found: dict[tuple[str, str], list[model.Holding]] = collections.defaultdict(list)
     for claim in claims:
         for result in claim.devices.results if claim.devices is not None else ():
+            key = (result.driver, result.pool, result.device, result.share_id or "")
             found[result.driver, result.pool].append(
                 model.Holding(
                     device=result.device,
@@ -233,7 +235,8 @@ def _holdings(claims: Sequence[objects.Claim]) -> Mapping[tuple[str, str], list[
                     consumed=result.consumed_capacity,
                     admin=result.admin_access,
                     state=claim.state,
-                    done=claim.prepared.get((result.driver, result.pool, result.device, result.share_id or "")),
+                    done=claim.prepared.get(key),
+                    interface=claim.interfaces.get(key, ""),
                     pods=claim.pods,
                     since=claim.meta.created,
                     pool=result.pool,

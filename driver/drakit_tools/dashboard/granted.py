@@ -67,6 +67,7 @@ def _total(name: str, claims: Sequence[model.ClaimRow], waiting: int) -> model.N
         memory=sum(device.memory for device in has),
         bandwidth=sum(device.bandwidth for device in has),
         waiting=waiting,
+        not_counted=sum(not (device.kind or device.memory or device.bandwidth) for device in has),
     )
 
 
@@ -110,4 +111,5 @@ def _granted(entry: Held, holding: model.Holding, whole: _Whole | None) -> model
         consumed={name: str(amount) for name, amount in consumed.items() if name not in (MEMORY, BANDWIDTH)},
         admin=holding.admin,
         prepared=holding.done,
+        interface=holding.interface,
     )

@@ -23,7 +23,8 @@ class Use:
 class Holding:
     """A device that a claim holds, exclusively or with a ``share`` and its consumed capacity.
 
-    ``state`` is the claim's state; ``done`` is true if the device is prepared, None if that is unknown.
+    ``state`` is the claim's state; ``done`` is true if the device is prepared, None if that is unknown. ``interface`` is the name of its network
+    interface in the pod; empty if unknown.
     """
 
     device: str
@@ -38,6 +39,7 @@ class Holding:
     pods: tuple[str, ...] = ()
     since: str = ""
     pool: str = ""
+    interface: str = ""
 
     @property
     def use(self) -> Use:
@@ -130,13 +132,17 @@ class Gpu:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Share:
-    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown."""
+    """A share of a NIC; ``amount`` in bits per second. ``sent`` and ``received`` are counters in bytes, -1 if unknown.
+
+    ``interface`` is its name in the pod, empty if unknown.
+    """
 
     use: Use
     share: str
     amount: int
     sent: int = -1
     received: int = -1
+    interface: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,7 +173,8 @@ class OtherDevice:
 class Pool:
     """The devices of one driver in one pool. ``slices`` is the number of published slices, such as ``2 of 3``; empty if unknown.
 
-    ``is_down`` is set if its driver does not run or its slices are gone; ``note`` says so then.
+    ``is_down`` is set if its driver does not run or its slices are gone; ``note`` says so then. ``unpublished`` are the devices that
+    claims have while its slices are gone; nothing but their names is known.
     """
 
     driver: str
@@ -179,6 +186,7 @@ class Pool:
     gpus: tuple[Gpu, ...] = ()
     nics: tuple[Nic, ...] = ()
     others: tuple[OtherDevice, ...] = ()
+    unpublished: tuple[OtherDevice, ...] = ()
 
     @property
     def unwell(self) -> int:
@@ -203,13 +211,22 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A pod or a claim that waits for devices: its kind and namespace/name, what it asks for, and why it waits."""
+    """A pod or a claim that waits for devices: its kind and namespace/name, what it asks for, and why it waits.
+
+    ``node`` is the node of a pod that was scheduled: its devices are allocated, and it waits for the kubelet.
+    """
 
     kind: str
     name: str
     asks: str
     reason: str
     since: str = ""
+    node: str = ""
+
+    @property
+    def waits_for_allocation(self) -> bool:
+        """Return whether it is a pod that no scheduler placed yet, so that ``drakit allocate --live --why`` explains it."""
+        return self.kind == POD and not self.node
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -234,6 +251,7 @@ class Granted:
 
     ``kind`` is the device's profile or type, or a NIC's interface; empty if it is not published any more. ``memory`` in bytes, ``bandwidth`` in bits
     per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared`` is None if it is unknown.
+    ``interface`` is the name of its network interface in the pod; empty if unknown.
     """
 
     device: str
@@ -247,6 +265,7 @@ class Granted:
     consumed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     admin: bool = False
     prepared: bool | None
+    interface: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -271,6 +290,7 @@ class Namespace:
     """What the claims of one namespace have, without admin access.
 
     ``devices`` counts devices and shares by kind, ``memory`` is in bytes, ``bandwidth`` in bits per second, and ``waiting`` counts pods that wait.
+    ``not_counted`` is the number of devices that no slice offers any more, whose memory and bandwidth are unknown.
     """
 
     name: str
@@ -279,6 +299,7 @@ class Namespace:
     memory: int
     bandwidth: int
     waiting: int
+    not_counted: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -149,11 +149,16 @@ class _Spec(Named):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class _Network:
+    interface: Annotated[str, wire.Field(name="networkData.interfaceName")] = ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Claim:
     """A claim. ``classes`` are those of its requests.
 
-    ``devices`` is None without an allocation; ``prepared`` has the Ready condition of devices, by driver, pool, name and share id, as far as their
-    driver wrote one.
+    ``devices`` is None without an allocation. ``prepared`` has the Ready condition of devices, and ``interfaces`` the name of their network interface
+    in the pod, by driver, pool, name and share id, as far as their driver wrote one (status.devices[]).
     """
 
     meta: Named
@@ -161,6 +166,7 @@ class Claim:
     pods: tuple[str, ...]
     devices: claims.Claim | None
     prepared: Mapping[tuple[str, str, str, str], bool]
+    interfaces: Mapping[tuple[str, str, str, str], str]
     classes: tuple[str, ...] = ()
 
     @property
@@ -226,6 +232,7 @@ def claim(item: transport.Object) -> Claim:
             for condition in entry.conditions
             if condition.get("type") == claim_status.READY
         },
+        interfaces={(entry.driver, *entry.key): api_objects.FORMAT.decode(_Network, entry.stored).interface for entry in stored.entries},
         classes=tuple(dict.fromkeys(ask.device_class for request in spec.requests for ask in request.asks)),
     )
 

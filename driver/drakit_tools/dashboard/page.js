@@ -203,16 +203,21 @@ function closedWords(node) {
   return node.notes.map((note) => note.split(":")[0]).join(", ");
 }
 
+// The name of a NIC or its share in the pod, which is not that on the node.
+function inPod(name) {
+  return name ? `${name} in the pod` : "";
+}
+
 function nicCard(nic, closed) {
   const used = shared(nic);
   const bar = element("div", { class: "bar", role: "img", "aria-label": `${nic.name}: ${rate(used)} of ${rate(nic.capacity)} allocated` });
   const list = element("ul", { class: "uses" });
   for (const share of nic.shares) {
-    const part = coloured(element("span", { title: `${useWords(share.use)}: ${rate(share.amount)}` }), share.use.claim);
+    const part = coloured(element("span", { title: [`${useWords(share.use)}: ${rate(share.amount)}`, inPod(share.interface)].filter(Boolean).join(", ") }), share.use.claim);
     part.style.width = `${(100 * share.amount) / (nic.capacity || 1)}%`;
     bar.append(part);
     const now = rates.get(share.share);
-    list.append(useLine(rate(share.amount), share.use, now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""));
+    list.append(useLine(rate(share.amount), share.use, [inPod(share.interface), now ? `sends ${rate(now.sent)}, receives ${rate(now.received)}` : ""].filter(Boolean).join(", ")));
   }
   return element("div", { class: "device" },
     element("div", { class: "device-head" }, element("h4", {}, nic.name), nic.interface ? element("span", { class: "facts" }, nic.interface) : null, ...badges(nic.health),
@@ -267,7 +272,8 @@ function poolFacts(node, pool) {
 }
 
 function poolWords(node, pool) {
-  return plain(`${pool.driver} ${pool.name} ${poolFacts(node, pool)} ${pool.note}`);
+  const lost = pool.unpublished.flatMap((device) => [device.name, ...device.uses.map(useWords)]);
+  return plain([pool.driver, pool.name, poolFacts(node, pool), pool.note, ...lost].join(" "));
 }
 
 // The devices of a pool that the filters choose, by kind.
@@ -287,6 +293,7 @@ function poolCard(node, pool, picked, isFiltered) {
   return element("div", { class: "pool" },
     element("div", { class: "pool-head" }, element("h4", {}, pool.driver), element("span", { class: "facts" }, poolFacts(node, pool))),
     pool.note ? element("p", { class: "problem" }, pool.note) : null,
+    pool.unpublished.length ? element("ul", { class: "uses" }, ...pool.unpublished.flatMap((device) => device.uses.map((use) => useLine(device.name, use)))) : null,
     element("div", { class: "devices" }, ...cards), cards.length || pool.is_down ? null : element("p", { class: "facts" }, "no device"));
 }
 
@@ -327,7 +334,7 @@ function usage(node) {
 // What would have to move if the node were drained: the pods and claims that use its devices.
 function users(node) {
   const uses = node.pools.flatMap((pool) => [...pool.gpus.flatMap((gpu) => gpu.spans.flatMap((span) => span.uses)), ...pool.nics.flatMap((nic) => nic.shares.map((share) => share.use)),
-    ...pool.others.flatMap((device) => device.uses)]);
+    ...[...pool.others, ...pool.unpublished].flatMap((device) => device.uses)]);
   return { pods: [...new Set(uses.flatMap((use) => use.pods))].sort(), claims: new Set(uses.map((use) => use.claim)).size };
 }
 
@@ -455,7 +462,7 @@ function drawWaiting(terms) {
   const list = byId("waiting");
   list.classList.toggle("warn", rows.length > 0);
   list.replaceChildren(...(rows.length ? groups.values() : [element("li", { class: "empty" }, state.waiting.length ? "Nothing that waits matches." : "Nothing waits.")]));
-  byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod");
+  byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod" && !row.node);
 }
 
 function drawFree() {
@@ -474,7 +481,7 @@ function gibibytes(bytes) {
 const TOTALS = {
   Namespace: (row) => row.name,
   Devices: (row) => listed(row.devices),
-  Memory: (row) => gibibytes(row.memory),
+  Memory: (row) => [gibibytes(row.memory), row.not_counted ? `${counted(row.not_counted, "device")} not counted` : ""].filter(Boolean).join(", "),
   Bandwidth: (row) => row.bandwidth ? rate(row.bandwidth) : "",
   Claims: (row) => String(row.claims || ""),
   Waiting: (row) => String(row.waiting || ""),
@@ -538,7 +545,7 @@ function deviceParts(device) {
   const facts = [device.prepared ? "prepared" : "", device.admin ? "admin access" : "", device.request ? `request ${device.request}` : "", device.driver, device.share ? `share ${device.share}` : ""];
   const amounts = [device.bandwidth ? rate(device.bandwidth) : "", gibibytes(device.memory), ...Object.entries(device.consumed).map(([name, amount]) => `${name} ${amount}`)];
   return element("div", { class: "line" }, element("strong", { class: "nowrap" }, device.kind || "device"), element("span", { class: "device-name" }, device.device),
-    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
+    element("span", { class: "nowrap" }, amounts.filter(Boolean).join(", ")), device.interface ? element("span", { class: "nowrap" }, inPod(device.interface)) : null, device.prepared === false ? element("span", { class: "badge bad nowrap" }, "not prepared") : null, element("span", { class: "facts" }, facts.filter(Boolean).join(" · ")));
 }
 
 // The devices of a claim: one as it is, several behind their sum, which opens for a filter.
@@ -619,6 +626,9 @@ function drawTotals() {
   }
   if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(nics.reduce((sum, nic) => sum + shared(nic), 0))} of ${rate(nics.reduce((sum, nic) => sum + nic.capacity, 0))}`, "", ""]);
   if (others.length) totals.push(["Whole devices in use", `${others.filter((device) => device.uses.length).length} of ${others.length}`, "", ""]);
+  // Pods keep the devices of a driver that is down, but no slice says what these are.
+  const lost = pools.reduce((sum, pool) => sum + pool.unpublished.length, 0);
+  if (lost) totals.push(["Not counted", counted(lost, "device"), " in use, of drivers without slices", "bad"]);
   totals.push(["Claims", String(claims), without ? ` ${without} without devices` : "", ""]);
   totals.push(["Nodes", String(state.nodes.filter((node) => node.name).length), noted ? ` ${noted} cordoned or not ready` : "", ""]);
   byId("totals").replaceChildren(...totals.map(([name, value, more, kind]) => element("div", {}, element("dt", {}, name), element("dd", { class: kind || null }, value, more ? element("small", {}, more) : ""))));

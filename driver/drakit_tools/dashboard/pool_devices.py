@@ -67,6 +67,15 @@ def pool(
     )
 
 
+def unpublished(holdings: Iterable[model.Holding]) -> tuple[model.OtherDevice, ...]:
+    """Return the devices that claims have and no slice offers, without those of admin access."""
+    held: dict[str, list[model.Holding]] = {}
+    for holding in holdings:
+        if not holding.admin:
+            held.setdefault(holding.device, []).append(holding)
+    return tuple(model.OtherDevice(name=name, kind="", uses=_uses(found), health=model.Health()) for name, found in held.items())
+
+
 def readings(metrics: Sequence[advanced.Metric]) -> Mapping[str, model.Readings]:
     """Return what the sensors of each GPU report, by the name of the whole GPU."""
     by_gpu: dict[str, dict[str, float]] = {}
@@ -154,6 +163,7 @@ def _nic(
             amount=holding.consumed[_BANDWIDTH].value if _BANDWIDTH in holding.consumed else capacity.value,
             sent=traffic.get((holding.share, "egress"), -1),
             received=traffic.get((holding.share, "ingress"), -1),
+            interface=holding.interface,
         )
         for holding in held
     )

@@ -104,6 +104,8 @@ def _totals(state: model.State) -> Iterator[Line]:
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
     if others:
         parts.append(f"devices {sum(bool(device.uses) for device in others)} of {len(others)} in use")
+    if lost := sum(len(pool.unpublished) for pool in pools):
+        parts.append(f"not counted {plurals.counted(lost, 'device')} of drivers without slices")
     parts.append(plurals.counted(len(state.claims), "claim"))
     yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting_pods else "")
 
@@ -122,7 +124,7 @@ def _waiting(heading: str, waiting: Sequence[model.Waiting], now: datetime.datet
         for row in rows:
             yield Line(text=f"    {_joined(f'{row.kind.lower()} {row.name}', row.asks, age(row.since, now))}")
     if len(waiting) > limit:
-        why = " (drakit allocate --live --why)" if waiting[0].kind == model.POD else ""
+        why = " (drakit allocate --live --why)" if any(row.waits_for_allocation for row in waiting) else ""
         yield Line(text=f"  ... and {len(waiting) - limit} more{why}", style=SOFT)
 
 
@@ -148,6 +150,7 @@ def _namespaces(namespaces: Sequence[model.Namespace], limit: int) -> Iterator[L
             _counts(entry.devices),
             f"memory {entry.memory / _GIBI:.1f} GiB" if entry.memory else "",
             f"bandwidth {_rate(entry.bandwidth)}" if entry.bandwidth else "",
+            f"{plurals.counted(entry.not_counted, 'device')} not counted" if entry.not_counted else "",
             f"{plurals.counted(entry.waiting, 'pod')} {'waits' if entry.waiting == 1 else 'wait'}" if entry.waiting else "",
         ]
         yield Line(text=f"  {_joined(f'{entry.name}:', *parts)}", style=WARN if entry.waiting else "")
@@ -180,6 +183,8 @@ def _node(node: model.Node, now: datetime.datetime) -> Iterator[Line]:
     for pool in node.pools:
         if pool.note:
             yield Line(text=f"  {pool.driver}: {pool.note}", style=BAD)
+        for device in pool.unpublished:
+            yield from (Line(text=f"    {_joined(device.name, _use(use, now))}") for use in device.uses)
         for gpu in pool.gpus:
             yield from _gpu(gpu, now, node.closed)
         for nic in pool.nics:
@@ -228,7 +233,12 @@ def _nic(nic: model.Nic, now: datetime.datetime, closed: str) -> Iterator[Line]:
     if nic.interface:
         yield Line(text=f"    {nic.interface}")
     yield from _health(nic.health, now)
-    yield from (Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _use(share.use, now))}") for share in nic.shares)
+    for share in nic.shares:
+        yield Line(text=f"    {_joined('bandwidth ' + _rate(share.amount), _in_pod(share.interface), _use(share.use, now))}")
+
+
+def _in_pod(interface: str) -> str:
+    return f"{interface} in the pod" if interface else ""
 
 
 def _health(health: model.Health, now: datetime.datetime) -> Iterator[Line]:

@@ -37,6 +37,7 @@ def of(
             asks=", ".join(_asks(pod, asks)),
             reason=_reason(pod, warnings.get(pod.label)),
             since=pod.created,
+            node=pod.node,
         )
         for pod in waiting
     ]

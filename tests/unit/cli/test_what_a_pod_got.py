@@ -87,9 +87,30 @@ def test_a_device_is_prepared_or_not_as_its_driver_says_and_unknown_without_a_wo
     assert prepared(shareID="11111111-0000-4000-8000-000000000000", conditions=[{"type": "Ready", "status": "True"}]) is None
 
 
+def test_a_nic_has_its_name_in_the_pod_on_the_page_and_in_top() -> None:
+    asked = claim(1, "team-b/net5", bandwidth("5G"))
+    entry = {"driver": fleets.NIC, "pool": "node-1", "device": "pci-0000-0c-00-0", "shareID": SHARE}
+    asked["status"]["devices"] = [{**entry, "networkData": {"interfaceName": "fast0", "ips": ["10.0.0.5/24"]}}]
+    seen = state(asked)
+    ((device,),) = (row.devices for row in seen.claims)
+    assert (device.kind, device.interface) == ("eth1", "fast0")
+    lines = [line.text for line in text.lines(seen, now=real_clock.RealClock().now(), width=None)]
+    assert any(line.startswith("    bandwidth 5G  fast0 in the pod  pod team-b/p  claim team-b/net5") for line in lines)
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert script.count("inPod(device.interface)") == 1
+    assert script.count("inPod(share.interface)") == 2
+    ((unknown,),) = (row.devices for row in state(claim(1, "team-b/net5", bandwidth("5G"))).claims)
+    assert unknown.interface == ""
+
+
 def test_a_device_that_is_not_published_any_more_is_named_without_its_kind() -> None:
     (row,) = state(claim(1, "team-a/old", gpu("gpu-9"))).claims
     assert [(device.device, device.kind, device.memory) for device in row.devices] == [("gpu-9", "", 0)]
+    (total,) = state(TRAIN, claim(3, "team-a/old", gpu("gpu-9"))).namespaces
+    assert (total.devices, total.not_counted) == ({"1g.5gb": 1, "3g.20gb": 1, "device": 1}, 1)
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert '`${counted(row.not_counted, "device")} not counted`' in script
+    assert "[...pool.others, ...pool.unpublished].flatMap((device) => device.uses)" in script, "the card counts their pods and claims"
 
 
 def test_a_namespace_has_its_devices_memory_bandwidth_and_waiting_pods() -> None:

@@ -1,8 +1,12 @@
 """The dashboard's list of what waits has every pod and claim without devices, once, with the reason that its next actor gives."""
 
+import pathlib
 from typing import Any
 
-from drakit_tools.dashboard import cluster_state, model
+from drakit_tools.dashboard import cluster_state, model, server, text
+from fakes import real_clock
+
+PAGE_FILES = pathlib.Path(server.__file__).parent
 
 REFUSED = "0/2 nodes are available: 2 cannot allocate all claims."
 
@@ -94,6 +98,20 @@ def test_a_pod_on_a_node_without_a_warning_has_its_containers_reason() -> None:
     statuses = [{"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}}]
     (row,) = waiting(pods=[pod("a", named("large"), node="node-1", containerStatuses=statuses)])
     assert row.reason == "on node-1: ImagePullBackOff: not found"
+
+
+def test_only_where_a_pod_waits_for_allocation_is_there_a_command_that_explains_it() -> None:
+    placed, unplaced = waiting(pods=[pod("a", named("large"), node="node-1"), pod("b", named("large"))])
+    assert (placed.node, unplaced.node) == ("node-1", "")
+
+    def last(row: model.Waiting) -> str:
+        many = model.State(title="cluster", waiting=(row,) * 20)
+        return [line.text for line in text.lines(many, now=real_clock.RealClock().now(), width=None)][-1]
+
+    assert last(placed) == "  ... and 8 more"
+    assert last(unplaced) == "  ... and 8 more (drakit allocate --live --why)"
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert 'byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod" && !row.node);' in script
 
 
 def test_a_pod_that_no_scheduler_tried_or_that_is_gated_says_so() -> None:
@@ -232,4 +250,12 @@ def test_a_node_is_shown_whose_claims_have_devices_of_a_driver_without_slices() 
     state = reader.state(cluster_state.Listing(claims=[held], nodes=nodes))
     assert down(state) == {"n": ["no slices of d, and claims have devices of it; check that its driver runs on this node"]}
     assert [(row.claim, row.node) for row in state.claims] == [("team-a/held", "n")]
+    ((pool,),) = (node.pools for node in state.nodes)
+    assert [(device.name, [use.claim for use in device.uses]) for device in pool.unpublished] == [("gpu-0", ["team-a/held"])]
+    (total,) = state.namespaces
+    assert (total.devices, total.memory, total.not_counted) == ({"device": 1}, 0, 1)
+    lines = [line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None)]
+    assert lines[1] == "waiting 0  unhealthy 1  not counted 1 device of drivers without slices  1 claim"
+    assert "  team-a:  1 x device  1 device not counted" in lines
+    assert any(line.startswith("    gpu-0  claim team-a/held  ") for line in lines)
     assert down(reader.state(cluster_state.Listing(nodes=nodes))) == {}
