@@ -46,12 +46,12 @@ class Scene:
         (block,) = [block for block in markdown.blocks(PAGE) if (block.mark, block.value) == (mark, name)]
         return block.text.replace(FOLDER, str(self._folder))
 
-    def follow(self, name: str) -> None:
-        """Run the commands of a block; those with output below them must print it."""
+    def follow(self, name: str, *, status: int = 0) -> None:
+        """Run the commands of a block, which end with a status; those with output below them must print it."""
         (block,) = [block for block in markdown.blocks(PAGE) if (block.mark, block.value) == ("scene", name)]
         for command in markdown.commands(block):
             ran = self._run(command.line.replace(FOLDER, str(self._folder)))
-            assert ran.returncode == 0, ran.stderr
+            assert ran.returncode == status, ran.stderr
             if command.output:
                 assert ran.stdout.splitlines() == list(command.output)
 
@@ -94,6 +94,7 @@ def test_the_scene_with_faults_is_on_the_dashboard_as_the_page_says(scene: Scene
     assert scene.says("xid")
     scene.follow("cordon")
     assert scene.says("cordon")
+    scene.follow("drain", status=1)
     driver.send(signal.SIGINT)
     assert scene.says("down")
     assert cluster.status is None

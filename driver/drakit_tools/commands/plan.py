@@ -201,9 +201,17 @@ def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str],
         raise errors.ConfigError(
             "there are no pods and no pending claims; add --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
         )
-    made = fleets.groups(fleets.parsed(machines))
-    fleet = fleets.assembled(made, world, [template for _, template in pods])
-    return _Question(pods=pods, fleet=fleet, gates=gates, claims=claims)
+    return _Question(pods=pods, fleet=_fleet(machines, world, pods), gates=gates, claims=claims)
+
+
+def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple[str, PodTemplate]]") -> "Fleet":
+    """Return the fleet for these pods and for those that have devices, which may move."""
+    from drakit_cluster.client import pod_claims
+    from drakit_cluster.simulation.plan import moves
+
+    holders = moves.users_of(list(filter(pod_claims.is_allocated, world.claims)), world.pods)
+    templates = [*(template for _, template in pods), *(user.template() for user in holders)]
+    return fleets.assembled(fleets.groups(fleets.parsed(machines)), world, templates)
 
 
 def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
@@ -236,7 +244,7 @@ def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGate
     daemons = {naming.label(pod) for pod in world.pods if json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"}
     users = [
         user
-        for user in moves.users_of(here)
+        for user in moves.users_of(here, world.pods)
         if any(result.get("adminAccess") is not True for claim in user.claims for result in _results(claim))
     ]
     staying = [user for user in users if user.pods and daemons.issuperset(user.pods)]
@@ -248,7 +256,7 @@ def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGate
     ]
     left = dataclasses.replace(world, nodes=cordoned, claims=[claim for claim in world.claims if id(claim) not in gone])
     pods = [(user.name, user.template()) for user in leaving]
-    fleet = fleets.assembled(fleets.groups(fleets.parsed(machines)), left, [template for _, template in pods])
+    fleet = _fleet(machines, left, pods)
     if fleet.shared:
         raise errors.ConfigError("--drain: moves cannot be planned if a pool offers devices to several nodes")
     return left, _Question(
@@ -394,7 +402,10 @@ class _Moved:
             if self.question.drained
             else f"{pods}: the fleet has enough room; no move is needed"
         )
-        _say("verified: in a simulation, all moved pods end first, and then every pod gets its devices")
+        _say(
+            "verified: in a simulation, all moved pods end first, and then every pod gets its devices",
+            "Kubernetes gives devices to one pod after the other and may choose others than these; plan again if a pod then waits",
+        )
         if why:
             _say(*(f"why: {text}" for text in self.reasons))
         out = output.console()
@@ -412,7 +423,7 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     from drakit_cluster.simulation.report import refusals
 
     nodes = Nodes(question.fleet, gates=question.gates)
-    holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)))
+    holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)), world.pods)
     planner = moves.MovePlanner(nodes, holders)
     answer = planner.plan(question.pods)
     reasons = []

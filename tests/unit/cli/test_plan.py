@@ -237,6 +237,32 @@ def test_all_pods_of_a_claim_are_named_and_counted(shell: command_line.CommandLi
     assert said == "if no other pod moves, 0 of 2 fit elsewhere; without a place: pods default/a, default/b"
 
 
+def test_a_plan_obeys_the_node_selectors_of_the_pods_that_move(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    def pinned(selector: Object) -> Callable[[list[Object]], None]:
+        def change(items: list[Object]) -> None:
+            items.extend(
+                {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"host": name}}} for name in ("node-1", "node-2")
+            )
+            spec: Object = {"nodeSelector": selector, "containers": [{"name": "c", "image": "i"}]}
+            head: Object = {"name": "a", "namespace": "default", "uid": "a"}
+            items.append({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": {**spec, "nodeName": "node-1"}})
+
+        return change
+
+    anywhere = changed(two_nodes(tmp_path, [("a", "node-1", "gpu-0")]), pinned({"host": "node-2"}))
+    assert shell.run("plan", "-f", anywhere, "--drain", "node-1").out.startswith("1 pod of node-1: all fit on other nodes")
+    held = [("a", "node-1", "gpu-0"), ("b", "node-1", "gpu-1"), ("c", "node-2", "gpu-0")]
+    here = changed(two_nodes(tmp_path, held), pinned({"host": "node-1"}))
+    result = shell.run("plan", "-f", here, "--drain", "node-1")
+    assert (result.status, result.out.splitlines()[1]) == (
+        1,
+        "if no other pod moves, 1 of 2 fit elsewhere; without a place: pod default/a",
+    )
+    apart = changed(two_nodes(tmp_path, [("a", "node-1", "gpu-0"), ("b", "node-2", "gpu-0")]), pinned({"host": "node-1"}))
+    (move,) = json.loads(shell.run("plan", "-f", apart, "--ask", "gpu=2", "--move", "-o", "json").out)["moves"]
+    assert (move["pod"], move["to"]["node"]) == ("pod default/b", "node-1")
+
+
 def test_claims_of_a_driver_that_is_down_have_to_move_too(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     def without_slices(items: list[Object]) -> None:
         items[:] = [entry for entry in items if json_types.at(entry, "spec", "nodeName") != "node-1"]

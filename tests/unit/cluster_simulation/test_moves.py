@@ -31,7 +31,7 @@ def held(name: str, text: str, node: str, device: str) -> Object:
 def planned(counts: dict[str, int], claims: list[Object], *texts: str) -> moves.Plan:
     nodes = Nodes(fleets.fleet_of(counts, claims))
     before = [node.used.snapshot() for node in nodes.all]
-    pods = moves.pods_of(nodes, claims)
+    pods = moves.pods_of(nodes, claims, ())
     wanted = [(f"new-{number}", templates.from_shorthand(text)) for number, text in enumerate(texts)]
     plan = moves.MovePlanner(nodes, pods).plan(wanted)
     assert not plan.found or moves.verified(nodes, plan, pods, wanted)
@@ -137,7 +137,7 @@ def test_a_search_that_would_take_too_long_gives_an_estimate() -> None:
     ]
     taken = [held(f"w{gpu}", "gpu=1", name(2), f"gpu-{gpu}") for gpu in (0, 1)]
     nodes = Nodes(fleets.fleet_of({SMALL: 3}, [*claims, *taken]))
-    planner = moves.MovePlanner(nodes, moves.pods_of(nodes, [*claims, *taken]), budget=250)
+    planner = moves.MovePlanner(nodes, moves.pods_of(nodes, [*claims, *taken], ()), budget=250)
     plan = planner.plan([("new", templates.from_shorthand("mig=4g.20gb"))])
     assert (plan.found, plan.exact, len(plan.moves)) == (True, False, 4)
 

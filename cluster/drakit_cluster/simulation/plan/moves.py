@@ -253,10 +253,14 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[t
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class User:
-    """Pods that share claims, as namespace/name, with all their claims, which move together; or a claim without pods."""
+    """Pods that share claims, as namespace/name, with all their claims, which move together; or a claim without pods.
+
+    The labels that their node needs, and the taints that it may have, are those of the pods that are known.
+    """
 
     pods: Sequence[str]
     claims: Sequence[Object]
+    known: Sequence[Object] = ()
 
     @property
     def name(self) -> str:
@@ -267,36 +271,47 @@ class User:
 
     def template(self) -> PodTemplate:
         """Return what the pods request, or the claim."""
-        return PodTemplate(name=self.name, claims=[{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in self.claims])
+        first, *others = [json_types.objects(pod, "spec", "tolerations") for pod in self.known] or [[]]
+        return PodTemplate(
+            name=self.name,
+            claims=[{"metadata": claim.get("metadata"), "spec": claim.get("spec")} for claim in self.claims],
+            node_selector={key: value for pod in self.known for key, value in json_types.mapping(pod, "spec", "nodeSelector").items()},
+            tolerations=[one for one in first if all(one in tolerations for tolerations in others)],
+        )
 
 
-def users_of(claims: Sequence[Object]) -> list[User]:
-    """Return the users of claims, as the reservations say (status.reservedFor), in order of appearance."""
+def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
+    """Return the users of claims, as the reservations say (status.reservedFor), in order of appearance; ``pods`` are those that are known."""
+    objects = {naming.label(pod): pod for pod in pods}
     by_name: dict[str, User] = {}
     for claim in claims:
         namespace = json_types.text(claim, "metadata", "namespace")
-        pods = [f"{namespace}/{json_types.text(entry, 'name')}" for entry in pod_claims.reserving_pods(claim)]
-        known = list(dict.fromkeys(by_name[pod] for pod in pods if pod in by_name))
-        joined = dict.fromkeys([*(pod for user in known for pod in user.pods), *pods])
-        user = User(pods=list(joined), claims=[*(held for user in known for held in user.claims), claim])
+        names = [f"{namespace}/{json_types.text(entry, 'name')}" for entry in pod_claims.reserving_pods(claim)]
+        former = list(dict.fromkeys(by_name[name] for name in names if name in by_name))
+        joined = list(dict.fromkeys([*(name for user in former for name in user.pods), *names]))
+        user = User(
+            pods=joined,
+            claims=[*(held for user in former for held in user.claims), claim],
+            known=[objects[name] for name in joined if name in objects],
+        )
         by_name |= dict.fromkeys(user.pods or [user.name], user)
     return list(dict.fromkeys(by_name.values()))
 
 
-def pods_of(nodes: Nodes, claims: Sequence[Object]) -> list[Pod]:
+def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> list[Pod]:
     """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
     A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown.
     """
-    pods = []
-    for user in users_of(claims):
+    holders = []
+    for user in users_of(claims, pods):
         grants = [grant for claim in user.claims for grant in nodes.grants_of(claim)]
         if grants and all(grant.node is grants[0].node and grant.is_offered for grant in grants):
-            pods.append(
+            holders.append(
                 Pod(
                     name=user.name,
                     template=user.template(),
                     grant=Grant(grants[0].node, tuple(claim for grant in grants for claim in grant.claims)),
                 )
             )
-    return pods
+    return holders
