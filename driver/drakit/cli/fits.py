@@ -59,7 +59,12 @@ def kind_of(device: devices.Device, partition_type: str = "") -> Kind:
     """Return the kind of a device: the value of the attribute ``partition_type``, its profile, or its type."""
     names = (partition_type, partition_type.rpartition("/")[2], *KINDS)
     name = next((str(device.attributes[key]) for key in names if key in device.attributes), OTHER)
-    return Kind(name=name, shared=device.allow_multiple_allocations)
+    return kind(name, shared=device.allow_multiple_allocations)
+
+
+def kind(name: str, *, shared: bool) -> Kind:
+    """Return the kind of a profile or type; a shared device of type ``shared-gpu`` is a ``gpu`` that is shared."""
+    return Kind(name=name.removeprefix("shared-") if shared else name, shared=shared)
 
 
 def by_counter_set(offered: inventory.Inventory, taken: Collection[str]) -> Mapping[str, Fits]:

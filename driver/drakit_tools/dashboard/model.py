@@ -114,7 +114,7 @@ class Gpu:
     """The memory slices of one GPU: their number ``width``, the spans in use, and what still fits.
 
     ``together`` has a few sets of kinds that fit at the same time, ``alone`` each kind without the others, ``fragmented`` what would fit after moves.
-    ``largest`` is the set with the largest kinds first, ``smallest`` that with the smallest first.
+    ``largest`` is the set with the largest kinds first, ``smallest`` that with the smallest first. ``has_room`` is set if anything fits, a share too.
     """
 
     name: str
@@ -128,6 +128,7 @@ class Gpu:
     health: Health
     facts: Facts = Facts()
     readings: Readings = Readings()
+    has_room: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,6 +236,7 @@ class Free:
 
     ``closed`` of them are on nodes to which no pods come, so they are not free.
     ``sets`` has kinds that fit at the same time: the largest first, and the smallest first; for devices without partitions nothing.
+    ``left`` is the memory, in bytes, that is left to share of GPUs in use.
     """
 
     driver: str
@@ -243,6 +245,7 @@ class Free:
     total: int
     sets: tuple[Mapping[str, int], ...] = ()
     closed: int = 0
+    left: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -259,7 +259,7 @@ function matches(terms, text) {
 
 function hasFree(kind, device) {
   if (!isWell(device.health)) return false;
-  return kind === "gpus" ? device.together.length > 0 : kind === "nics" ? shared(device) < device.capacity : device.uses.length === 0;
+  return kind === "gpus" ? device.has_room : kind === "nics" ? shared(device) < device.capacity : device.uses.length === 0;
 }
 
 function nodeWords(node) {
@@ -465,11 +465,16 @@ function drawWaiting(terms) {
   byId("waiting-why").hidden = !rows.some(([row]) => row.kind === "Pod" && !row.node);
 }
 
+// What fits of a model, and the memory that is left to share.
+function freeSets(free) {
+  return [free.sets.map(listed).join("; or "), free.left ? `${gibibytes(free.left)} left to share` : ""].filter(Boolean).join("; ");
+}
+
 function drawFree() {
-  byId("free-section").hidden = state.free.length === 0 || (state.nodes.length === 1 && state.free.every((free) => free.sets.length === 0));
+  byId("free-section").hidden = state.free.length === 0 || (state.nodes.length === 1 && state.free.every((free) => free.sets.length === 0 && !free.left));
   byId("free").replaceChildren(...state.free.map((free) => element("li", {}, element("div", { class: "line" },
     element("strong", {}, free.model || free.driver), element("span", {}, `${free.unused} of ${free.total} unused${free.closed ? ` (${free.closed} cordoned or not ready)` : ""}`), element("span", { class: "facts" }, free.driver)),
-    free.sets.length ? element("p", { class: "why" }, free.sets.map(listed).join("; or ")) : free.unused ? null : element("p", { class: "why" }, "nothing more fits"))));
+    freeSets(free) ? element("p", { class: "why" }, freeSets(free)) : free.unused ? null : element("p", { class: "why" }, "nothing more fits"))));
 }
 
 // Half to even, as the server writes the memory of a GPU.

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from drakit.cli import drawing, fits
-from drakit.core import advanced, inventory, packing
+from drakit.core import advanced, inventory, packing, quantity
 from drakit.core import device as devices
 from drakit_tools.dashboard import boards, model
 
@@ -99,13 +99,14 @@ def _gpu(
     is_complete: bool,
 ) -> model.Gpu:
     fit = fits.of_board(board.devices, [device for device in flat.devices if device.name in held], flat) if is_complete else _NOTHING
-    largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
     by_name = {device.name: device for device in board.devices}
+    spans = tuple(_span(span, held, by_name, flat.partition_type) for span in board.map.spans)
+    largest, smallest = (fits.named(filled.counts) for filled in fit.orders[:2])
     facts = _facts(board.devices)
     return model.Gpu(
         name=board.name,
         width=board.map.width,
-        spans=tuple(_span(span, held, by_name, flat.partition_type) for span in board.map.spans),
+        spans=spans,
         together=tuple(fits.named(filled.counts) for filled in fit.together),
         largest=largest,
         smallest=smallest,
@@ -114,6 +115,7 @@ def _gpu(
         health=_worst(_health_of(device, health) for device in board.devices),
         facts=facts if board.parent is None else dataclasses.replace(facts, memory="", uuid=board.parent),
         readings=sensors.get(board.name, model.Readings()),
+        has_room=bool(fit.together) or any(span.left for span in spans),
     )
 
 
@@ -123,17 +125,23 @@ def _span(
     if span.label not in held:
         return model.Span(start=span.start, size=span.size)
     device = by_name[span.label]
-    memory = _memory([device])
-    shared = [holding.consumed["memory"].value for holding in held[span.label] if "memory" in holding.consumed]
     return model.Span(
         start=span.start,
         size=span.size,
         device=span.label,
         kind=str(fits.kind_of(device, partition_type)),
         uses=_uses(held[span.label]),
-        memory=memory,
-        left=max(memory - sum(shared), 0) if shared else 0,
+        memory=_memory([device]),
+        left=_left(device, held[span.label]),
     )
+
+
+def _left(device: devices.Device, shares: Sequence[model.Holding]) -> int:
+    """Return the memory in bytes that further shares can have; 0 if these have all of another capacity, or none has an amount of memory."""
+    nothing = quantity.Quantity.of(0)
+    taken = {name: [share.consumed[name] for share in shares if name in share.consumed] for name in device.capacity}
+    left = {name: device.capacity[name].value - sum(amounts, nothing) for name, amounts in taken.items() if amounts}
+    return left["memory"].value if "memory" in left and all(nothing < amount for amount in left.values()) else 0
 
 
 def _facts(board: Sequence[devices.Device]) -> model.Facts:

@@ -134,9 +134,10 @@ def _free(free: Sequence[model.Free]) -> Iterator[Line]:
     yield Line(text="")
     yield Line(text="STILL FITS", style=HEAD)
     for entry in free:
-        sets = "; or ".join(map(_counts, entry.sets))
+        left = f"{entry.left / _GIBI:.1f} GiB left to share" if entry.left else ""
+        fits = "; ".join(filter(None, ("; or ".join(map(_counts, entry.sets)), left)))
         unused = f"{entry.unused} of {entry.total} unused" + (f" ({entry.closed} cordoned or not ready)" if entry.closed else "")
-        yield Line(text=f"  {entry.model or entry.driver}: {unused}" + (f": {sets}" if sets else ""))
+        yield Line(text=f"  {entry.model or entry.driver}: {unused}" + (f": {fits}" if fits else ""))
 
 
 def _namespaces(namespaces: Sequence[model.Namespace], limit: int) -> Iterator[Line]:

@@ -17,7 +17,10 @@ def free(nodes: Iterable[model.Node]) -> tuple[model.Free, ...]:
         for device in pool.others:
             others.setdefault((pool.driver, device.facts.model or device.kind), []).append((device, is_open))
     partitioned = [
-        _of_kind(kind, [(not gpu.spans and gpu.health.is_well, is_open) for gpu, is_open in listed], _sets([gpu for gpu, _ in listed]))
+        dataclasses.replace(
+            _of_kind(kind, [(not gpu.spans and gpu.health.is_well, is_open) for gpu, is_open in listed], _sets([gpu for gpu, _ in listed])),
+            left=sum(span.left for gpu, is_open in listed if is_open and gpu.health.is_well for span in gpu.spans),
+        )
         for kind, listed in gpus.items()
     ]
     whole = [
@@ -30,7 +33,10 @@ def free(nodes: Iterable[model.Node]) -> tuple[model.Free, ...]:
 def closed(filled: model.Pool) -> model.Pool:
     """Return a pool of a node to which no pods come: nothing more fits in it."""
     nothing: Mapping[str, int] = {}
-    gpus = (dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="") for gpu in filled.gpus)
+    gpus = (
+        dataclasses.replace(gpu, together=(), largest=nothing, smallest=nothing, alone=nothing, fragmented="", has_room=False)
+        for gpu in filled.gpus
+    )
     return dataclasses.replace(filled, gpus=tuple(gpus))
 
 

@@ -272,7 +272,7 @@ def _kind(device: Device, attribute: str) -> Kind:
     attributes = json_types.mapping(device.spec, "attributes")
     names = (attribute, attribute.removeprefix(f"{device.driver}/"), *fits.KINDS)
     values = (json_types.text(attributes, name, "string") for name in names if name)
-    return Kind(name=next(filter(None, values), fits.OTHER), shared=device.shareable)
+    return fits.kind(next(filter(None, values), fits.OTHER), shared=device.shareable)
 
 
 def _partition_attribute(pool: Pool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from drakit.core import capacity as capacities
 from drakit.core import device as devices
 from drakit.core import inventory, quantity
-from drakit_tools.dashboard import cluster_state, granted, model, pool_devices, server, text
+from drakit_tools.dashboard import cluster_state, granted, model, pool_devices, server, text, unused
 from fakes import command_line, real_clock
 from fakes import simulated_fleets as fleets
 
@@ -132,38 +132,73 @@ def test_a_namespace_has_the_memory_of_its_share_and_nothing_by_admin_access() -
     def row(name: str, device: model.Granted) -> model.ClaimRow:
         return model.ClaimRow(claim=f"team-a/{name}", uid=name, state="allocated", devices=(device,))
 
-    share = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", share=SHARE, memory=10 * 2**30, prepared=None)
+    share = model.Granted(device="gpu-0-shared", driver=fleets.GPU, kind="gpu shared", share=SHARE, memory=10 * 2**30, prepared=None)
     watched = model.Granted(device="gpu-0", driver=fleets.GPU, kind="gpu", memory=40 * 2**30, admin=True, prepared=None)
     (total,) = granted.namespaces([row("a", share), row("b", watched)], ())
     assert (total.devices, total.memory, total.claims) == ({"gpu share": 1}, 10 * 2**30, 2)
 
 
-def test_a_shared_gpu_says_how_much_memory_is_left_to_share() -> None:
-    size = quantity.Quantity.parse("40Gi")
+def sharing(*amounts: str, shares: str = "1", notes: tuple[str, ...] = ()) -> model.Node:
+    """A node with one GPU of 40 GiB and eight shares, of which claims have an amount of memory and some shares each."""
     place: dict[str, devices.AttributeValue] = {
         "type": "shared-gpu",
+        "productName": "A100",
         "uuid": "GPU-1",
         "parentUUID": "GPU-1",
         "placementStart": 0,
         "placementSize": 8,
     }
-    device = devices.Device(
-        name="gpu-0-shared", attributes=place, capacity={"memory": capacities.Capacity(value=size)}, allow_multiple_allocations=True
-    )
-    base = model.Pool(driver=fleets.GPU, name="node-1")
+    capacity = {name: capacities.Capacity(value=quantity.Quantity.parse(value)) for name, value in (("memory", "40Gi"), ("shares", "8"))}
+    device = devices.Device(name="gpu-0-shared", attributes=place, capacity=capacity, allow_multiple_allocations=True)
+    held = [
+        model.Holding(
+            device=device.name,
+            claim=f"team-a/{at}",
+            uid=str(at),
+            share=str(at),
+            consumed={"memory": quantity.Quantity.parse(amount), "shares": quantity.Quantity.parse(shares)},
+        )
+        for at, amount in enumerate(amounts)
+    ]
+    filled = pool_devices.pool(model.Pool(driver=fleets.GPU, name="node-1"), inventory.Inventory(devices=(device,)), held, {})
+    return model.Node(name="node-1", pools=(unused.closed(filled) if notes else filled,), notes=notes)
 
-    def left(*amounts: str) -> int:
-        held = [
-            model.Holding(
-                device=device.name, claim=f"team-a/{at}", uid=str(at), share=str(at), consumed={"memory": quantity.Quantity.parse(amount)}
-            )
-            for at, amount in enumerate(amounts)
-        ]
-        (gpu,) = pool_devices.pool(base, inventory.Inventory(devices=(device,)), held, {}).gpus
-        return gpu.spans[0].left
 
-    assert left("10Gi", "20Gi") == 10 * 2**30
-    assert left("10Gi", "30Gi") == 0
+def shared_gpu(node: model.Node) -> model.Gpu:
+    ((gpu,),) = (pool.gpus for pool in node.pools)
+    return gpu
+
+
+def printed(node: model.Node) -> list[str]:
+    seen = model.State(title="cluster", nodes=(node,), free=unused.free([node]))
+    return [line.text for line in text.lines(seen, now=real_clock.RealClock().now(), width=None)]
+
+
+def test_a_shared_gpu_says_how_much_memory_is_left_to_share() -> None:
+    assert shared_gpu(sharing("10Gi", "20Gi")).spans[0].left == 10 * 2**30
+    assert shared_gpu(sharing("10Gi", "30Gi")).spans[0].left == 0
+
+
+def test_no_memory_is_left_to_share_where_claims_have_all_shares() -> None:
+    full = sharing("8Gi", shares="8")
+    assert (shared_gpu(full).spans[0].left, shared_gpu(full).has_room) == (0, False)
+    assert "    nothing more fits" in printed(full)
+
+
+def test_a_gpu_with_memory_left_to_share_has_room_and_still_fits() -> None:
+    some = sharing("10Gi")
+    assert (shared_gpu(some).together, shared_gpu(some).has_room) == ((), True)
+    (free,) = unused.free([some])
+    assert (free.unused, free.sets, free.left) == (0, (), 30 * 2**30)
+    assert "  A100: 0 of 1 unused: 30.0 GiB left to share" in printed(some)
+    assert shared_gpu(sharing()).has_room
+    cordoned = sharing("10Gi", notes=("cordoned",))
+    assert (shared_gpu(cordoned).has_room, unused.free([cordoned])[0].left) == (False, 0)
+
+
+def test_a_gpu_that_claims_share_is_called_shared_once() -> None:
+    assert shared_gpu(sharing("10Gi")).spans[0].kind == "gpu shared"
+    assert "    A gpu shared  claim team-a/0" in printed(sharing("10Gi"))
 
 
 def test_top_prints_the_first_namespaces_and_how_many_more_there_are() -> None:
@@ -179,30 +214,7 @@ def test_top_prints_the_first_namespaces_and_how_many_more_there_are() -> None:
     assert "  ... and 1 more (-o json has all)" in screen
 
 
-def test_one_search_opens_the_devices_of_the_claims_and_the_cards_of_few_nodes() -> None:
-    script = (PAGE_FILES / "page.js").read_text("utf-8")
-    assert "if (asked) for (const row of state.claims) open.add(row.uid);" in script
-    assert "const isMany = entries.length > MANY;" in script
-    assert 'link.textContent = `${listedRows.length} of ${counted(state.claims.length, "claim")}`' in script
-
-
-def test_a_narrow_segment_has_the_letter_of_its_line_and_a_long_name_keeps_its_end() -> None:
-    script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
-    assert 'useLine(span.kind, use, "", letterOf(span))' in script
-    assert "shortened(shortUse(span.uses))" in script
-    assert re.search(r"@container \(max-width: \d+px\) \{ \.slot \.short \{ display: none; \} \}", style)
-    assert re.search(r"@container \(max-width: \d+px\) \{ \.slot \.kind \{ display: none; \} \}", style)
-    assert re.search(r"\.slot \{[^}]*container-type: inline-size", style)
-
-
 def test_a_closed_node_names_what_has_to_move_and_a_command_that_exists(shell: command_line.CommandLine) -> None:
     script = (PAGE_FILES / "page.js").read_text("utf-8")
     (command,) = re.findall(r"`drakit (plan --live --drain) \$\{node\.name\}`", script)
     assert command.split()[-1] in shell.run("plan", "--help").out
-
-
-def test_nothing_is_free_on_a_closed_node_of_the_page_as_in_top() -> None:
-    script = (PAGE_FILES / "page.js").read_text("utf-8")
-    assert 'return closed ? `unused (${closed})` : "free";' in script
-    assert script.count("freeWords(closed)") == 3, "its definition, NICs and whole devices"
-    assert "filters.unused && (closed || !hasFree(kind, device))" in script
