@@ -89,8 +89,9 @@ function badges(health) {
   if (health.state) made.push(element("span", { class: `badge ${health.state === "Healthy" ? "good" : health.state === "Unknown" ? "warn" : "bad"}` }, health.state));
   for (const taint of health.taints) {
     const since = age(taint.since);
-    made.push(element("span", { class: "badge warn" }, `taint ${taint.text}`));
-    if (since || taint.rule) made.push(element("span", { class: "facts" }, ...(since ? ["for ", since] : []), taint.rule ? `${since ? " " : ""}by DeviceTaintRule ${taint.rule}` : ""));
+    const more = since || taint.rule ? element("span", { class: "facts" }, ...(since ? ["for ", since] : []), taint.rule ? `${since ? " " : ""}by DeviceTaintRule ${taint.rule}` : "") : "";
+    // One element, so that an age never stands on the line of the next taint.
+    made.push(element("span", { class: "taint" }, element("span", { class: "badge warn" }, `taint ${taint.text}`), more && " ", more));
   }
   return made;
 }

@@ -536,6 +536,14 @@ def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_at_first() -
     assert '<main id="main" hidden>' in (PAGE_FILES / "page.html").read_text("utf-8")
 
 
+def test_the_age_of_a_taint_is_in_one_element_with_it() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert (
+        'made.push(element("span", { class: "taint" }, element("span", { class: "badge warn" }, `taint ${taint.text}`), more && " ", more));'
+        in script
+    )
+
+
 def test_words_of_the_table_do_not_break_and_its_buttons_are_large_enough() -> None:
     script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
     assert "Node: [whole(nodesOf(row))]" in script
