@@ -89,8 +89,9 @@ function badges(health) {
   if (health.state) made.push(element("span", { class: `badge ${health.state === "Healthy" ? "good" : health.state === "Unknown" ? "warn" : "bad"}` }, health.state));
   for (const taint of health.taints) {
     const since = age(taint.since);
-    made.push(element("span", { class: "badge warn" }, `taint ${taint.text}`));
-    if (since || taint.rule) made.push(element("span", { class: "facts" }, ...(since ? ["for ", since] : []), taint.rule ? `${since ? " " : ""}by DeviceTaintRule ${taint.rule}` : ""));
+    const more = since || taint.rule ? element("span", { class: "facts" }, ...(since ? ["for ", since] : []), taint.rule ? `${since ? " " : ""}by DeviceTaintRule ${taint.rule}` : "") : "";
+    // One element, so that an age never stands on the line of the next taint.
+    made.push(element("span", { class: "taint" }, element("span", { class: "badge warn" }, `taint ${taint.text}`), more && " ", more));
   }
   return made;
 }
@@ -433,11 +434,13 @@ function drawNodes(filters) {
   if (byId("count").textContent !== count) byId("count").textContent = count;
 }
 
-// Keep the first rows, with a button for the others.
+// Keep the first rows, with a button for the others. A button takes the room of a row, so a few more rows are shown.
+const FEW = 3;
 function limited(name, rows, noun) {
   const button = byId(`${name}-all`);
-  const isCut = rows.length > ROWS[name] && !shownAll.has(name);
-  button.hidden = rows.length <= ROWS[name];
+  const isLong = rows.length > ROWS[name] + FEW;
+  const isCut = isLong && !shownAll.has(name);
+  button.hidden = !isLong;
   button.textContent = isCut ? `Show all ${counted(rows.length, noun)}` : `Show the first ${ROWS[name]}`;
   return isCut ? rows.slice(0, ROWS[name]) : rows;
 }
@@ -445,6 +448,13 @@ function limited(name, rows, noun) {
 // The pods that wait; the other rows are claims that no pod uses.
 function waitingPods(shown) {
   return shown.waiting.filter((row) => row.kind === "Pod");
+}
+
+// How many pods wait and how many claims no pod uses, for the totals and the heading of what waits.
+function waitingCounts() {
+  const pods = waitingPods(state).length;
+  const claims = state.waiting.length - pods;
+  return { pods: counted(pods, "pod"), claims: claims ? `${counted(claims, "claim")} that no pod uses` : "" };
 }
 
 // What waits, by reason: rows that wait for the same thing have their reason once.
@@ -458,6 +468,8 @@ function drawWaiting(terms) {
     if (!groups.has(row.reason)) groups.set(row.reason, element("li", {}, element("p", { class: "why" }, row.reason)));
     groups.get(row.reason).append(line);
   }
+  const { pods, claims } = waitingCounts();
+  byId("waiting-heading").textContent = state.waiting_is_known ? `Waiting: ${[pods, claims].filter(Boolean).join(", ")}` : "Waiting";
   byId("waiting-section").hidden = !state.waiting_is_known && state.waiting.length === 0;
   const list = byId("waiting");
   list.classList.toggle("warn", rows.length > 0);
@@ -493,20 +505,22 @@ const TOTALS = {
 };
 
 // What each namespace has. Its name filters the page.
-function drawNamespaces() {
+function drawNamespaces(terms) {
   byId("namespaces-section").hidden = state.namespaces.length === 0;
   // An unchanged table stays, so that its buttons keep the focus.
-  const key = JSON.stringify([state.namespaces, shownAll.has("namespaces")]);
+  const key = JSON.stringify([state.namespaces, shownAll.has("namespaces"), terms]);
   if (byId("namespaces").dataset.key === key) return;
   byId("namespaces").dataset.key = key;
   const columns = Object.keys(TOTALS).filter((name) => state.namespaces.some((row) => TOTALS[name](row)));
   byId("namespaces-head").replaceChildren(...columns.map((name) => element("th", { scope: "col" }, name)));
-  byId("namespaces").replaceChildren(...limited("namespaces", state.namespaces, "namespace").map((row) => element("tr", {}, ...columns.map((name) => {
+  const found = state.namespaces.filter((row) => matches(terms, plain(`${row.name}/`)));
+  const rows = limited("namespaces", found, "namespace").map((row) => element("tr", {}, ...columns.map((name) => {
     const text = TOTALS[name](row);
     const button = name === "Namespace" ? element("button", { type: "button", class: "name", title: `show only ${text}` }, text) : null;
     button?.addEventListener("click", () => { byId("filter").value = `${text}/`; draw(); byId("filter").focus(); });
     return element("td", { "data-label": name, class: text ? null : "blank" }, button || element("span", { class: name === "Waiting" && text ? "badge warn" : null }, text));
-  }))));
+  })));
+  byId("namespaces").replaceChildren(...(rows.length ? rows : [element("tr", {}, element("td", { colspan: String(columns.length), class: "empty" }, "No namespace matches."))]));
 }
 
 const COLUMNS = {
@@ -622,7 +636,8 @@ function drawTotals() {
   const claims = new Set(state.claims.map((row) => row.uid)).size;
   const without = new Set(state.claims.filter((row) => !row.devices.length).map((row) => row.uid)).size;
   const down = pools.filter((pool) => pool.is_down).length;
-  const totals = state.waiting_is_known ? [["Waiting", String(waitingPods(state).length), "", waitingPods(state).length ? "warn" : ""]] : [];
+  const waits = waitingCounts();
+  const totals = state.waiting_is_known ? [["Waiting", waits.pods, waits.claims && ` ${waits.claims}`, waitingPods(state).length ? "warn" : ""]] : [];
   totals.push(["Unhealthy", counted(unwell, "device"), down ? ` ${counted(down, "driver")} down` : "", unwell || down ? "bad" : ""]);
   if (gpus.length) {
     const slices = gpus.reduce((sum, gpu) => sum + gpu.width, 0);
@@ -663,7 +678,7 @@ function draw() {
   drawTotals();
   drawWaiting(terms);
   drawFree();
-  drawNamespaces();
+  drawNamespaces(terms);
   drawNodes({ terms, unwell: byId("unhealthy").checked, unused: byId("unused").checked });
   drawClaims(terms);
   drawEvents(terms);

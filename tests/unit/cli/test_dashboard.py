@@ -536,6 +536,33 @@ def test_the_page_is_grey_while_it_is_old_and_has_no_empty_headings_at_first() -
     assert '<main id="main" hidden>' in (PAGE_FILES / "page.html").read_text("utf-8")
 
 
+def test_the_age_of_a_taint_is_in_one_element_with_it() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert (
+        'made.push(element("span", { class: "taint" }, element("span", { class: "badge warn" }, `taint ${taint.text}`), more && " ", more));'
+        in script
+    )
+
+
+def test_the_page_never_hides_only_a_few_rows_behind_a_button() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert "const isLong = rows.length > ROWS[name] + FEW;" in script
+    assert "button.hidden = !isLong;" in script
+
+
+def test_the_totals_and_the_heading_say_the_same_of_what_waits() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert "`Waiting: ${[pods, claims].filter(Boolean).join(" in script
+    assert '[["Waiting", waits.pods, waits.claims && ` ${waits.claims}`' in script
+    assert script.count("waitingCounts()") == 3, "its definition, the heading and the totals"
+
+
+def test_the_filter_leaves_the_namespaces_whose_name_matches() -> None:
+    script = (PAGE_FILES / "page.js").read_text("utf-8")
+    assert "state.namespaces.filter((row) => matches(terms, plain(`${row.name}/`)))" in script
+    assert 'JSON.stringify([state.namespaces, shownAll.has("namespaces"), terms])' in script, "another filter draws the table again"
+
+
 def test_words_of_the_table_do_not_break_and_its_buttons_are_large_enough() -> None:
     script, style = ((PAGE_FILES / name).read_text("utf-8") for name in ("page.js", "page.css"))
     assert "Node: [whole(nodesOf(row))]" in script
