@@ -341,7 +341,8 @@ function users(node) {
 
 function drainLine(node) {
   const { pods, claims } = users(node);
-  if (!claims) return node.notes.length ? element("p", { class: "facts" }, "no pod has devices here") : null;
+  // The devices of a driver that is down are unknown here.
+  if (!claims) return node.notes.length && !node.pools.some((pool) => pool.is_down) ? element("p", { class: "facts" }, "no pod has devices here") : null;
   const held = `${[...(pods.length ? [counted(pods.length, "pod")] : []), counted(claims, "claim")].join(" with ")}`;
   if (!node.notes.length) return element("p", { class: "facts" }, held);
   return element("p", { class: "facts" }, `still here: ${held}${pods.length ? `: ${pods.join(", ")}` : ""}. Whether they fit elsewhere: `, element("code", {}, `drakit plan --live --drain ${node.name}`));
