@@ -396,7 +396,7 @@ class _Moved:
         moved = self.moves.moves
         certainty = "the fewest" if self.moves.exact else "an estimate"
         _say(
-            f"{pods}: move {plurals.counted(len(moved), 'pod or claim')} ({certainty})"
+            f"{pods}: move {plurals.counted(len(moved), 'pod or claim', 'pods or claims')} ({certainty})"
             if moved
             else f"{pods}: all fit on other nodes; no other pod has to move"
             if self.question.drained
@@ -426,19 +426,21 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
     holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)), world.pods)
     planner = moves.MovePlanner(nodes, holders)
     answer = planner.plan(question.pods)
+    homeless = _homeless(planner, question.pods) if answer.moves or not answer.found else []
+    stuck = {template for name, template in question.pods if name in homeless}
     reasons = []
     for template in dict.fromkeys(template for _, template in question.pods):
         never = [refusals.why_not(template, placed) for placed in nodes.types]
         if all(never):
             reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
-        elif answer.moves:
+        elif template in stuck:
             reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
     return _Moved(
         question=question,
         moves=answer,
         reasons=reasons,
         verified=answer.found and moves.verified(nodes, answer, holders, question.pods),
-        homeless=() if answer.found or not question.drained else _homeless(planner, question.pods),
+        homeless=homeless if question.drained and not answer.found else (),
     )
 
 

@@ -273,6 +273,14 @@ def test_claims_of_a_driver_that_is_down_have_to_move_too(shell: command_line.Co
     assert (result.status, result.out.splitlines()[0]) == (0, "1 pod of node-1: all fit on other nodes; no other pod has to move")
 
 
+def test_only_pods_without_a_place_are_explained(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    held = [("a", "node-1", "gpu-0"), ("b", "node-2", "gpu-0")]
+    result = shell.run("plan", "-f", two_nodes(tmp_path, held), "--ask", "nic=10G", "--ask", "gpu=2", "--move", "--why")
+    assert (result.status, result.out.splitlines()[0]) == (0, "2 pods: move 1 pod or claim (the fewest)"), result.err
+    why = "why: gpu=2 fits on an empty node, but other pods use the devices that it needs on every node"
+    assert [line for line in result.out.splitlines() if line.startswith("why: ")] == [why]
+
+
 def test_an_impossible_plan_exits_with_status_1_and_the_reason(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     bought = shell.run("plan", "--ask", "gpu=3", "--buy", SMALL)
     assert bought.status == 1

@@ -6,7 +6,7 @@ to the pods that stay, so the answer is exact. If this search would take too lon
 estimate.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -92,12 +92,14 @@ class MovePlanner:
         for pod in pods:
             self._on.setdefault(pod.grant.node.rank, []).append(pod)
         self._decisions: dict[tuple[int, frozenset[str], tuple[str, ...]], list[Grant] | None] = {}
+        self._failed: set[object] = set()
 
     def plan(self, new_pods: Sequence[tuple[str, PodTemplate]], max_moves: int = MOVES_MAX) -> Plan:
         """Return the plan with the fewest moves that gives all new pods a place, with at most ``max_moves`` moves."""
         queue = [_PendingPod(name, template) for name, template in new_pods]
         for self._one_gpu in (False, True):
             self._steps = 0
+            self._failed.clear()
             try:
                 for moves in range(max_moves + 1):
                     if (changes := self._place(queue, moves, {})) is not None:
@@ -112,6 +114,14 @@ class MovePlanner:
         """Return the changes that give all pods in the queue a place with this number of moves, or None."""
         if not queue:
             return changes
+        # The same pods come together in many orders, and whether they fit does not depend on it.
+        state = (
+            moves,
+            _names(queue),
+            frozenset((rank, _names(change.leaving), _names(change.entering)) for rank, change in changes.items()),
+        )
+        if state in self._failed:
+            return None
         first, *others = queue
         for rank, leaving in self._options(first, moves, changes):
             old_change = changes.get(rank, _Change())
@@ -122,6 +132,7 @@ class MovePlanner:
             complete = self._place([*others, *evicted], moves - len(leaving), changes | {rank: change})
             if complete is not None:
                 return complete
+        self._failed.add(state)
         return None
 
     def _options(self, pending: _PendingPod, moves: int, changes: dict[int, _Change]) -> Iterator[tuple[int, tuple[Pod, ...]]]:
@@ -221,6 +232,10 @@ class MovePlanner:
                     )
                 )
         return placed
+
+
+def _names(pods: Iterable[Pod | _PendingPod]) -> frozenset[str]:
+    return frozenset(pod.name for pod in pods)
 
 
 def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[tuple[str, PodTemplate]]) -> bool:
