@@ -81,7 +81,7 @@ class _Decided:
             yield from ((f"pod {_label(pod)}", error) for error in of_pod)
         for decision in self._decisions:
             for given in decision.given:
-                yield from ((decision.subject, error) for error in self._misfits(given))
+                yield from ((decision.subject, error) for error in (*self._misfits(given), *self._refused_devices(given)))
 
     def _concerned(self, pods: "Sequence[Object]") -> list[whole_objects.Reference]:
         """Return the claims and templates of the pods and decisions, with their classes."""
@@ -109,6 +109,12 @@ class _Decided:
         if claim.configs:
             yield from opaque.misfits(claim, self._attributes, self._rules)
 
+    def _refused_devices(self, given: "whatif.Given") -> Iterator[errors.ConfigError]:
+        """Yield what the attributes of the devices that a claim got rule out."""
+        claim = _claim_of(given)
+        if claim is not None and claim.configs:
+            yield from opaque.refused_devices(claim, self._attributes, self._rules)
+
     def _attributes(self, result: claims.AllocationResult) -> Mapping[str, object]:
         return self._attributes_by_device.get((result.driver, result.pool, result.device), {})
 
@@ -123,6 +129,16 @@ class _Decided:
             for spec in [mixins.flatten(json_types.mapping(resource_slice, "spec"))]
             for device in json_types.objects(spec, "devices")
         }
+
+
+def _claim_of(given: "whatif.Given") -> claims.Claim | None:
+    """Return the allocated claim, None if its parameters are no objects, which of_object reports."""
+    namespace, _, name = given.claim.partition("/")
+    stored = {"metadata": {"uid": _NO_UID, "namespace": namespace, "name": name}, "status": {"allocation": given.allocation}}
+    try:
+        return claim_codec.decode(stored, claims.ClaimRef(uid=_NO_UID, namespace=namespace, name=name))
+    except errors.ClaimError:
+        return None
 
 
 def _label(obj: "Object") -> str:

@@ -37,6 +37,14 @@ def any_fits(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -
     return True
 
 
+Refuses: TypeAlias = Callable[[str, Json, Mapping[str, Json]], tuple[str, str, str] | None]
+"""The field below ``opaque``, text and fix of what a driver refuses in parameters that fit a device with these attributes; None if it takes them."""
+
+
+def none_refused(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -> None:
+    """Return None: nothing is known of any driver's parameters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Selection:
     """One request or alternative, and the devices that class and request select."""
@@ -45,6 +53,8 @@ class _Selection:
     devices: Sequence[PublishedDevice]
     derived: frozenset[str] = frozenset()
     """The names of its derived attributes."""
+    admin: bool = False
+    """Whether it has admin access, for which a driver changes no device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +70,7 @@ class Demand:
     qualified: bool
     """Whether requests find capacities with and without the driver's domain."""
     fits: Fits
+    refuses: Refuses
 
     def of_class(self, device_class: Accepted) -> Iterator[Finding]:
         yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
@@ -92,14 +103,16 @@ class Demand:
                     yield from self._derived(claim.document, derived, where, selected)
                     both = frozenset({json_types.text(request, "name"), name})
                     attributes = frozenset(json_types.text(attribute, "name") for attribute in derived)
-                    requested.append(_Selection(names=both, devices=selected, derived=attributes))
+                    requested.append(_Selection(names=both, devices=selected, derived=attributes, admin=option.get("adminAccess") is True))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
             yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
-        for place, config in enumerate(json_types.objects(devices, "config")):
+        configs = json_types.objects(devices, "config")
+        for place, config in enumerate(configs):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
                 yield from self._driver(claim.document, config, f"{path}.config[{place}]", concerned or self.published.devices)
             yield from self._fit(claim.document, config, f"{path}.config[{place}]", concerned)
+            yield from self._refused(claim.document, config, f"{path}.config[{place}]", later=configs[place + 1 :], requested=requested)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects (None if unknown), and its mistakes."""
@@ -257,6 +270,25 @@ class Demand:
             yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
         else:
             yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
+
+    def _refused(
+        self, document: Document, config: Object, path: str, *, later: Sequence[Object], requested: Sequence[_Selection]
+    ) -> Iterator[Finding]:
+        """Yield parameters that their driver refuses for every device that they are for. A later configuration may override them."""
+        driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
+        if any(json_types.text(other, "opaque", "driver") == driver for other in later):
+            return
+        refused = []
+        for selection in _concerned(config, requested):
+            for device in selection.devices if not selection.admin else ():
+                attributes = plain_attributes(driver, device.spec)
+                if device.pool.driver != driver or not self.fits(driver, parameters, attributes):
+                    return
+                refused.append(self.refuses(driver, parameters, attributes))
+        if refused and all(refused) and (first := refused[0]):
+            field, text, fix = first
+            others = f" (none of the {_devices(len(refused))} that are selected takes it)" if len(refused) > 1 else ""
+            yield findings.error(document, f"{path}.opaque.{field}", f"{text}{others}: the driver refuses to prepare the claim", fix)
 
 
 def _evaluated(

@@ -109,6 +109,42 @@ def misfits(
                     yield config.misfit(entry, config.decode(entry.parameters, rule.types), result)
 
 
+def refusal(driver: str, parameters: object, attributes: Mapping[str, object], rules: Rules) -> errors.ConfigError | None:
+    """Return the error of ``prepare`` for parameters that fit a device and that its attributes rule out, with a path below ``parameters``.
+
+    None if there is none, and for parameters that cannot be decoded.
+    """
+    if driver not in rules:
+        return None
+    try:
+        record = wire.decode(claim_codec.PARAMETERS, parameters, config.PARAMETERS)
+        decoded = config.decode(record, rules[driver].types)
+    except errors.ConfigError:
+        return None
+    try:
+        with config.author_errors():
+            rules[driver].check_device(decoded, attributes)
+    except errors.ConfigError as error:
+        return error
+    return None
+
+
+def refused_devices(
+    claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
+) -> Iterator[errors.ConfigError]:
+    """Yield an error for each allocated device whose attributes rule out its configuration, the last one that applies. Admin access has none."""
+    for driver in rules:
+        for result in claim.results_of(driver):
+            attributes = attributes_of(result)
+            applying = [
+                entry.parameters
+                for entry in claim.configs_of(driver)
+                if entry.applies_to(result.request) and fits(driver, entry.parameters, attributes, rules)
+            ]
+            if applying and not result.admin_access and (error := refusal(driver, applying[-1], attributes, rules)) is not None:
+                yield error
+
+
 IsOf = Callable[[str, Mapping[str, Any]], bool]
 """Whether a request or one of its alternatives, with class and selectors, is known to get devices of a driver alone."""
 

@@ -35,6 +35,10 @@ def fits_all(_config: object, _attributes: Mapping[str, object]) -> bool:
     return True
 
 
+def any_device(_config: object, _attributes: Mapping[str, object]) -> None:
+    """Raise nothing: no attribute of a device conflicts with a configuration."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
     """The opaque parameters that a driver accepts for any device: types to decode, and a check that depends on who wrote them.
@@ -42,7 +46,9 @@ class Rules:
     ``check`` receives the parameters and their decoded value, and raises ConfigError. The others are for ``drakit lint``: ``warn`` returns what a
     valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``fits``
     says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the configuration,
-    such as ``routes[0]``. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and name fields of the object.
+    such as ``routes[0]``. ``check_device`` raises the ConfigError of ``prepare`` for a device that the configuration fits, but whose attributes show
+    that it cannot have it; ``drakit allocate`` uses it too. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and
+    name fields of the object.
     """
 
     types: tuple[type[object], ...]
@@ -50,6 +56,7 @@ class Rules:
     warn: Callable[[object], Sequence[errors.ConfigError]] = lambda _config: ()
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
     fits: Callable[[object, Mapping[str, object]], bool] = fits_all
+    check_device: Callable[[object, Mapping[str, object]], None] = any_device
     check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
     check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 

@@ -45,7 +45,8 @@ def test_parameters_that_fit_no_selected_device_are_found(shell: command_line.Co
 
 @pytest.mark.parametrize("device_class, kind", [("gpu.drakit.dev", "GpuConfig"), ("mig.drakit.dev", "MigConfig")])
 def test_parameters_that_fit_are_fine(shell: command_line.CommandLine, device_class: str, kind: str) -> None:
-    assert lint(shell, claim(device_class, kind, "r")) == []
+    sharing = {"strategy": "TimeSlicing" if kind == "GpuConfig" else "MPS"}
+    assert lint(shell, with_sharing(claim(device_class, kind, "r"), sharing)) == []
 
 
 def test_each_type_of_device_has_a_kind_of_parameters() -> None:
@@ -53,3 +54,41 @@ def test_each_type_of_device_has_a_kind_of_parameters() -> None:
     rules = config.rules()
     for kind in types:
         assert [rules.fits(made, {"type": kind}) for made in (config.GpuConfig(), config.MigConfig())].count(True) == 1
+
+
+MPS = {"strategy": "MPS"}
+
+
+def with_sharing(obj: dict[str, Any], sharing: dict[str, Any], **exactly: object) -> dict[str, Any]:
+    devices = obj["spec"]["devices"]
+    devices["config"][0]["opaque"]["parameters"]["sharing"] = sharing
+    devices["requests"][0]["exactly"] |= exactly
+    return obj
+
+
+@pytest.mark.parametrize("sharing, what", [(MPS, "MPS"), (SLICED, "time slices")])
+def test_a_whole_gpu_in_mig_mode_is_not_shared(shell: command_line.CommandLine, sharing: dict[str, Any], what: str) -> None:
+    (finding,) = lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), sharing, selectors=[{"cel": {"expression": IN_MIG_MODE}}]))
+    assert (finding["severity"], finding["field"]) == ("error", "spec.devices.config[0].opaque.parameters.sharing")
+    assert f"is in MIG mode, in which a whole GPU has no {what}" in finding["message"]
+    assert "turn MIG mode off" in finding["fix"]
+
+
+IN_MIG_MODE = 'device.attributes["gpu.drakit.dev"].?migMode.orValue("") == "on"'
+
+
+def test_a_gpu_in_mig_mode_is_fine_if_nothing_changes_its_settings(shell: command_line.CommandLine) -> None:
+    only = {"selectors": [{"cel": {"expression": IN_MIG_MODE}}]}
+    assert lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), {"strategy": "TimeSlicing"}, **only)) == []
+    admins = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, adminAccess=True, **only)
+    assert [one for one in lint(shell, admins) if "MIG mode" in one["message"]] == []
+    overridden = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, **only)
+    parameters = {"apiVersion": "gpu.drakit.dev/v1", "kind": "GpuConfig"}
+    overridden["spec"]["devices"]["config"].append({"opaque": {"driver": GPU, "parameters": parameters}})
+    assert lint(shell, overridden) == []
+
+
+@pytest.mark.parametrize("values", [{"migMode": "on-demand"}, {"migMode": "off"}, {}, {"type": "vfio", "migMode": "on"}])
+def test_only_a_mode_that_drakit_cannot_turn_off_rules_out_sharing(values: dict[str, object]) -> None:
+    sharing = config.Sharing(strategy=config.Strategy.MPS)
+    config.rules().check_device(config.GpuConfig(sharing=sharing), {"type": "gpu", **values})
