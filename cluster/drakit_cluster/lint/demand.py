@@ -1,5 +1,6 @@
 """Mistakes in what users and admins request: selectors, constraints, capacity and configuration that no published device can satisfy."""
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 _NAMED = 3
 """Devices that a finding names."""
 _STOPS = "the scheduler allocates nothing after such an error"
+_NO_KEY = "no such key: "
 _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
     'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
@@ -146,7 +148,8 @@ class Demand:
             selected, failed = _evaluated(self.selectors.matches, expression, remaining)
             if failed:
                 text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
-                fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
+                fix = self._existing(expression, remaining, failed, of_class=document.resource is resources.CLASS)
+                fix = fix or _guard([*checked, expression], remaining, [device for device, _ in failed])
                 selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
                 text, fix = _selects_nothing(expression, remaining)
@@ -155,6 +158,36 @@ class Demand:
             checked.append(expression)
             remaining = selected
         return remaining, selector_findings
+
+    def _existing(
+        self, expression: str, devices: Sequence[PublishedDevice], failed: Sequence[tuple[PublishedDevice, str]], *, of_class: bool
+    ) -> str:
+        """Return the fix for an attribute that none of the devices has, where it is known what is meant, else ""."""
+        missing = [path for path in compared_texts.attributes_read(expression) if failed[0][1] == f"{_NO_KEY}{path[1]}"]
+        if len(failed) < len(devices) or len(missing) != 1:
+            return ""
+        domain, name = missing[0]
+        known = frozenset.intersection(*map(_attributes_of, devices))
+        names = {other for of_domain, other in known if of_domain == domain}
+        if not names and (domains := {of_domain for of_domain, other in known if other == name}):
+            own = domains & {device.pool.driver for device in devices}
+            return f"write {min(own or domains)} for {domain}"
+        if alike := sorted(other for other in names if other.lower() == name.lower()):
+            return f"write {alike[0]}"
+        selections = () if of_class else self._selected_by_class()
+        if having := [label for label, selected in selections if all((domain, name) in _attributes_of(one) for one in selected)]:
+            return f"request DeviceClass {' or '.join(sorted(having))}, whose devices have {name}; none of these has it"
+        return f"write {close[0]}" if (close := difflib.get_close_matches(name, sorted(names), n=1)) else ""
+
+    def _selected_by_class(self) -> Iterator[tuple[str, Sequence[PublishedDevice]]]:
+        """Yield the classes that select devices, with these."""
+        for name, device_class in self.classes.items():
+            spec = json_types.mapping(device_class.object, "spec")
+            remaining = self.published.devices
+            for selector in json_types.objects(spec, "selectors"):
+                remaining, _ = _evaluated(self.selectors.matches, json_types.text(selector, "cel", "expression"), remaining)
+            if remaining:
+                yield name, remaining
 
     def _derived(
         self, document: Document, attributes: Sequence[Object], path: str, selected: Sequence[PublishedDevice]
@@ -194,11 +227,30 @@ class Demand:
             elif quantity.parse(amount) > max(values):
                 text = f"requests {amount}, but no selected device has more than {max(values)}"
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+            elif (least := self._far_below(name, amount, selected)) is not None:
+                text = f"requests {amount}, which is rounded up to {least}, the least that these devices give"
+                meant = f"{str(amount).rstrip('numkKMGTPEi')}{'Gi' if least.format is quantity.Format.BINARY else 'G'}"
+                fix = f"write {meant} if the unit was forgotten, or at least {least}"
+                capacity_findings.append(findings.warning(document, field, text, fix))
             elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
                 text = f"requests {amount}, but no device that it selects is shared: the claim gets a whole one"
                 fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
                 capacity_findings.append(findings.warning(document, field, text, fix))
         return capacity_findings
+
+    def _far_below(self, name: str, amount: Json, selected: Sequence[PublishedDevice]) -> quantity.Quantity | None:
+        """Return the least amount to which every selected device rounds up a request below a thousandth of it: most likely its unit is missing."""
+        minima = [json_types.at(self._published(device, name), "requestPolicy", "validRange", "min") for device in selected]
+        requested = quantity.parse(amount)
+        if (
+            not minima
+            or not all(device.shared for device in selected)
+            or any(minimum is None for minimum in minima)
+            or requested.nanos <= 0
+        ):
+            return None
+        least = min(map(quantity.parse, minima))
+        return least if requested.nanos * 1000 < least.nanos else None
 
     def _published(self, device: PublishedDevice, requested: str) -> Json:
         published = json_types.mapping(device.spec, "capacity")
@@ -289,6 +341,12 @@ class Demand:
             field, text, fix = first
             others = f" (none of the {_devices(len(refused))} that are selected takes it)" if len(refused) > 1 else ""
             yield findings.error(document, f"{path}.opaque.{field}", f"{text}{others}: the driver refuses to prepare the claim", fix)
+
+
+def _attributes_of(device: PublishedDevice) -> frozenset[tuple[str, str]]:
+    """Return domain and name of each attribute of a device."""
+    qualified = (name.rpartition("/") for name in json_types.mapping(device.spec, "attributes"))
+    return frozenset((domain or device.pool.driver, name) for domain, _, name in qualified)
 
 
 def _evaluated(

@@ -92,3 +92,23 @@ def test_a_gpu_in_mig_mode_is_fine_if_nothing_changes_its_settings(shell: comman
 def test_only_a_mode_that_drakit_cannot_turn_off_rules_out_sharing(values: dict[str, object]) -> None:
     sharing = config.Sharing(strategy=config.Strategy.MPS)
     config.rules().check_device(config.GpuConfig(sharing=sharing), {"type": "gpu", **values})
+
+
+WRONG = {
+    "another case": ("mig.drakit.dev", "gpu.drakit.dev", "Profile", "write profile"),
+    "a letter": ("mig.drakit.dev", "gpu.drakit.dev", "profil", "write profile"),
+    "another driver's domain": ("mig.drakit.dev", "gpu.nvidia.com", "profile", "write gpu.drakit.dev for gpu.nvidia.com"),
+    "another class": ("gpu.drakit.dev", "gpu.drakit.dev", "profile", "request DeviceClass mig.drakit.dev, whose devices have profile"),
+}
+
+
+@pytest.mark.parametrize("device_class, domain, name, fix", WRONG.values(), ids=WRONG)
+def test_a_wrong_attribute_is_explained(shell: command_line.CommandLine, device_class: str, domain: str, name: str, fix: str) -> None:
+    obj = claim(device_class, "GpuConfig")
+    obj["spec"]["devices"]["config"] = []
+    obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": f'device.attributes["{domain}"].{name} == "3g.20gb"'}}
+    ]
+    (finding,) = lint(shell, obj)
+    assert f"no such key: {name}" in finding["message"]
+    assert finding["fix"].startswith(fix)

@@ -11,8 +11,8 @@ from fakes import command_line
 NIC = "nic.drakit.dev"
 
 
-def claim(mtu: int, expression: str = "true") -> dict[str, Any]:
-    parameters = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig", "mtu": mtu}
+def claim(mtu: int, expression: str = "true", **fields: object) -> dict[str, Any]:
+    parameters = {"apiVersion": "nic.drakit.dev/v1", "kind": "NicConfig", "mtu": mtu, **fields}
     devices = {
         "requests": [{"name": "r", "exactly": {"deviceClassName": NIC, "selectors": [{"cel": {"expression": expression}}]}}],
         "config": [{"opaque": {"driver": NIC, "parameters": parameters}}],
@@ -46,3 +46,29 @@ WHOLE = ("        string: shared", "        string: whole")
 def test_an_mtu_that_one_nic_takes_is_fine(shell: command_line.CommandLine, change: tuple[str, str]) -> None:
     assert lint(shell, claim(9500), change) == []
     assert lint(shell, claim(9000)) == []
+
+
+def with_bandwidth(amount: object) -> dict[str, Any]:
+    asked = claim(9000)
+    asked["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"bandwidth": amount}}
+    return asked
+
+
+@pytest.mark.parametrize("amount", [5, "5", "5m", "5k"])
+def test_a_bandwidth_whose_unit_was_forgotten_is_a_warning(shell: command_line.CommandLine, amount: object) -> None:
+    (finding,) = lint(shell, with_bandwidth(amount))
+    assert (finding["severity"], finding["field"]) == ("warning", "spec.devices.requests[0].exactly.capacity.requests[bandwidth]")
+    assert finding["message"] == f"requests {amount}, which is rounded up to 10M, the least that these devices give"
+    assert finding["fix"] == "write 5G if the unit was forgotten, or at least 10M"
+
+
+@pytest.mark.parametrize("amount", ["5G", "10M", "1M", "10k"])
+def test_a_small_bandwidth_is_fine(shell: command_line.CommandLine, amount: str) -> None:
+    assert lint(shell, with_bandwidth(amount)) == []
+
+
+def test_the_name_of_the_pods_own_interface_is_a_warning(shell: command_line.CommandLine) -> None:
+    (finding,) = lint(shell, claim(9000, interfaceName="eth0"))
+    assert (finding["severity"], finding["field"]) == ("warning", "spec.devices.config[0].opaque.parameters.interfaceName")
+    assert finding["fix"] == "write another name, such as net1"
+    assert lint(shell, claim(9000, interfaceName="eth1")) == []
