@@ -40,7 +40,7 @@ def any_fits(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -
 
 
 Refuses: TypeAlias = Callable[[str, Json, Mapping[str, Json]], tuple[str, str, str] | None]
-"""The field below ``opaque``, text and fix of what a driver refuses in parameters that fit a device with these attributes; None if it takes them."""
+"""The field below ``opaque``, text and fix of what a driver refuses in parameters for a device with these attributes; None if it takes them."""
 
 
 def none_refused(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -> None:
@@ -317,11 +317,13 @@ class Demand:
             return
         kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
         text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
+        refusal = self.refuses(driver, parameters, plain_attributes(driver, own[0].spec))
+        use = refusal[2] if refusal is not None else "use the kind for these devices"
         if requests:
-            fix = f"use the kind for these devices, or name other requests than {', '.join(requests)}"
+            fix = f"{use}, or name other requests than {', '.join(requests)}"
             yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
         else:
-            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
+            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", use)
 
     def _refused(
         self, document: Document, config: Object, path: str, *, later: Sequence[Object], requested: Sequence[_Selection]

@@ -37,7 +37,7 @@ def lint(
 
     ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. A claim that a
     scheduler with the errors ``compared`` decides differently is a warning.
-    ``fits`` says whether a driver's parameters are for a device, and ``refuses`` why its driver refuses them for one that they are for.
+    ``fits`` says whether a driver's parameters are for a device, and ``refuses`` what its driver refuses in them for one.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}

@@ -129,6 +129,15 @@ def refusal(driver: str, parameters: object, attributes: Mapping[str, object], r
     return None
 
 
+def fitting_kind(driver: str, parameters: Mapping[str, object], attributes: Mapping[str, object], rules: Rules) -> str:
+    """Return the kind of the same apiVersion that is for a device, "" if none is known. ``driver`` is one of ``rules``."""
+    api_version = parameters.get("apiVersion")
+    kinds = {
+        identity[1] for identity in opaque_parameters.by_kind(rules[driver].types) if identity is not None and identity[0] == api_version
+    }
+    return next((kind for kind in sorted(kinds) if fits(driver, {"apiVersion": api_version, "kind": kind}, attributes, rules)), "")
+
+
 def refused_devices(
     claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
 ) -> Iterator[errors.ConfigError]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from drakit_cluster.lint import Finding, Severity
     from drakit_cluster.manifests import Document
 
+_OTHER_KIND = "the kind for these devices"
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _NAMESPACE = "default"
@@ -109,6 +110,12 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
         return opaque.fits(driver, parameters, attributes, rules)
 
     def refuses(driver: str, parameters: object, attributes: Mapping[str, object]) -> tuple[str, str, str] | None:
+        if driver in rules and isinstance(parameters, Mapping) and not fits(driver, parameters, attributes):
+            return (
+                "parameters",
+                "is not for this device",
+                f"use {opaque.fitting_kind(driver, parameters, attributes, rules) or _OTHER_KIND}",
+            )
         refusal = opaque.refusal(driver, parameters, attributes, rules)
         return None if refusal is None else (refusal.field, *_text_and_fix(refusal))
 

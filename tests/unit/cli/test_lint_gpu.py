@@ -41,6 +41,7 @@ def test_parameters_that_fit_no_selected_device_are_found(shell: command_line.Co
         assert (finding["severity"], finding["field"]) == (severity, "spec.devices.config[0].opaque.parameters")
         assert f"{kind} fits none" in finding["message"]
         assert word in finding["message"]
+        assert finding["fix"].startswith("use MigConfig" if kind == "GpuConfig" else "use GpuConfig")
 
 
 @pytest.mark.parametrize("device_class, kind", [("gpu.drakit.dev", "GpuConfig"), ("mig.drakit.dev", "MigConfig")])
@@ -112,3 +113,17 @@ def test_a_wrong_attribute_is_explained(shell: command_line.CommandLine, device_
     (finding,) = lint(shell, obj)
     assert f"no such key: {name}" in finding["message"]
     assert finding["fix"].startswith(fix)
+
+
+def test_a_profile_as_like_two_others_is_explained_with_both(shell: command_line.CommandLine) -> None:
+    for profile, fix in (("3g.40gb", "write 3g.20gb or 7g.40gb"), ("3G.20GB", "write 3g.20gb;")):
+        obj = claim("mig.drakit.dev", "MigConfig")
+        expression = f'device.attributes["{GPU}"].profile == "{profile}"'
+        obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+        (finding,) = lint(shell, obj)
+        assert finding["fix"].startswith(fix)
+
+
+def test_a_class_of_another_driver_is_explained_with_drakits(shell: command_line.CommandLine) -> None:
+    (finding,) = lint(shell, claim("mig.nvidia.com", "MigConfig"))
+    assert finding["fix"] == "write mig.drakit.dev"
