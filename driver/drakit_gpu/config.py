@@ -162,7 +162,27 @@ def rules() -> drakit.Rules:
         if isinstance(decoded, AnyConfig):
             check_author(source, decoded.sharing, shared=False)
 
-    return drakit.Rules(types=TYPES, check=check, fits=_fits)
+    return drakit.Rules(types=TYPES, check=check, fits=_fits, check_device=_check_device)
+
+
+def changes_gpu(sharing: Sharing) -> bool:
+    """Return whether a GPU's settings have to change: for a time slice and for MPS."""
+    return sharing.time_slicing_config is not None or sharing.strategy is Strategy.MPS
+
+
+def refused_in_mig_mode(sharing: Sharing, gpu: str) -> drakit.ConfigError:
+    """Return the error of time slices or MPS for a whole GPU that stays in MIG mode. ``gpu`` names it."""
+    setting = "MPS" if sharing.strategy is Strategy.MPS else "time slices"
+    fix = f"request a partition{' with a MigConfig' if setting == 'MPS' else ''}, or let its admin turn MIG mode off"
+    return drakit.ConfigError(f"{gpu} is in MIG mode, in which a whole GPU has no {setting}; {fix}", field="sharing")
+
+
+def _check_device(decoded: object, values: Mapping[str, object]) -> None:
+    """Reject time slices and MPS for a whole GPU whose attributes say that it is in MIG mode and that drakit cannot turn that off."""
+    is_whole = values.get(attributes.TYPE) in (attributes.TYPE_GPU, attributes.TYPE_SHARED_GPU)
+    sharing = decoded.sharing if isinstance(decoded, GpuConfig) else None
+    if is_whole and values.get(attributes.MIG_MODE) == attributes.MIG_ON and sharing is not None and changes_gpu(sharing):
+        raise refused_in_mig_mode(sharing, f"{values.get(attributes.PRODUCT_NAME)} {values.get(attributes.UUID)}")
 
 
 def _fits(decoded: object, values: Mapping[str, object]) -> bool:

@@ -222,8 +222,19 @@ def unique(decoded: object) -> Mapping[str, str]:
     return name | {f"addresses[{index}]": str(ipaddress.ip_interface(text).ip) for index, text in enumerate(decoded.addresses)}
 
 
+_CNI_NAME = "eth0"
+"""The pod's own interface with containerd and CRI-O."""
+
+
 def _warnings(decoded: object) -> Sequence[drakit.ConfigError]:
-    """Return the default routes that the attachment refuses in a pod with a default route of its CNI, as nearly every pod has."""
+    """Return what the attachment refuses in a pod of a CNI, as nearly every pod is: its interface's name, and a second default route."""
+    is_taken = isinstance(decoded, NicConfig) and decoded.interface_name == _CNI_NAME
+    reason = f"{_CNI_NAME} is the name of a pod's own interface, so it is refused at every start of a container; write another name, such as net1"
+    return [*([drakit.ConfigError(reason, field="interfaceName")] if is_taken else ()), *_default_routes(decoded)]
+
+
+def _default_routes(decoded: object) -> Sequence[drakit.ConfigError]:
+    """Return the default routes that the attachment refuses in a pod with a default route of its CNI."""
     reason = (
         "is refused at every start of a container in a pod that has a default route of its CNI; "
         "set override: true, so that this route wins, or give it a table and a rule"

@@ -46,10 +46,10 @@ class NicFamily(drakit.Family[NicOptions]):
 
     def rules(self, options: NicOptions) -> drakit.Rules:
         from drakit_nic import config as parameters  # noqa: PLC0415
-        from drakit_nic import pod_checks  # noqa: PLC0415
+        from drakit_nic import pod_checks, share  # noqa: PLC0415
 
         check_pod = functools.partial(pod_checks.of_pod, passes_to_machines=bool(options.vfio))
-        return dataclasses.replace(parameters.rules(), check_pod=check_pod)
+        return dataclasses.replace(parameters.rules(), check_pod=check_pod, check_device=share.check_device)
 
     def check_node(self, options: NicOptions, site: drakit.Site) -> Iterator[drakit.Finding]:
         from drakit_nic import checks  # noqa: PLC0415

@@ -135,13 +135,24 @@ def check_config(grant: Grant, interface: port.Interface, node: str, child: port
     """Raise ConfigError where a share of this interface cannot have its grant's configuration."""
     chosen = grant.config
     config.check(chosen, node=node)
-    if chosen.mtu is not None and chosen.mtu > interface.mtu:
-        raise drakit.ConfigError(f"{chosen.mtu} is above the {interface.mtu} of {interface.name}, on which the share is", field="mtu")
+    _check_mtu(chosen, interface.mtu, interface.name)
     config.check_no_function(chosen, f"this is a share of {interface.name}")
     if child is port.ChildKind.IPVLAN:
         config.check_ipvlan(chosen, interface.name)
     if chosen.mac == interface.mac:
         raise drakit.ConfigError(f"{chosen.mac} is the address of {interface.name} itself", field="mac")
+
+
+def check_device(decoded: object, values: Mapping[str, object]) -> None:
+    """Raise ConfigError where a device with these attributes cannot have a configuration: a NIC of shares, whose MTU is below."""
+    limit = values.get("mtu")
+    if isinstance(decoded, config.NicConfig) and isinstance(limit, int) and values.get(attributes.FORM) == attributes.SHARED:
+        _check_mtu(decoded, limit, str(values.get(attributes.IF_NAME)))
+
+
+def _check_mtu(chosen: config.NicConfig, limit: int, name: str) -> None:
+    if chosen.mtu is not None and chosen.mtu > limit:
+        raise drakit.ConfigError(f"{chosen.mtu} is above the {limit} of {name}, on which the share is", field="mtu")
 
 
 def container_edits(share: port.Share, *, request: str, device: str, interface_name: str, hook: drakit.Hook | None = None) -> drakit.Edits:

@@ -81,7 +81,7 @@ class _Decided:
         for decision in self._decisions:
             for given in decision.given:
                 source = self._source(decision.subject, given.claim)
-                yield from (self._placed(given.claim, source, entry, error) for entry, error in self._misfits(given))
+                yield from (self._placed(given.claim, source, entry, error) for entry, error in self._refused(given))
 
     def _concerned(self, pods: "Sequence[Object]") -> list[whole_objects.Reference]:
         """Return the claims and templates of the pods and decisions, with their classes."""
@@ -125,8 +125,8 @@ class _Decided:
                     return _subject(holder), error.with_prefix(f"{'.'.join(path)}[{number}].opaque")
         return f"claim {claim}", error
 
-    def _misfits(self, given: "whatif.Given") -> Iterator[tuple[claims.OpaqueConfig, errors.ConfigError]]:
-        """Yield configurations that name a request and fit no device that it got."""
+    def _refused(self, given: "whatif.Given") -> Iterator[tuple[claims.OpaqueConfig, errors.ConfigError]]:
+        """Yield configurations that name a request and fit no device that it got, and those that the attributes of such a device rule out."""
         namespace, _, name = given.claim.partition("/")
         stored = {"metadata": {"uid": _NO_UID, "namespace": namespace, "name": name}, "status": {"allocation": given.allocation}}
         try:
@@ -135,6 +135,7 @@ class _Decided:
             return
         if claim.configs:
             yield from opaque.misfits(claim, self._attributes, self._rules)
+            yield from opaque.refused_devices(claim, self._attributes, self._rules)
 
     def _attributes(self, result: claims.AllocationResult) -> Mapping[str, object]:
         return self._attributes_by_device.get((result.driver, result.pool, result.device), {})

@@ -48,6 +48,15 @@ def unknown(expression: str, views: Iterable[DeviceView]) -> list[UnknownText]:
     return found
 
 
+def attributes_read(expression: str) -> Sequence[tuple[str, str]]:
+    """Return domain and name of each attribute that an expression reads, in its order; none if it does not compile."""
+    try:
+        root = parser.parse(expression)
+    except (errors.CompileError, RecursionError):
+        return ()
+    return tuple(dict.fromkeys(path for node in tree.walk(root) if (path := _path(node)) is not None and path[0] != _DRIVER))
+
+
 @functools.lru_cache(maxsize=256)
 def _compared(expression: str) -> Sequence[_Comparison]:
     """Return the comparisons that must hold."""

@@ -1,5 +1,6 @@
 """Mistakes in what users and admins request: selectors, constraints, capacity and configuration that no published device can satisfy."""
 
+import difflib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 _NAMED = 3
 """Devices that a finding names."""
 _STOPS = "the scheduler allocates nothing after such an error"
+_NO_KEY = "no such key: "
 _CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
 _CHECK_ATTRIBUTE = (
     'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
@@ -37,6 +39,14 @@ def any_fits(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -
     return True
 
 
+Refuses: TypeAlias = Callable[[str, Json, Mapping[str, Json]], tuple[str, str, str] | None]
+"""The field below ``opaque``, text and fix of what a driver refuses in parameters for a device with these attributes; None if it takes them."""
+
+
+def none_refused(_driver: str, _parameters: Json, _attributes: Mapping[str, Json]) -> None:
+    """Return None: nothing is known of any driver's parameters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Selection:
     """One request or alternative, and the devices that class and request select."""
@@ -45,6 +55,8 @@ class _Selection:
     devices: Sequence[PublishedDevice]
     derived: frozenset[str] = frozenset()
     """The names of its derived attributes."""
+    admin: bool = False
+    """Whether it has admin access, for which a driver changes no device."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +72,7 @@ class Demand:
     qualified: bool
     """Whether requests find capacities with and without the driver's domain."""
     fits: Fits
+    refuses: Refuses
 
     def of_class(self, device_class: Accepted) -> Iterator[Finding]:
         yield from self._select(device_class.document, json_types.mapping(device_class.object, "spec"), "spec", self.published.devices)[1]
@@ -93,14 +106,16 @@ class Demand:
                     yield from self._derived(claim.document, derived, where, selected)
                     both = frozenset({json_types.text(request, "name"), name})
                     attributes = frozenset(json_types.text(attribute, "name") for attribute in derived)
-                    requested.append(_Selection(names=both, devices=selected, derived=attributes))
+                    requested.append(_Selection(names=both, devices=selected, derived=attributes, admin=option.get("adminAccess") is True))
         for place, constraint in enumerate(json_types.objects(devices, "constraints")):
             yield from self._constraint(claim.document, constraint, f"{path}.constraints[{place}]", requested)
-        for place, config in enumerate(json_types.objects(devices, "config")):
+        configs = json_types.objects(devices, "config")
+        for place, config in enumerate(configs):
             concerned = [device for selection in _concerned(config, requested) for device in selection.devices]
             if concerned or not requested:
                 yield from self._driver(claim.document, config, f"{path}.config[{place}]", concerned or self.published.devices)
             yield from self._fit(claim.document, config, f"{path}.config[{place}]", concerned)
+            yield from self._refused(claim.document, config, f"{path}.config[{place}]", later=configs[place + 1 :], requested=requested)
 
     def _option(self, document: Document, option: Object, path: str) -> tuple[list[PublishedDevice] | None, list[Finding]]:
         """Return the devices that a request selects (None if unknown), and its mistakes."""
@@ -134,7 +149,8 @@ class Demand:
             selected, failed = _evaluated(self.selectors.matches, expression, remaining)
             if failed:
                 text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
-                fix = _guard([*checked, expression], remaining, [device for device, _ in failed])
+                fix = self._existing(expression, remaining, failed, of_class=document.resource is resources.CLASS)
+                fix = fix or _guard([*checked, expression], remaining, [device for device, _ in failed])
                 selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
                 text, fix = _selects_nothing(expression, remaining)
@@ -143,6 +159,36 @@ class Demand:
             checked.append(expression)
             remaining = selected
         return remaining, selector_findings
+
+    def _existing(
+        self, expression: str, devices: Sequence[PublishedDevice], failed: Sequence[tuple[PublishedDevice, str]], *, of_class: bool
+    ) -> str:
+        """Return the fix for an attribute that none of the devices has, where it is known what is meant, else ""."""
+        missing = [path for path in compared_texts.attributes_read(expression) if failed[0][1] == f"{_NO_KEY}{path[1]}"]
+        if len(failed) < len(devices) or len(missing) != 1:
+            return ""
+        domain, name = missing[0]
+        known = frozenset.intersection(*map(_attributes_of, devices))
+        names = {other for of_domain, other in known if of_domain == domain}
+        if not names and (domains := {of_domain for of_domain, other in known if other == name}):
+            own = domains & {device.pool.driver for device in devices}
+            return f"write {min(own or domains)} for {domain}"
+        if alike := sorted(other for other in names if other.lower() == name.lower()):
+            return f"write {alike[0]}"
+        selections = () if of_class else self._selected_by_class()
+        if having := [label for label, selected in selections if all((domain, name) in _attributes_of(one) for one in selected)]:
+            return f"request DeviceClass {' or '.join(sorted(having))}, whose devices have {name}; none of these has it"
+        return f"write {close[0]}" if (close := difflib.get_close_matches(name, sorted(names), n=1)) else ""
+
+    def _selected_by_class(self) -> Iterator[tuple[str, Sequence[PublishedDevice]]]:
+        """Yield the classes that select devices, with these."""
+        for name, device_class in self.classes.items():
+            spec = json_types.mapping(device_class.object, "spec")
+            remaining = self.published.devices
+            for selector in json_types.objects(spec, "selectors"):
+                remaining, _ = _evaluated(self.selectors.matches, json_types.text(selector, "cel", "expression"), remaining)
+            if remaining:
+                yield name, remaining
 
     def _derived(
         self, document: Document, attributes: Sequence[Object], path: str, selected: Sequence[PublishedDevice]
@@ -182,11 +228,30 @@ class Demand:
             elif quantity.parse(amount) > max(values):
                 text = f"requests {amount}, but no selected device has more than {max(values)}"
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
+            elif (least := self._far_below(name, amount, selected)) is not None:
+                text = f"requests {amount}, which is rounded up to {least}, the least that these devices give"
+                meant = f"{str(amount).rstrip('numkKMGTPEi')}{'Gi' if least.format is quantity.Format.BINARY else 'G'}"
+                fix = f"write {meant} if the unit was forgotten, or at least {least}"
+                capacity_findings.append(findings.warning(document, field, text, fix))
             elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
                 text = f"requests {amount}, but no device that it selects is shared: the claim gets a whole one"
                 fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
                 capacity_findings.append(findings.warning(document, field, text, fix))
         return capacity_findings
+
+    def _far_below(self, name: str, amount: Json, selected: Sequence[PublishedDevice]) -> quantity.Quantity | None:
+        """Return the least amount to which every selected device rounds up a request below a thousandth of it: most likely its unit is missing."""
+        minima = [json_types.at(self._published(device, name), "requestPolicy", "validRange", "min") for device in selected]
+        requested = quantity.parse(amount)
+        if (
+            not minima
+            or not all(device.shared for device in selected)
+            or any(minimum is None for minimum in minima)
+            or requested.nanos <= 0
+        ):
+            return None
+        least = min(map(quantity.parse, minima))
+        return least if requested.nanos * 1000 < least.nanos else None
 
     def _published(self, device: PublishedDevice, requested: str) -> Json:
         published = json_types.mapping(device.spec, "capacity")
@@ -253,11 +318,38 @@ class Demand:
             return
         kind, requests = json_types.text(parameters, "kind") or "the configuration", json_types.strings(config, "requests")
         text = f"{kind} fits none of the {_devices(len(own))} that {'is' if len(own) == 1 else 'are'} selected"
+        refusal = self.refuses(driver, parameters, plain_attributes(driver, own[0].spec))
+        use = refusal[2] if refusal is not None else "use the kind for these devices"
         if requests:
-            fix = f"use the kind for these devices, or name other requests than {', '.join(requests)}"
+            fix = f"{use}, or name other requests than {', '.join(requests)}"
             yield findings.error(document, f"{path}.opaque.parameters", f"{text}: the driver refuses to prepare the claim", fix)
         else:
-            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", "use the kind for these devices")
+            yield findings.warning(document, f"{path}.opaque.parameters", f"{text}: it has no effect", use)
+
+    def _refused(
+        self, document: Document, config: Object, path: str, *, later: Sequence[Object], requested: Sequence[_Selection]
+    ) -> Iterator[Finding]:
+        """Yield parameters that their driver refuses for every device that they are for. A later configuration may override them."""
+        driver, parameters = json_types.text(config, "opaque", "driver"), json_types.at(config, "opaque", "parameters")
+        if any(json_types.text(other, "opaque", "driver") == driver for other in later):
+            return
+        refused = []
+        for selection in _concerned(config, requested):
+            for device in selection.devices if not selection.admin else ():
+                attributes = plain_attributes(driver, device.spec)
+                if device.pool.driver != driver or not self.fits(driver, parameters, attributes):
+                    return
+                refused.append(self.refuses(driver, parameters, attributes))
+        if refused and all(refused) and (first := refused[0]):
+            field, text, fix = first
+            others = f" (none of the {_devices(len(refused))} that are selected takes it)" if len(refused) > 1 else ""
+            yield findings.error(document, f"{path}.opaque.{field}", f"{text}{others}: the driver refuses to prepare the claim", fix)
+
+
+def _attributes_of(device: PublishedDevice) -> frozenset[tuple[str, str]]:
+    """Return domain and name of each attribute of a device."""
+    qualified = (name.rpartition("/") for name in json_types.mapping(device.spec, "attributes"))
+    return frozenset((domain or device.pool.driver, name) for domain, _, name in qualified)
 
 
 def _evaluated(

@@ -2,10 +2,13 @@
 
 import difflib
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.manifests import Document
+
+_ALIKE = 2
+"""The most names that a suggestion has."""
 
 
 class Severity(enum.StrEnum):
@@ -37,9 +40,22 @@ def warning(document: Document, field: str, text: str, fix: str) -> Finding:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "write NAME" for the most similar known name, or else all known names; without any, to remove it."""
+    """Return "write NAME" for the most similar known name, two if they are as similar, or else all known names; without any, to remove it.
+
+    Names are most similar if they differ in case alone, and then by difflib. If none is, names of three labels or more are similar by the
+    first one, as mig.nvidia.com and mig.drakit.dev are.
+    """
     names = sorted(known)
     if not names:
         return "remove it: there is none to name"
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"write {close[0]}" if close else f"known are {', '.join(names)}"
+    alike = [other for other in names if other.lower() == name.lower()] or _closest(name, names)
+    if not alike and name.count(".") > 1:
+        alike = [other for other in names if other.count(".") > 1 and other.partition(".")[0] == name.partition(".")[0]]
+    return f"write {' or '.join(alike)}" if 0 < len(alike) <= _ALIKE else f"known are {', '.join(names)}"
+
+
+def _closest(name: str, names: Sequence[str]) -> list[str]:
+    """Return the most similar names, several if they are as similar."""
+    close = difflib.get_close_matches(name, names, n=len(names))
+    ratio = {other: difflib.SequenceMatcher(None, other, name).ratio() for other in close}
+    return [other for other in sorted(close) if ratio[other] == max(ratio.values())]

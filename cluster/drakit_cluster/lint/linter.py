@@ -31,12 +31,13 @@ def lint(
     *,
     compared: KnownErrors = KUBERNETES_1_36,
     fits: demand.Fits = demand.any_fits,
+    refuses: demand.Refuses = demand.none_refused,
 ) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
     ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. A claim that a
     scheduler with the errors ``compared`` decides differently is a warning.
-    ``fits`` says whether a driver's parameters are for a device.
+    ``fits`` says whether a driver's parameters are for a device, and ``refuses`` what its driver refuses in them for one.
     """
     intake = manifests.take(documents, gates)
     position = {id(document): place for place, document in enumerate(documents)}
@@ -45,7 +46,7 @@ def lint(
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates, compared, fits),
+        *_across_objects(documents, intake, gates, compared, fits, refuses),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
     all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
@@ -103,6 +104,7 @@ def _across_objects(
     gates: FeatureGates,
     compared: KnownErrors,
     fits: demand.Fits,
+    refuses: demand.Refuses,
 ) -> Iterator[Finding]:
     """Yield mistakes between objects."""
     slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
@@ -121,7 +123,7 @@ def _across_objects(
     yield from supply.check_rules(rules, published, gates)
     groups = _accepted(intake, resources.POD_GROUP)
     yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], groups))
-    demand_findings = list(_demand_findings(intake, published, claims, gates, fits))
+    demand_findings = list(_demand_findings(intake, published, claims, gates, fits, refuses))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):
         faulty = {id(finding.document) for finding in demand_findings}
@@ -130,7 +132,7 @@ def _across_objects(
 
 
 def _demand_findings(
-    intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates, fits: demand.Fits
+    intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates, fits: demand.Fits, refuses: demand.Refuses
 ) -> Iterator[Finding]:
     checker = demand.Demand(
         published=published,
@@ -141,6 +143,7 @@ def _demand_findings(
         tainting=gates.on(Gate.DEVICE_TAINTS),
         qualified=gates.follows(Rule.QUALIFIED_CAPACITIES),
         fits=fits,
+        refuses=refuses,
     )
     for device_class in checker.classes.values():
         yield from checker.of_class(device_class)

@@ -155,7 +155,10 @@ def not_served(resource: Resource, gates: FeatureGates) -> str:
     usable = [replace(resource, version=name) for name in versions.api_versions(resource.kind, gates.version)]
     served = [other.api_version for other in usable if other in resources.SERVED]
     has = f" by Kubernetes {gates.version}, but by {versions.since(span)}" if span else ""
-    return f"{resource.api_version} is not served{has}: write {' or '.join(served) or 'another kind'}"
+    why = f"is not served{has}"
+    if versions.within(span, gates.version):
+        why = f"is not served here, as it is off by default in Kubernetes {gates.version}"
+    return f"{resource.api_version} {why}: write {' or '.join(served) or 'another kind'}"
 
 
 def gates_of_kind(resource: Resource) -> list[Gate]:

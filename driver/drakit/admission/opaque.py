@@ -109,6 +109,54 @@ def misfits(
                     yield entry, config.misfit(entry, config.decode(entry.parameters, rule.types), result)
 
 
+def refusal(driver: str, parameters: object, attributes: Mapping[str, object], rules: Rules) -> errors.ConfigError | None:
+    """Return the error of ``prepare`` for parameters that fit a device and that its attributes rule out, with a path below ``parameters``.
+
+    None if there is none, and for parameters that cannot be decoded.
+    """
+    if driver not in rules:
+        return None
+    try:
+        record = wire.decode(claim_codec.PARAMETERS, parameters, config.PARAMETERS)
+        decoded = config.decode(record, rules[driver].types)
+    except errors.ConfigError:
+        return None
+    try:
+        with config.author_errors():
+            rules[driver].check_device(decoded, attributes)
+    except errors.ConfigError as error:
+        return error
+    return None
+
+
+def fitting_kind(driver: str, parameters: Mapping[str, object], attributes: Mapping[str, object], rules: Rules) -> str:
+    """Return the kind of the same apiVersion that is for a device, "" if none is known. ``driver`` is one of ``rules``."""
+    api_version = parameters.get("apiVersion")
+    kinds = {
+        identity[1] for identity in opaque_parameters.by_kind(rules[driver].types) if identity is not None and identity[0] == api_version
+    }
+    return next((kind for kind in sorted(kinds) if fits(driver, {"apiVersion": api_version, "kind": kind}, attributes, rules)), "")
+
+
+def refused_devices(
+    claim: claims.Claim, attributes_of: Callable[[claims.AllocationResult], Mapping[str, object]], rules: Rules
+) -> Iterator[tuple[claims.OpaqueConfig, errors.ConfigError]]:
+    """Yield the configuration of each allocated device whose attributes rule it out, the last one that applies, with the error of ``prepare``.
+
+    Admin access has none.
+    """
+    for driver in rules:
+        for result in claim.results_of(driver):
+            attributes = attributes_of(result)
+            applying = [
+                entry
+                for entry in claim.configs_of(driver)
+                if entry.applies_to(result.request) and fits(driver, entry.parameters, attributes, rules)
+            ]
+            if applying and not result.admin_access and (error := refusal(driver, applying[-1].parameters, attributes, rules)) is not None:
+                yield applying[-1], error
+
+
 IsOf = Callable[[str, Mapping[str, Any]], bool]
 """Whether a request or one of its alternatives, with class and selectors, is known to get devices of a driver alone."""
 

@@ -38,8 +38,9 @@ class Rules:
     valid configuration most likely gets wrong; ``unique`` returns the values that only one device of a claim may have, each by its field; ``for_all``
     says that a configuration that names no request is for every device, so that its ``unique`` is judged too: leave it out with a ``ConfigFilter``;
     ``fits`` says whether the configuration is for a device with these attributes (by name, without the driver's domain). All name fields of the
-    configuration, such as ``routes[0]``. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and ``PodChecker``, and name fields of the
-    object.
+    configuration, such as ``routes[0]``. ``check_device`` raises the ConfigError of ``prepare`` for a device that the configuration fits, but whose
+    attributes show that it cannot have it; ``drakit allocate`` uses it too. ``check_claim`` and ``check_pod`` are those of ``ClaimChecker`` and
+    ``PodChecker``, and name fields of the object.
     """
 
     types: tuple[type[object], ...]
@@ -48,6 +49,7 @@ class Rules:
     unique: Callable[[object], Mapping[str, str]] = lambda _config: {}
     for_all: bool = False
     fits: Callable[[object, Mapping[str, object]], bool] = lambda _config, _attributes: True
+    check_device: Callable[[object, Mapping[str, object]], None] = lambda _config, _attributes: None
     check_claim: Callable[[specs.ClaimSpec], Iterable[errors.ConfigError] | None] | None = None
     check_pod: Callable[[specs.PodSpec], Iterable[errors.ConfigError] | None] | None = None
 

@@ -31,6 +31,8 @@ TYPE_SHARED_GPU = "shared-gpu"
 TYPE_SHARED_MIG = "shared-mig"
 TYPE_VFIO = "vfio"
 MIG_MODE = "migMode"
+MIG_ON = "on"
+PRODUCT_NAME = "productName"
 UNKNOWN = "Unknown"
 
 _STANDARD = "resource.kubernetes.io"
@@ -57,7 +59,7 @@ def product(gpu: port.Gpu) -> Attributes:
     capability = gpu.compute_capability
     return _reported(
         {
-            "productName": drakit.truncate_text(gpu.product_name),
+            PRODUCT_NAME: drakit.truncate_text(gpu.product_name),
             "brand": gpu.brand or UNKNOWN,
             "architecture": gpu.architecture or UNKNOWN,
             "addressingMode": gpu.addressing_mode,
@@ -107,7 +109,7 @@ def mig_mode(gpu: port.Gpu, mode: port.MigMode | None, *, is_partitioned: bool) 
         return None
     if gpu.switches_mig_at_once:
         return "on-demand" if is_partitioned else "off"
-    return "on" if mode.current else "off"
+    return MIG_ON if mode.current else "off"
 
 
 def profile(instance_profile: port.GpuInstanceProfile) -> Attributes:

@@ -86,21 +86,13 @@ def _undo_time_slice(hardware: port.GpuPort, gpu: port.GpuUuid, *, applied: bool
 
 def _check_mode(gpu: port.Gpu, sharing: config.Sharing, hardware: port.GpuPort) -> None:
     """Reject time slices and MPS for a whole GPU that stays in MIG mode. Prepare turns the mode off where it can."""
-    mode = None if gpu.switches_mig_at_once or not _changes(sharing) else hardware.mig_mode(gpu.uuid)
+    mode = None if gpu.switches_mig_at_once or not config.changes_gpu(sharing) else hardware.mig_mode(gpu.uuid)
     if mode is not None and mode.current:
-        setting = "MPS" if sharing.strategy is config.Strategy.MPS else "time slices"
-        fix = f"request a partition{' with a MigConfig' if setting == 'MPS' else ''}, or let its admin turn MIG mode off"
-        raise drakit.ConfigError(
-            f"{gpu.product_name} {gpu.uuid} is in MIG mode, in which a whole GPU has no {setting}: {fix}", field=_FIELD
-        )
-
-
-def _changes(sharing: config.Sharing) -> bool:
-    return sharing.time_slicing_config is not None or sharing.strategy is config.Strategy.MPS
+        raise config.refused_in_mig_mode(sharing, f"{gpu.product_name} {gpu.uuid}")
 
 
 def _check_gpu(gpu: port.Gpu, sharing: config.Sharing) -> None:
-    changes = _changes(sharing)
+    changes = config.changes_gpu(sharing)
     if changes and gpu.compute_capability is not None and gpu.compute_capability < _VOLTA:
         version = "{}.{}".format(*gpu.compute_capability)
         raise drakit.ConfigError(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from drakit_cluster.lint import Finding, Severity
     from drakit_cluster.manifests import Document
 
+_OTHER_KIND = "the kind for these devices"
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _NAMESPACE = "default"
@@ -108,11 +109,21 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
     def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
         return opaque.fits(driver, parameters, attributes, rules)
 
+    def refuses(driver: str, parameters: object, attributes: Mapping[str, object]) -> tuple[str, str, str] | None:
+        if driver in rules and isinstance(parameters, Mapping) and not fits(driver, parameters, attributes):
+            return (
+                "parameters",
+                "is not for this device",
+                f"use {opaque.fitting_kind(driver, parameters, attributes, rules) or _OTHER_KIND}",
+            )
+        refusal = opaque.refusal(driver, parameters, attributes, rules)
+        return None if refusal is None else (refusal.field, *_text_and_fix(refusal))
+
     found: dict[Finding, list[str]] = {}
     own = _drakits_classes(documents)
     for features in chosen:
         compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits):
+        for finding in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits, refuses=refuses):
             if finding.document in own:
                 continue
             concerned = found.setdefault(finding, [])
@@ -164,9 +175,13 @@ def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Kno
 def _finding(document: "Document", severity: "Severity", mistake: errors.ConfigError) -> "Finding":
     from drakit_cluster import lint as linting
 
+    text, fix = _text_and_fix(mistake)
+    return linting.Finding(severity=severity, document=document, field=mistake.field, text=text, fix=fix)
+
+
+def _text_and_fix(mistake: errors.ConfigError) -> tuple[str, str]:
     reason, _, fix = mistake.reason.partition("; ")
-    fix = fix or "correct the value, or remove the field"
-    return linting.Finding(severity=severity, document=document, field=mistake.field, text=reason, fix=fix)
+    return reason, fix or "correct the value, or remove the field"
 
 
 def _print(checked: _Checked) -> None:

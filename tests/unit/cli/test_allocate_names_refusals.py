@@ -84,6 +84,18 @@ REFUSED = {
         "spec.devices.config[0].opaque.parameters",
         "GpuConfig does not fit device gpu-0-mig-1g5gb-19-6 of request r (from the config of the claim, for r)",
     ),
+    "MPS of a GPU in MIG mode": (
+        [claim("whole", "gpu.drakit.dev", {"kind": "GpuConfig", "sharing": {"strategy": "MPS"}})],
+        "claim default/whole",
+        "spec.devices.config[0].opaque.parameters.sharing",
+        "NVIDIA A100-SXM4-40GB GPU-01d0564f-74d4-5e31-bd01-4826bc4a4e4a is in MIG mode, in which a whole GPU has no MPS",
+    ),
+    "an MTU above the NIC's": (
+        [claim("jumbo", NIC, {"kind": "NicConfig", "mtu": 9500})],
+        "claim default/jumbo",
+        "spec.devices.config[0].opaque.parameters.mtu",
+        "9500 is above the 9000 of eth1, on which the share is",
+    ),
     "a NIC for a pod of the host's network": (
         [claim("nic", NIC), pod("p", "nic", hostNetwork=True)],
         "pod default/p",

@@ -594,14 +594,15 @@ def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command
 
 def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.CommandLine) -> None:
     claims, slices = shell.folder / "claims.yaml", shell.folder / "slices.yaml"
-    asked = claim({"deviceClassName": "mig.drakit.dev", "count": 99}, {"deviceClassName": "gpu.nvidia.com"})
+    asked = claim({"deviceClassName": "mig.drakit.dev", "count": 99}, {"deviceClassName": "fast"}, {"deviceClassName": "gpu.nvidia.com"})
     claims.write_text(yaml.safe_dump(asked))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)
     outcome = shell.run("lint", str(claims), str(slices), "-o", "json")
     assert outcome.err == "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n"
-    count, unknown = json.loads(outcome.out)
+    count, unknown, of_nvidia = json.loads(outcome.out)
     assert count["message"].startswith("requests 99, but ")
-    assert unknown["message"] == "DeviceClass gpu.nvidia.com is not in these files"
+    assert unknown["message"] == "DeviceClass fast is not in these files"
+    assert of_nvidia["fix"] == "write gpu.drakit.dev"
     assert unknown["fix"] == "known are gpu.drakit.dev, mig.drakit.dev, nic.drakit.dev; add other classes to the files"
 
 

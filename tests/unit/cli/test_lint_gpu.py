@@ -41,11 +41,13 @@ def test_parameters_that_fit_no_selected_device_are_found(shell: command_line.Co
         assert (finding["severity"], finding["field"]) == (severity, "spec.devices.config[0].opaque.parameters")
         assert f"{kind} fits none" in finding["message"]
         assert word in finding["message"]
+        assert finding["fix"].startswith("use MigConfig" if kind == "GpuConfig" else "use GpuConfig")
 
 
 @pytest.mark.parametrize("device_class, kind", [("gpu.drakit.dev", "GpuConfig"), ("mig.drakit.dev", "MigConfig")])
 def test_parameters_that_fit_are_fine(shell: command_line.CommandLine, device_class: str, kind: str) -> None:
-    assert lint(shell, claim(device_class, kind, "r")) == []
+    sharing = {"strategy": "TimeSlicing" if kind == "GpuConfig" else "MPS"}
+    assert lint(shell, with_sharing(claim(device_class, kind, "r"), sharing)) == []
 
 
 def test_each_type_of_device_has_a_kind_of_parameters() -> None:
@@ -53,3 +55,75 @@ def test_each_type_of_device_has_a_kind_of_parameters() -> None:
     rules = config.rules()
     for kind in types:
         assert [rules.fits(made, {"type": kind}) for made in (config.GpuConfig(), config.MigConfig())].count(True) == 1
+
+
+MPS = {"strategy": "MPS"}
+
+
+def with_sharing(obj: dict[str, Any], sharing: dict[str, Any], **exactly: object) -> dict[str, Any]:
+    devices = obj["spec"]["devices"]
+    devices["config"][0]["opaque"]["parameters"]["sharing"] = sharing
+    devices["requests"][0]["exactly"] |= exactly
+    return obj
+
+
+@pytest.mark.parametrize("sharing, what", [(MPS, "MPS"), (SLICED, "time slices")])
+def test_a_whole_gpu_in_mig_mode_is_not_shared(shell: command_line.CommandLine, sharing: dict[str, Any], what: str) -> None:
+    (finding,) = lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), sharing, selectors=[{"cel": {"expression": IN_MIG_MODE}}]))
+    assert (finding["severity"], finding["field"]) == ("error", "spec.devices.config[0].opaque.parameters.sharing")
+    assert f"is in MIG mode, in which a whole GPU has no {what}" in finding["message"]
+    assert "turn MIG mode off" in finding["fix"]
+
+
+IN_MIG_MODE = 'device.attributes["gpu.drakit.dev"].?migMode.orValue("") == "on"'
+
+
+def test_a_gpu_in_mig_mode_is_fine_if_nothing_changes_its_settings(shell: command_line.CommandLine) -> None:
+    only = {"selectors": [{"cel": {"expression": IN_MIG_MODE}}]}
+    assert lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), {"strategy": "TimeSlicing"}, **only)) == []
+    admins = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, adminAccess=True, **only)
+    assert [one for one in lint(shell, admins) if "MIG mode" in one["message"]] == []
+    overridden = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, **only)
+    parameters = {"apiVersion": "gpu.drakit.dev/v1", "kind": "GpuConfig"}
+    overridden["spec"]["devices"]["config"].append({"opaque": {"driver": GPU, "parameters": parameters}})
+    assert lint(shell, overridden) == []
+
+
+@pytest.mark.parametrize("values", [{"migMode": "on-demand"}, {"migMode": "off"}, {}, {"type": "vfio", "migMode": "on"}])
+def test_only_a_mode_that_drakit_cannot_turn_off_rules_out_sharing(values: dict[str, object]) -> None:
+    sharing = config.Sharing(strategy=config.Strategy.MPS)
+    config.rules().check_device(config.GpuConfig(sharing=sharing), {"type": "gpu", **values})
+
+
+WRONG = {
+    "another case": ("mig.drakit.dev", "gpu.drakit.dev", "Profile", "write profile"),
+    "a letter": ("mig.drakit.dev", "gpu.drakit.dev", "profil", "write profile"),
+    "another driver's domain": ("mig.drakit.dev", "gpu.nvidia.com", "profile", "write gpu.drakit.dev for gpu.nvidia.com"),
+    "another class": ("gpu.drakit.dev", "gpu.drakit.dev", "profile", "request DeviceClass mig.drakit.dev, whose devices have profile"),
+}
+
+
+@pytest.mark.parametrize("device_class, domain, name, fix", WRONG.values(), ids=WRONG)
+def test_a_wrong_attribute_is_explained(shell: command_line.CommandLine, device_class: str, domain: str, name: str, fix: str) -> None:
+    obj = claim(device_class, "GpuConfig")
+    obj["spec"]["devices"]["config"] = []
+    obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
+        {"cel": {"expression": f'device.attributes["{domain}"].{name} == "3g.20gb"'}}
+    ]
+    (finding,) = lint(shell, obj)
+    assert f"no such key: {name}" in finding["message"]
+    assert finding["fix"].startswith(fix)
+
+
+def test_a_profile_as_like_two_others_is_explained_with_both(shell: command_line.CommandLine) -> None:
+    for profile, fix in (("3g.40gb", "write 3g.20gb or 7g.40gb"), ("3G.20GB", "write 3g.20gb;")):
+        obj = claim("mig.drakit.dev", "MigConfig")
+        expression = f'device.attributes["{GPU}"].profile == "{profile}"'
+        obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+        (finding,) = lint(shell, obj)
+        assert finding["fix"].startswith(fix)
+
+
+def test_a_class_of_another_driver_is_explained_with_drakits(shell: command_line.CommandLine) -> None:
+    (finding,) = lint(shell, claim("mig.nvidia.com", "MigConfig"))
+    assert finding["fix"] == "write mig.drakit.dev"

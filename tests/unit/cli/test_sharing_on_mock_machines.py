@@ -21,8 +21,8 @@ def test_mps_on_a_node_without_a_pod_template_is_refused_and_the_setting_is_name
 @pytest.mark.parametrize(
     "what, sharing",
     [
-        ("MPS: request a partition with a MigConfig", {"strategy": "MPS"}),
-        ("time slices: request a partition", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
+        ("MPS; request a partition with a MigConfig", {"strategy": "MPS"}),
+        ("time slices; request a partition", {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Long"}}),
     ],
 )
 def test_a_whole_gpu_in_mig_mode_is_refused_with_the_reason_and_the_fix(

@@ -1,5 +1,6 @@
 """Kubernetes versions as data: gates, fields, served kinds, rules and limits of 1.34 to 1.38."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -139,6 +140,14 @@ def test_a_beta_api_is_served_with_its_gate() -> None:
     assert text == (
         "resource.k8s.io/v1 is not served by Kubernetes 1.36, but by 1.37 and later: "
         "write resource.k8s.io/v1beta2 or resource.k8s.io/v1alpha3"
+    )
+
+
+def test_an_api_that_is_off_by_default_and_not_served_is_said_to_be_so() -> None:
+    old = dataclasses.replace(resources.CLAIM, version="v1beta1")
+    assert features.not_served(old, FeatureGates.of({}, "1.37")) == (
+        "resource.k8s.io/v1beta1 is not served here, as it is off by default in Kubernetes 1.37: "
+        "write resource.k8s.io/v1 or resource.k8s.io/v1beta2"
     )
 
 
