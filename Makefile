@@ -9,9 +9,9 @@ demo: setup  ## the main job on the embedded cluster with mock hardware
 	$(VENV)/drakit demo
 
 test: setup  ## every test but the full matrices
-	@# A clean clone's tests are compiled once, rather than by each of the six processes at the same time.
+	@# A clean clone's tests are compiled once, rather than by each of the eight processes at the same time.
 	@test -d tests/__pycache__ || $(VENV)/pytest -q --collect-only >/dev/null 2>&1 || true
-	$(VENV)/pytest -q -n 6 --dist worksteal -m "not full"
+	$(VENV)/pytest -q -n 8 --dist worksteal -m "not full"
 
 test-fast: setup  ## the unit tests that start no process, need no root and no network: for the inner loop
 	$(VENV)/pytest -q -n 4 --dist worksteal -m "not full and not root and not process" tests/unit \
