@@ -97,8 +97,21 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests whose module starts processes, so that ``make test-fast`` can leave them out."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Mark tests whose module starts processes, so that ``make test-fast`` can leave them out, and start long tests first."""
     for item in items:
         if isinstance(item, pytest.Function) and ("commands" in item.fixturenames or _PROCESS_MODULES & vars(item.module).keys()):
             item.add_marker("process")
+    yield
+    _start_long_tests_first(items)
+
+
+def _start_long_tests_first(items: list[pytest.Item]) -> None:
+    """Put a long test at the start of the tests of each process: xdist gives each an equal part of the list, and at the end all would wait for it."""
+    long = [item for item in items if item.get_closest_marker("long")]
+    others = [item for item in items if not item.get_closest_marker("long")]
+    part = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    for number, item in enumerate(long):
+        others.insert(number * (part + 1) % max(len(others), 1), item)
+    items[:] = others

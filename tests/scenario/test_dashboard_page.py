@@ -84,6 +84,7 @@ def scene(commands: forked_cli.Commands) -> Iterator[Scene]:
         yield Scene(folder, commands, stack)
 
 
+@pytest.mark.long
 def test_the_scene_with_faults_is_on_the_dashboard_as_the_page_says(scene: Scene) -> None:
     cluster, _, driver, dashboard = scene.processes
     assert waits.eventually(lambda: "Dashboard: http://127.0.0.1:" in dashboard.said())

@@ -34,6 +34,7 @@ def folder() -> Iterator[pathlib.Path]:
                 yield place
 
 
+@pytest.mark.long
 def test_the_local_cluster_passes_every_check_that_it_can_do(folder: pathlib.Path, tmp_path: pathlib.Path) -> None:
     table = tmp_path / "table.md"
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", str(ROOT / "tests" / "e2e"), "--local", str(folder / NODE)]

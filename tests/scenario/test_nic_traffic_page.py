@@ -44,6 +44,7 @@ def run_steps(folder: pathlib.Path) -> str:
     return out
 
 
+@pytest.mark.long
 def test_every_step_of_the_page_works_and_shares_keep_their_rates() -> None:
     missing = netns.why_not() or nic_network.why_not() or ("" if shutil.which("kubectl") else "kubectl is not installed")
     if missing:

@@ -14,6 +14,7 @@ from drakit.core import claim as claims
 from drakit.core import config, errors, records
 from drakit.core.encoding import opaque_parameters, wire
 from drakit.kube import api_objects, claim_codec
+from drakit.telemetry import plurals
 
 ENTRIES_MAX = 32
 """The API's limit of configurations in one object. No more are read, because any client in the pod network may call the webhook."""
@@ -248,7 +249,7 @@ def _repeated(value: str, all_gets: Sequence[_Gets], path: str) -> Iterator[erro
         field = next(group).field
         until = [gets for gets in ordered if gets.number <= number]
         if sum(gets.count for gets in until) > 1:
-            requests = f"request{'s' if len(until) > 1 else ''} {', '.join(gets.request for gets in until)}"
+            requests = f"{plurals.noun(len(until), 'request')} {', '.join(gets.request for gets in until)}"
             reason = f"several devices of the claim would get {value} ({requests}), but only one can have it"
             yield errors.ConfigError(f"{reason}; {_APART}", field=f"{path}[{number}].opaque.parameters.{field}")
 

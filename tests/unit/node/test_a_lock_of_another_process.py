@@ -109,6 +109,7 @@ def test_a_start_waits_for_the_lock_and_recovers_the_claim_once_it_is_released(s
     assert site.hardware.made == {}
 
 
+@pytest.mark.long
 def test_a_start_serves_without_the_locked_claim_and_names_the_lock(site: Site) -> None:
     with held(site.folders.home, LOCKED):
         started = site.start()
