@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_nic.attach import announcer
-from fakes import log_lines
+from fakes import log_lines, waits
 
 SUBJECT = announcer.Subject(
     key="grant",
@@ -95,13 +95,13 @@ def test_a_share_is_announced_in_its_pod_and_then_twice_by_its_nic(kernel: FakeK
     announcing.announce(SUBJECT, 3)
     assert kernel.sent() == ["pod fast0"]
     assert [at(kernel, announcing, seconds) for seconds in (0.9, 1.0, 2.9, 3.0, 9.0)] == [[], ["host nic0"], [], ["host nic0"], []]
-    assert kernel.is_released()
+    assert waits.eventually(kernel.is_released)
 
 
 def test_a_whole_interface_is_announced_by_one_socket_in_its_pod(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
     announcing.announce(dataclasses.replace(SUBJECT, nic=""), 3)
     assert [at(kernel, announcing, seconds) for seconds in (0.0, 1.0, 3.0)] == [["pod fast0"]] * 3
-    assert kernel.is_released()
+    assert waits.eventually(kernel.is_released)
 
 
 def test_a_cancelled_subject_is_silent_and_its_socket_is_closed(kernel: FakeKernel, announcing: announcer.Announcer) -> None:
@@ -111,7 +111,7 @@ def test_a_cancelled_subject_is_silent_and_its_socket_is_closed(kernel: FakeKern
     announcing.cancel("grant")
     assert at(kernel, announcing, 1.0) == ["pod fast0"], "the other one goes on"
     announcing.close()
-    assert kernel.is_released()
+    assert waits.eventually(kernel.is_released)
 
 
 @pytest.mark.parametrize("present", [None, dataclasses.replace(WELL, mac="02:ff:00:00:00:01")], ids=["gone", "another MAC"])
@@ -134,7 +134,7 @@ def test_the_link_is_waited_for_but_not_for_ever(kernel: FakeKernel, announcing:
     assert at(kernel, announcing, 5.5) == ["pod fast0"]
     kernel.present = dataclasses.replace(WELL, has_link=False)
     assert at(kernel, announcing, announcer.LINK_SECONDS + 1) == []
-    assert kernel.is_released()
+    assert waits.eventually(kernel.is_released)
 
 
 def test_a_driver_that_may_not_send_frames_warns_and_attaches(
