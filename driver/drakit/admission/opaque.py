@@ -90,13 +90,21 @@ def _warnings(kind: Kind, obj: Any, rules: Rules) -> Iterator[errors.ConfigError
 
 def fits(driver: str, parameters: object, attributes: Mapping[str, object], rules: Rules) -> bool:
     """Return whether parameters are for a device of a driver. Parameters of other drivers, and those that cannot be decoded, count as fitting."""
-    if driver not in rules:
-        return True
+    decoded = _decoded(driver, parameters, rules)
     try:
-        record = wire.decode(claim_codec.PARAMETERS, parameters, "parameters")
-        return rules[driver].fits(config.decode(record, rules[driver].types), attributes)
+        return decoded is None or rules[driver].fits(decoded, attributes)
     except errors.ConfigError:
         return True
+
+
+def _decoded(driver: str, parameters: object, rules: Rules) -> object | None:
+    """Return the configuration of a driver; None for parameters of other drivers, and for those that cannot be decoded."""
+    if driver not in rules:
+        return None
+    try:
+        return config.decode(wire.decode(claim_codec.PARAMETERS, parameters, config.PARAMETERS), rules[driver].types)
+    except errors.ConfigError:
+        return None
 
 
 def misfits(
@@ -115,12 +123,8 @@ def refusal(driver: str, parameters: object, attributes: Mapping[str, object], r
 
     None if there is none, and for parameters that cannot be decoded.
     """
-    if driver not in rules:
-        return None
-    try:
-        record = wire.decode(claim_codec.PARAMETERS, parameters, config.PARAMETERS)
-        decoded = config.decode(record, rules[driver].types)
-    except errors.ConfigError:
+    decoded = _decoded(driver, parameters, rules)
+    if decoded is None:
         return None
     try:
         with config.author_errors():
