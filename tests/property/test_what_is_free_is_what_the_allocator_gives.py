@@ -1,6 +1,9 @@
-"""On small worlds ``drakit free`` counts what the allocator gives: as many devices of each kind, and sets that fit but have no room for one more."""
+"""On small worlds ``drakit free`` counts what the allocator gives: on each board as many devices of each kind, and sets that fit together.
 
-from collections.abc import Mapping
+A set has no room for one more on any board. With other sets on other boards, which compatibility groups allow, a node may have room for more.
+"""
+
+from collections.abc import Mapping, Sequence
 
 from hypothesis import HealthCheck, event, given, settings
 
@@ -16,7 +19,8 @@ from fakes.random_allocations import CLASSES, FEATURES, NODE, RandomAllocation, 
 
 BOUNDED = settings(max_examples=examples.count(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZES = ("big", "small")
-Counts = Mapping[tuple[str, Kind], int]
+Counts = Mapping[tuple[int, Kind], int]
+"""How many devices of which kind, on the board of which number."""
 
 
 def typed(world: RandomAllocation) -> list[Object]:
@@ -25,7 +29,7 @@ def typed(world: RandomAllocation) -> list[Object]:
     for published in slices:
         for place, device in enumerate(json_types.objects(published, "spec", "devices")):
             attributes = json_types.mapping(device, "attributes")
-            device["attributes"] = attributes | {"profile": {"string": SIZES[place % 2]}}
+            device["attributes"] = attributes | {"profile": {"string": SIZES[place % 2]}, "name": {"string": device["name"]}}
     return slices
 
 
@@ -41,13 +45,15 @@ def holding(world: RandomAllocation) -> list[Object]:
     ]
 
 
-def asking(counts: Counts) -> Object:
+def asking(boards: Sequence[survey.Board], counts: Counts) -> Object:
     requests: list[Json] = []
-    for place, ((driver, kind), count) in enumerate(counts.items()):
+    for place, ((number, kind), count) in enumerate(counts.items()):
+        board = boards[number]
         shared = str(kind.shared).lower()
+        names = ", ".join(f'"{device.device}"' for device in sorted(board.devices))
         expression = (
-            f'device.driver == "{driver}" && device.attributes["{driver}"].profile == "{kind.name}"'
-            f" && device.allowMultipleAllocations == {shared}"
+            f'device.driver == "{board.driver}" && device.attributes["{board.driver}"].name in [{names}]'
+            f' && device.attributes["{board.driver}"].profile == "{kind.name}" && device.allowMultipleAllocations == {shared}'
         )
         exact: Object = {"deviceClassName": "any", "allocationMode": "ExactCount", "count": count}
         requests.append({"name": f"r{place}", "exactly": exact | {"selectors": [{"cel": {"expression": expression}}]}})
@@ -59,26 +65,26 @@ def asking(counts: Counts) -> Object:
 def test_free_devices_are_those_that_the_allocator_gives(world: RandomAllocation) -> None:
     slices = typed(world)
     found = survey.survey(whatif.World(slices=slices, claims=holding(world), nodes=[NODE]), FEATURES)
+    (node,) = found.nodes
     allocator = Allocator(slices, CLASSES, selectors.Selectors(FEATURES), FEATURES)
 
     def fits(counts: Counts) -> bool:
         wanted = {key: count for key, count in counts.items() if count}
         if not wanted:
             return True
-        claims = [asking(wanted)]
+        claims = [asking(node.boards, wanted)]
         return allocator.allocate(claims=claims, node=NODE, allocated=world.allocated(), new_share_id=lambda: "share") is not None
 
-    kinds = [(driver, Kind(name=size, shared=shared)) for driver in ("a", "b") for size in SIZES for shared in (False, True)]
-    (node,) = found.nodes
-    for driver, kind in kinds:
-        alone = sum(board.alone[kind].counts.get(kind, 0) for board in node.boards if board.driver == driver and kind in board.alone)
+    kinds = [(place, Kind(name=size, shared=shared)) for place in range(len(node.boards)) for size in SIZES for shared in (False, True)]
+    for place, kind in kinds:
+        board = node.boards[place]
+        alone = board.alone[kind].counts.get(kind, 0) if kind in board.alone else 0
         event(f"{min(alone, 3)} alone")
-        assert fits({(driver, kind): alone})
-        assert not fits({(driver, kind): alone + 1})
+        assert fits({(place, kind): alone})
+        assert not fits({(place, kind): alone + 1})
     for number in range(3):
-        together: dict[tuple[str, Kind], int] = {}
-        for board in node.boards:
-            for kind, count in board.together[number].counts.items():
-                together[board.driver, kind] = together.get((board.driver, kind), 0) + count
+        together = {
+            (place, kind): count for place, board in enumerate(node.boards) for kind, count in board.together[number].counts.items()
+        }
         assert fits(together)
         assert not any(fits(together | {key: together.get(key, 0) + 1}) for key in kinds)
