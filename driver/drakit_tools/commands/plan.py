@@ -41,7 +41,7 @@ class _Question:
     sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
     """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
     staying: Sequence[str] = ()
-    """The pods of DaemonSets with devices of the node that is drained."""
+    """The pods of DaemonSets, and the static pods, with devices of the node that is drained."""
 
     def number(self, names: Collection[str]) -> int:
         """Return how many pods and claims some entries of ``pods`` are."""
@@ -166,7 +166,7 @@ def plan(
         elif answer is not None:
             answer.print(why=why)
         if question.staying:
-            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
+            _say(f"a drain does not end pods of a DaemonSet or static pods; on {drain} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
@@ -217,9 +217,8 @@ def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple
 def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
     """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
 
-    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
+    As kubectl drain, it leaves out the pods of DaemonSets and static pods. Admin access counts for no pod: it takes no device. Raises ConfigError.
     """
-    from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves
 
@@ -241,13 +240,13 @@ def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGate
             for result in _results(claim)
         )
     ]
-    daemons = {naming.label(pod) for pod in world.pods if json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"}
+    fixed = {naming.label(pod) for pod in world.pods if moves.stays(pod)}
     users = [
         user
         for user in moves.users_of(here, world.pods)
         if any(result.get("adminAccess") is not True for claim in user.claims for result in _results(claim))
     ]
-    staying = [user for user in users if user.pods and daemons.issuperset(user.pods)]
+    staying = [user for user in users if user.pods and fixed.issuperset(user.pods)]
     leaving = [user for user in users if user not in staying]
     gone = {id(claim) for user in leaving for claim in user.claims}
     cordoned = [
