@@ -87,6 +87,8 @@ class MovePlanner:
     def __init__(self, nodes: Nodes, pods: Sequence[Pod], budget: int = STEPS_MAX) -> None:
         if nodes.spans:
             raise WorkloadError("moves cannot be planned if a pool offers devices to several nodes")
+        self.moves = 0
+        """How many moves the search tries at the moment."""
         self._nodes = nodes
         self._budget = budget
         self._steps = 0
@@ -104,8 +106,8 @@ class MovePlanner:
             self._steps = 0
             self._failed.clear()
             try:
-                for moves in range(max_moves + 1):
-                    if (changes := self._place(queue, moves, {})) is not None:
+                for self.moves in range(max_moves + 1):
+                    if (changes := self._place(queue, self.moves, {})) is not None:
                         return Plan(found=True, exact=not self._one_gpu, placed=self._placed(changes))
             except _GivenUpError:
                 continue
