@@ -435,14 +435,37 @@ def test_a_mismatch_between_objects_names_its_field_and_the_fix(
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_the_pods_of_a_workload_are_linted_as_pods_are(shell: command_line.CommandLine, kind: str) -> None:
     version, path = TEMPLATES[kind]
-    assert lint(shell, (TEMPLATE, workload(kind, path, version))) == []
+    ending = {"restartPolicy": "Never"} if version == "batch/v1" else {}
+    assert lint(shell, (TEMPLATE, workload(kind, path, version, **ending))) == []
     wrong = workload(kind, path, version, resourceClaims=[{"name": "My_GPU", "resourceClaimTemplateNam": "t"}])
     found = {str(one["field"]).removeprefix(f"{path}."): str(one["fix"]) for one in lint(shell, (TEMPLATE, wrong))}
     assert found["resourceClaims[0].resourceClaimTemplateNam"].startswith("write resourceClaimTemplateName")
     assert found["resourceClaims[0].name"] == "write my-gpu"
     assert "containers[0].resources.claims[0].name" in found
-    missing = workload(kind, path, version)
+    missing = workload(kind, path, version, **ending)
     assert "is not in these files" in str(lint(shell, ({**TEMPLATE, "metadata": {"name": "u"}}, missing))[0]["message"])
+
+
+def test_a_restart_policy_that_the_kind_does_not_allow_is_an_error(shell: command_line.CommandLine) -> None:
+    policies = [("Deployment", "Never"), ("DaemonSet", "OnFailure"), ("StatefulSet", "Always"), ("Job", ""), ("CronJob", "Always")]
+    policies += [("Job", "never"), ("Pod", "always"), ("Job", "OnFailure")]
+    kinds = {**TEMPLATES, "Pod": ("v1", "spec")}
+    objects = [
+        workload(kind, kinds[kind][1], kinds[kind][0], name=f"w{place}", restartPolicy=policy)
+        for place, (kind, policy) in enumerate(policies)
+    ]
+    running, ending = "remove it: the pods run until they are deleted", "write restartPolicy: Never or restartPolicy: OnFailure"
+    expected = [
+        ("Deployment w0", 'Unsupported value: "Never": supported values: "Always"', running),
+        ("DaemonSet w1", 'Unsupported value: "OnFailure": supported values: "Always"', running),
+        ("Job w3", 'Required value: valid values: "OnFailure", "Never"', ending),
+        ("CronJob w4", 'Required value: valid values: "OnFailure", "Never"', ending),
+        ("Job w5", 'Unsupported value: "never": supported values: "OnFailure", "Never"', "write Never"),
+        ("Pod default/w6", 'Unsupported value: "always": supported values: "Always", "OnFailure", "Never"', "write Always"),
+    ]
+    found = lint(shell, (TEMPLATE, *objects))
+    assert [(one["object"], one["message"], str(one["fix"]).partition(";")[0]) for one in found] == expected
+    assert all(str(one["field"]).endswith("spec.restartPolicy") for one in found)
 
 
 _CLAIMING = {

@@ -131,6 +131,8 @@ class Scheduler:
         unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
         slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
+        self.subject = ""
+        """What it decides at the moment."""
         self._errors = errors
         self._compared = replace(compared, max_steps=_QUICK_STEPS)
         self._sharing = Sharing.of(gates)
@@ -250,6 +252,7 @@ class Scheduler:
 
     def _try(self, subject: str, pod: Object) -> tuple[Decision, Placement | None]:
         """Return the decision for a pod, and its placement if it fits."""
+        self.subject = subject
         site = self._site(pod)
         match placement.place(pod, site):
             case Refusal(message=message):
