@@ -142,7 +142,7 @@ class StateFile:
 
     def read(self) -> MachineState:
         """Return the present state. Raises SettingsError if the file belongs to another machine or is invalid."""
-        boot_id = self._boot_id()
+        boot_id = self.boot_id()
         file = self._directory / _FILE
         text = self._file.text()
         if text is None:
@@ -157,13 +157,13 @@ class StateFile:
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
         """Apply a change to the state durably. If ``move`` raises, the state stays."""
-        machines.boot_id(self._directory)
+        self.boot_id()
         with machines.locked(self._directory, _LOCK):
             after, result = move(self.read())
             machines.rewrite(self._directory / _FILE, f"{json.dumps(_FORMAT.encode(after), indent=1)}\n")
         return result
 
-    def _boot_id(self) -> str:
+    def boot_id(self) -> str:
         """Return the id of the present boot. Boot the machine if it has none. Raises SettingsError if the file cannot be read."""
         with contextlib.suppress(OSError):
             text = self._boot.text()
