@@ -268,11 +268,11 @@ class Commands:
         return Order(words=list(words), folder=place, environment=dict(environment or os.environ), namespace=namespace, session=False)
 
     def script(self, folder: pathlib.Path) -> None:
-        """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells. pytest starts anew: it rewrites modules."""
+        """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells."""
         for name in ("drakit", "python"):
             program = folder / name
             forked = f'exec {sys.executable} -I -S {__file__} {self.server} {name} "$@"'
-            program.write_text(f'#!/bin/sh\ncase "$*" in "-m pytest "*) exec {sys.executable} "$@" ;; esac\n{forked}\n')
+            program.write_text(f"#!/bin/sh\n{forked}\n")
             program.chmod(0o755)
 
     def close(self) -> None:
