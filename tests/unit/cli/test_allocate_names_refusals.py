@@ -60,7 +60,7 @@ def allocate(
 ) -> tuple[command_line.Result, list[dict[str, Any]]]:
     """Return the result for people, and the refusals of the JSON."""
     file = shell.folder / "asked.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     document = json.loads(shell.run("allocate", slices, str(file), "-o", "json", *options).out)
     return shell.run("allocate", slices, str(file), *options), document.get("refusals", [])
 

@@ -72,7 +72,7 @@ def first(name: str, *classes: str) -> dict[str, Any]:
 
 def lint(shell: command_line.CommandLine, *objects: object, options: Sequence[str] = ()) -> list[dict[str, Any]]:
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     found: list[dict[str, Any]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return [one for one in found if "selectors were" not in one["message"]]
 
