@@ -5,6 +5,10 @@ A run draws its points of a matrix by the seed in ``DRAKIT_TEST_SEED``, which is
 
 import os
 import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+Point = TypeVar("Point")
 
 FULL = os.environ.get("DRAKIT_TEST_EXAMPLES") == "full"
 SEED = "DRAKIT_TEST_SEED"
@@ -19,3 +23,8 @@ def count(full: int) -> int:
 def draw(name: object) -> random.Random:
     """Return what draws the points of the matrix of this name in this run."""
     return random.Random(f"{os.environ[SEED]} {name}")
+
+
+def sample(name: object, points: Sequence[Point]) -> list[Point]:
+    """Return those of the points of the matrix of this name that are tried in this run."""
+    return draw(name).sample(points, min(len(points), count(len(points))))
