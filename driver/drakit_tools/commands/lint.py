@@ -136,7 +136,8 @@ def _lint(
 
     skipped = linting.skipped(documents)
     rules, known = composition.opaque_rules(settings), driver_checks.known(document.body for document in documents)
-    refused = [finding for document in documents for finding in _refused(document, rules, known)]
+    classes = {reference: obj for reference, obj in known.items() if reference[0] == whole_objects.CLASS}
+    refused = [finding for document in documents for finding in _refused(document, rules, known, classes)]
     kinds = frozenset(document.body.get("kind") for document in documents)
 
     def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
@@ -189,20 +190,25 @@ def _devices_notice(checked: _Checked) -> str:
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
-def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known) -> "Iterator[Finding]":
-    """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes."""
+def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known, classes: whole_objects.Known) -> "Iterator[Finding]":
+    """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes.
+
+    ``classes`` are those that are known. A check reads all objects that it gets, so it gets only those that it needs.
+    """
     from drakit_cluster import lint as linting
     from drakit_cluster.lint import pod_templates
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        refused = driver_checks.of_object(kind, document.body, rules, known)
+        refused = driver_checks.of_object(kind, document.body, rules, classes)
         severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
         for mistake in refused or opaque.warnings(kind, document.body, rules):
             yield _finding(document, severity, mistake)
     namespace = lenient_json.text(document.body, "metadata", "namespace") or _NAMESPACE
     for pod in pod_templates.of(document):
-        for mistake in whole_objects.of_pod(pod.spec, rules, known, namespace=namespace, path=pod.path):
+        claims = whole_objects.claims_of(pod.spec, namespace).values()
+        needed = {**classes, **{reference: known[reference] for reference in claims if reference in known}}
+        for mistake in whole_objects.of_pod(pod.spec, rules, needed, namespace=namespace, path=pod.path):
             yield _finding(document, linting.Severity.ERROR, mistake)
 
 
