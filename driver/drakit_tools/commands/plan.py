@@ -435,7 +435,6 @@ class _Moved:
 
 def _moved(question: _Question, world: "whatif.World", max_moves: int | None) -> _Moved:
     from drakit_cluster.client import pod_claims
-    from drakit_cluster.scheduling.explain import wording
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.plan import moves
     from drakit_cluster.simulation.report import refusals
@@ -456,9 +455,7 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
         if all(never):
             reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
         elif template in stuck:
-            reason = f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node"
-            takers = moves.takers(nodes, moves.users_of(allocated, world.pods), template)
-            reasons.append(f"{reason}: {wording.listed(takers)}" if takers else reason)
+            reasons.append(moves.why_no_place(nodes, moves.users_of(allocated, world.pods), template))
     return _Moved(
         question=question,
         moves=answer,

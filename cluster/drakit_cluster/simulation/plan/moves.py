@@ -15,7 +15,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain import obstacles, wording
 from drakit_cluster.simulation.engine import blocks
 from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
 from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
@@ -331,8 +331,14 @@ def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
     return list(dict.fromkeys(by_name.values()))
 
 
-def takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
-    """Return the users that have what a pod needs on the nodes where it may run, in the order of the nodes."""
+def why_no_place(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> str:
+    """Return why a pod that fits on an empty node has no place, with the first of the users that have what it needs where it may run."""
+    takers = _takers(nodes, users, template)
+    by = f": {wording.listed(takers)}" if takers else ""
+    return f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node{by}"
+
+
+def _takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
     holders: dict[int, dict[DeviceId, list[str]]] = {}
     for user in users:
         for grant in (grant for claim in user.claims for grant in nodes.grants_of(claim)):
