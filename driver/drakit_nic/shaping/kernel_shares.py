@@ -6,6 +6,8 @@ the qdiscs and filters that use them. A process that starts later finds the maps
 
 import contextlib
 import dataclasses
+import functools
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -80,7 +82,7 @@ class KernelShares:
     def _enforced(self) -> Enforcement:
         with self._lock:
             if self._enforcement is None:
-                self._enforcement = _first_supported(self._candidates(), uses_ipvlan=self._uses_ipvlan)
+                self._enforcement = _enforced_by(self._candidates, uses_ipvlan=self._uses_ipvlan)
             return self._enforcement
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -283,10 +285,26 @@ def _failing_as(call: str) -> Iterator[None]:
         raise drakit.HardwareError(call, str(error)) from error
 
 
-def _first_supported(candidates: Iterable[Enforcement], *, uses_ipvlan: bool) -> Enforcement:
-    """Return the first way that this kernel supports, after installing a share by it in a temporary namespace."""
+class _UnsupportedError(Exception):
+    """No way to enforce shares is supported."""
+
+
+def _enforced_by(candidates: Callable[[], Iterable[Enforcement]], *, uses_ipvlan: bool) -> Enforcement:
+    """Return the first way that this kernel supports, or that there is none and what it lacks."""
+    try:
+        return _first_supported(candidates, uses_ipvlan=uses_ipvlan)
+    except _UnsupportedError as error:
+        return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=str(error)))
+
+
+@functools.cache
+def _first_supported(candidates: Callable[[], Iterable[Enforcement]], *, uses_ipvlan: bool) -> Enforcement:
+    """Return the first way that this kernel supports, after installing a share by it in a temporary namespace. Raises _UnsupportedError.
+
+    The kernel is asked once in a process: what it supports does not become less.
+    """
     missing = ""
-    for candidate in candidates:
+    for candidate in candidates():
         try:
             _try(candidate)
         except OSError as error:
@@ -294,7 +312,10 @@ def _first_supported(candidates: Iterable[Enforcement], *, uses_ipvlan: bool) ->
         else:
             features = dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues(), ipvlan=uses_ipvlan and _has_ipvlan())
             return dataclasses.replace(candidate, shaping=features)
-    return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
+    raise _UnsupportedError(missing)
+
+
+os.register_at_fork(after_in_child=_first_supported.cache_clear)  # The child may have fewer rights.
 
 
 def _has_fair_queues() -> bool:
