@@ -67,8 +67,9 @@ def _shared_folder() -> pathlib.Path:
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment without what would show the checkout to a Python."""
-    return {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+    """Return this process's environment without what would show the checkout to a Python, or to pytest the plugins of the checkout's tests."""
+    kept = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}}
+    return kept | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 class CleanEnvironment:
