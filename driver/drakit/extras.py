@@ -1,6 +1,5 @@
 """Optional parts of drakit: which are installed, and what to install."""
 
-import importlib.metadata
 import importlib.util
 import json
 import pathlib
@@ -44,6 +43,8 @@ def _origin() -> tuple[str, str, bool]:
 
     Both texts are empty if it came from an index or that is not known.
     """
+    import importlib.metadata  # noqa: PLC0415 - it takes 15 ms, and only a message needs it
+
     try:
         text = importlib.metadata.distribution("drakit").read_text("direct_url.json")
         record = json.loads(text or "{}")

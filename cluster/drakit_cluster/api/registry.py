@@ -41,17 +41,24 @@ def _utc_now() -> datetime.datetime:
 class Registry:
     """The verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
 
-    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces and roles.
+    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces, and with ``has_roles``
+    the default roles.
     """
 
     def __init__(
-        self, store: Store | None = None, *, gates: FeatureGates | None = None, now: Callable[[], datetime.datetime] = _utc_now
+        self,
+        store: Store | None = None,
+        *,
+        gates: FeatureGates | None = None,
+        now: Callable[[], datetime.datetime] = _utc_now,
+        has_roles: bool = True,
     ) -> None:
         self.store = store or Store()
         self.gates = gates or FeatureGates()
         self._clock = now
         self._proposals = Proposals(store=self.store, gates=self.gates, now=self._now)
         self._context = Context(gates=self.gates, selectors=cel.Selectors(self.gates))
+        self._has_roles = has_roles
         self._fill()
 
     def _fill(self) -> None:
@@ -60,13 +67,13 @@ class Registry:
             self._create_missing()
             return
         now = self._now()
-        for resource, obj in _initial_objects(self.gates):
+        for resource, obj in _initial_objects(self.gates, has_roles=self._has_roles):
             metadata = json_types.mapping(obj, "metadata") | {"uid": str(uuid.uuid4()), "creationTimestamp": now}
             self.store.put(resource, obj | {"metadata": metadata})
 
     def _create_missing(self) -> None:
-        namespaces: list[tuple[Resource, Object]] = [(resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES]
-        for resource, obj in namespaces + roles.bootstrap():
+        objects: list[tuple[Resource, Object]] = [(resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES]
+        for resource, obj in objects + (roles.bootstrap() if self._has_roles else []):
             if self.store.get(resource, Key("", json_types.text(obj, "metadata", "name"))) is None:
                 self.create(resource, obj)
 
@@ -298,8 +305,8 @@ class _Checked(Registry):
 
 
 @functools.lru_cache(maxsize=32)
-def _initial_objects(gates: FeatureGates) -> list[tuple[Resource, Object]]:
+def _initial_objects(gates: FeatureGates, *, has_roles: bool) -> list[tuple[Resource, Object]]:
     """Return the objects of a new cluster in the order of their creation. They are created once, because each takes part of a millisecond."""
-    store = _Checked(gates=gates).store
+    store = _Checked(gates=gates, has_roles=has_roles).store
     entries = [(resource, entry) for resource in resources.ALL for entry in store.scan(resource)[0]]
     return [(resource, entry.view) for resource, entry in sorted(entries, key=lambda pair: pair[1].version)]

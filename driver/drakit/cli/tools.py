@@ -3,26 +3,22 @@
 An entry point names a function for typer. A command that is known but not installed is listed with what to install.
 """
 
-import functools
-import importlib.metadata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import typer
 
 from drakit import entry_points, extras
 from drakit.core import errors
 
+if TYPE_CHECKING:
+    import importlib.metadata
+
 GROUP = "drakit.commands"
 KNOWN = ("allocate", "cluster", "dashboard", "demo", "free", "lint", "new", "plan", "simulate", "top")
 """The commands of drakit-tools."""
 
 Command = Callable[..., None]
-
-
-@functools.cache
-def installed() -> Mapping[str, Command]:
-    """Return the installed commands by name. One that cannot be loaded says so when it is run, so that the others work."""
-    return {point.name: _loaded(point) for point in entry_points.of(GROUP)}
 
 
 def is_installed(name: str) -> bool:
@@ -35,25 +31,29 @@ def find(name: str) -> Command | None:
     return next((_loaded(point) for point in entry_points.of(GROUP) if point.name == name), None)
 
 
-def _loaded(point: importlib.metadata.EntryPoint) -> Command:
+def add(app: typer.Typer, only: str = "") -> None:
+    """Add the installed commands to a program, and for each missing one of drakit-tools a command that says what to install.
+
+    If ``only`` names a command, it is added without loading the others.
+    """
+    points = {point.name: point for point in entry_points.of(GROUP)}
+    for name in [only] if only else dict.fromkeys([*points, *KNOWN]):
+        if name in points:
+            app.command(name)(_loaded(points[name]))
+            continue
+        # Without a help option, --help too gets the error.
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+        error = errors.SettingsError(f"drakit {name} is not installed; run: {extras.command('tools')}")
+        app.command(name, hidden=True, context_settings=settings)(_failing(error))
+
+
+def _loaded(point: "importlib.metadata.EntryPoint") -> Command:
+    """Return the command of an entry point. One that cannot be loaded says so when it is run, so that the others work."""
     try:
         loaded: Command = entry_points.load(point)
     except errors.SettingsError as error:
         return _failing(error)
     return loaded
-
-
-def add(app: typer.Typer) -> None:
-    """Add the installed commands to a program, and for each missing one of drakit-tools a command that says what to install."""
-    commands = installed()
-    for name, command in commands.items():
-        app.command(name)(command)
-    for name in KNOWN:
-        if name not in commands:
-            # Without a help option, --help too gets the error.
-            settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-            error = errors.SettingsError(f"drakit {name} is not installed; run: {extras.command('tools')}")
-            app.command(name, hidden=True, context_settings=settings)(_failing(error))
 
 
 def _failing(error: errors.SettingsError) -> Command:
