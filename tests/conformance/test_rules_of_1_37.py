@@ -17,7 +17,7 @@ from drakit_cluster.objects.validation import context, table
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 
-CASES: list[Object] = yaml.safe_load((pathlib.Path(__file__).parent / "kubernetes-1.37.yaml").read_text())
+CASES: list[Object] = yaml.load((pathlib.Path(__file__).parent / "kubernetes-1.37.yaml").read_text(), Loader=yaml.CSafeLoader)
 DRIVER = "dra.example.com"
 NODE: Object = {"metadata": {"name": "node-1"}}
 CLASSES: dict[str, Object] = {"any": {"metadata": {"name": "any"}, "spec": {}}}

@@ -53,7 +53,7 @@ def connect(server: apiserver.ApiServer, tmp_path: pathlib.Path, request: pytest
 @pytest.fixture
 def allowed(server: apiserver.ApiServer) -> None:
     """The rights that examples/tpu adds for devices of several nodes."""
-    for made in yaml.safe_load_all((ROOT / "examples/tpu/deploy/driver/status-rbac.yaml").read_text()):
+    for made in yaml.load_all((ROOT / "examples/tpu/deploy/driver/status-rbac.yaml").read_text(), Loader=yaml.CSafeLoader):
         server.registry.create(BY_KIND[made["kind"]], made)
 
 

@@ -44,7 +44,7 @@ class CommandLine:
             "spec": {},
         }
         file = self.folder / f"{name}.yaml"
-        file.write_text(yaml.safe_dump({**claim, **rest}))
+        file.write_text(yaml.dump({**claim, **rest}, Dumper=yaml.CSafeDumper))
         return str(file)
 
 

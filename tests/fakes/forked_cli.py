@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import NotRequired, TypedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NotRequired, TextIO, TypedDict
 
 SECONDS = 300.0
 """As ``waits.SECONDS``; this file also runs alone."""
@@ -121,6 +121,42 @@ class Started:
             os.kill(self.pid, signal.SIGKILL)
 
 
+class Talk:
+    """A program that runs and is talked to: ``stdin`` is what it reads, ``stdout`` what it writes."""
+
+    def __init__(self, started: Started, stdin: TextIO, stdout: TextIO) -> None:
+        self.stdin, self.stdout = stdin, stdout
+        self._started = started
+
+    def say(self, line: str) -> None:
+        """Write a line for it."""
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
+
+    def ask(self, line: str) -> str:
+        """Write a line for it; return the line that it answers."""
+        self.say(line)
+        return self.stdout.readline()
+
+    def kill(self) -> None:
+        """Send SIGKILL; returns once it is gone."""
+        self._started.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit status."""
+        return self._started.wait(SECONDS)
+
+    def close(self) -> int:
+        """End its input, wait for its end, and return its exit status."""
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        try:
+            return self.wait()
+        finally:
+            self.stdout.close()
+
+
 def request(server: str, order: Order, descriptors: list[int]) -> Started:
     """Have a command run with these descriptors as standard input, output and error."""
     asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -208,17 +244,36 @@ class Commands:
             order = self._order(words, folder, environment, namespace) | {"session": session, "program": program}
             return request(self.server, order, [nothing.fileno(), out, out])
 
+    @contextlib.contextmanager
+    def talk(self, *words: str, error: int | None = None) -> Iterator[Talk]:
+        """Run ``python WORDS...``, which ends with its input. Its errors go to the descriptor ``error``, or else to this process's standard error."""
+        read, write = os.pipe(), os.pipe()
+        order = self._order(words, None, None, "") | {"program": "python"}
+        try:
+            started = request(self.server, order, [read[0], write[1], 2 if error is None else error])
+        finally:
+            os.close(read[0])
+            os.close(write[1])
+        talk = Talk(started, os.fdopen(read[1], "w"), os.fdopen(write[0]))
+        try:
+            yield talk
+        except BaseException:
+            started.kill()
+            raise
+        finally:
+            talk.close()
+
     @staticmethod
     def _order(words: Sequence[str], folder: pathlib.Path | None, environment: Mapping[str, str] | None, namespace: str) -> Order:
         place = str(folder or pathlib.Path.cwd())
         return Order(words=list(words), folder=place, environment=dict(environment or os.environ), namespace=namespace, session=False)
 
     def script(self, folder: pathlib.Path) -> None:
-        """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells. pytest starts anew: it rewrites modules."""
+        """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells."""
         for name in ("drakit", "python"):
             program = folder / name
             forked = f'exec {sys.executable} -I -S {__file__} {self.server} {name} "$@"'
-            program.write_text(f'#!/bin/sh\ncase "$*" in "-m pytest "*) exec {sys.executable} "$@" ;; esac\n{forked}\n')
+            program.write_text(f"#!/bin/sh\n{forked}\n")
             program.chmod(0o755)
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ def original(name: str) -> list[Document]:
     for dots, filling in _LEFT_OUT.get(name, ()):
         text = text.replace(dots, filling)
     if not text.startswith(("apiVersion:", "kind:")):
-        text = yaml.safe_dump(slice_of(name, yaml.safe_load(text)))
+        text = yaml.dump(slice_of(name, yaml.load(text, Loader=yaml.CSafeLoader)), Dumper=yaml.CSafeDumper)
     return manifests.read(f"{name}.yaml", text)
 
 
@@ -65,7 +65,7 @@ def renamed(name: str) -> list[Document]:
 def mended(name: str) -> list[Object]:
     """The objects of a sample as mended."""
     if name == "two-gpus":
-        return list(_apart(name, yaml.safe_load(TWO_GPUS.read_text("utf-8"))))
+        return list(_apart(name, yaml.load(TWO_GPUS.read_text("utf-8"), Loader=yaml.CSafeLoader)))
     return [one.body for one in manifests.read(name, (FOLDER / "mended" / f"{name}.yaml").read_text("utf-8"))]
 
 

@@ -177,10 +177,8 @@ class Driver(dra_v1_pb2_grpc.DRAPluginServicer):
             file.unlink(missing_ok=True)
 
 
-def serve(folder: pathlib.Path, fault: str) -> None:
-    """Serve until SIGTERM."""
-    if fault == "ends at its start":
-        sys.exit(4)
+def start(folder: pathlib.Path, fault: str) -> tuple[grpc.Server, grpc.Server]:
+    """Serve in threads of this process, until both servers are stopped."""
     server = grpc.server(futures.ThreadPoolExecutor(WORKERS))
     if fault != "v1 is not served":
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(Driver(folder, fault), server)
@@ -190,7 +188,16 @@ def serve(folder: pathlib.Path, fault: str) -> None:
     registration_grpc.add_RegistrationServicer_to_server(Registration(folder, fault), registrar)
     registrar.add_insecure_port(f"unix:{folder / 'reg.sock'}")
     registrar.start()
+    return server, registrar
+
+
+def serve(folder: pathlib.Path, fault: str) -> None:
+    """Serve until SIGTERM."""
+    if fault == "ends at its start":
+        sys.exit(4)
+    running = start(folder, fault)  # A server that nothing refers to stops.
     signal.sigwait({signal.SIGTERM})
+    del running
 
 
 if __name__ == "__main__":

@@ -150,6 +150,7 @@ class Reference:
             resources={},
             taken=lambda node, resource: 0,
             apart=lambda node: "",
+            holders=dict,
         )
         found = placement.place(pod, site)
         if isinstance(found, placement.Refusal):

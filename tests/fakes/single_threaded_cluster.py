@@ -121,6 +121,7 @@ class SingleThreadedCluster:
             resources={},
             taken=lambda _node, _resource: 0,
             apart=lambda _node: "",
+            holders=dict,
         )
 
     def _groups(self) -> dict[Key, Object]:

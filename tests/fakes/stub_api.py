@@ -44,7 +44,8 @@ class StubApi:
         plural, version = parts[-1], parts[-2]
         if status := self.statuses.get(plural):
             return status, _status(status)
-        if not (parts[:2] == ["api", "v1"] and plural in CORE) and plural not in self._served().get(version, ()):
+        is_other = (parts[:2] == ["api", "v1"] and plural in CORE) or (parts[:3] == ["apis", "apps", "v1"] and plural in self.objects)
+        if not is_other and plural not in self._served().get(version, ()):
             return 404, _status(404)
         items: list[Json] = list(self.objects.get(plural, ()))
         return 200, self.answers.get(plural, {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})

@@ -44,7 +44,7 @@ class TpuCluster:
 
     def start(self) -> None:
         for manifest in ("driver/status-rbac.yaml", "deviceclass.yaml"):
-            for made in yaml.safe_load_all((ROOT / "examples" / "tpu" / "deploy" / manifest).read_text()):
+            for made in yaml.load_all((ROOT / "examples" / "tpu" / "deploy" / manifest).read_text(), Loader=yaml.CSafeLoader):
                 self.quick_cluster.create(_BY_KIND[made["kind"]], made)
         for node in (*NODES, OUTSIDE):
             self._spawn(node, self._serve, node)

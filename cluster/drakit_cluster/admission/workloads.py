@@ -25,9 +25,16 @@ def _workload(obj: Object, old: Object | None) -> Iterator[Failure]:
     yield from mismatch(obj)
     if old is not None and selector != json_types.mapping(old, "spec", "selector"):
         yield failure.invalid("spec.selector", selector, "field is immutable")
-    if json_types.text(obj, "spec", "template", "spec", "restartPolicy") not in ("", "Always"):
-        restart_policy = json_types.text(obj, "spec", "template", "spec", "restartPolicy")
-        yield failure.not_supported("spec.template.spec.restartPolicy", restart_policy, ("Always",))
+    yield from restart_policy(json_types.mapping(obj, "spec", "template", "spec"), "spec.template.spec", ends=False)
+
+
+def restart_policy(spec: Object, path: str, *, ends: bool) -> Iterator[Failure]:
+    """Yield the failure of a restart policy that the workload's pod spec at ``path`` may not have. ``ends``: the workload is a Job or makes Jobs."""
+    policy, allowed = json_types.text(spec, "restartPolicy"), ("OnFailure", "Never") if ends else ("Always",)
+    if ends and policy in ("", "Always"):
+        yield failure.required(f"{path}.restartPolicy", 'valid values: "OnFailure", "Never"')
+    elif policy and policy not in allowed:
+        yield failure.not_supported(f"{path}.restartPolicy", policy, allowed)
 
 
 def mismatch(obj: Object) -> Iterator[Failure]:
@@ -118,9 +125,7 @@ def _job_fields(obj: Object) -> Iterator[Failure]:
     yield from _one_of("spec.completionMode", json_types.text(spec, "completionMode") or "NonIndexed", ("Indexed", "NonIndexed"))
     if json_types.text(spec, "completionMode") == "Indexed" and "completions" not in spec:
         yield failure.required("spec.completions", "when completion mode is Indexed")
-    yield from _one_of(
-        "spec.template.spec.restartPolicy", json_types.text(spec, "template", "spec", "restartPolicy"), ("OnFailure", "Never")
-    )
+    yield from restart_policy(json_types.mapping(spec, "template", "spec"), "spec.template.spec", ends=True)
     for field in ("manualSelector", *_JOB_POLICIES):
         if spec.get(field):
             yield failure.forbidden(f"spec.{field}", "this cluster's Jobs do not have it; remove the field")

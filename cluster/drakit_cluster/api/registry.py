@@ -39,11 +39,17 @@ def _utc_now() -> datetime.datetime:
 class Registry:
     """The verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
 
-    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces and roles.
+    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces, and with ``has_roles``
+    the default roles.
     """
 
     def __init__(
-        self, store: Store | None = None, *, gates: FeatureGates | None = None, now: Callable[[], datetime.datetime] = _utc_now
+        self,
+        store: Store | None = None,
+        *,
+        gates: FeatureGates | None = None,
+        now: Callable[[], datetime.datetime] = _utc_now,
+        has_roles: bool = True,
     ) -> None:
         self.store = store or Store()
         self.gates = gates or FeatureGates()
@@ -53,7 +59,7 @@ class Registry:
         initial_objects: list[tuple[Resource, Object]] = [
             (resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES
         ]
-        for resource, obj in initial_objects + roles.bootstrap():
+        for resource, obj in initial_objects + (roles.bootstrap() if has_roles else []):
             if self.store.get(resource, Key("", json_types.text(obj, "metadata", "name"))) is None:
                 self.create(resource, obj)
 

@@ -165,6 +165,8 @@ def _labels(mistake: Mistake) -> str:
 _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r"apiVersion", r"", _served),
     (r"spec\.template\.metadata\.labels", r"does not match", _labels),
+    (r".*\.restartPolicy", r"^Required value", "write restartPolicy: Never or restartPolicy: OnFailure"),
+    (r".*\.restartPolicy", r'values: "Always"$', "remove it: the pods run until they are deleted; write a Job for pods that end"),
     (r".*\.exactly", r"want an object", "write one object; for a list of alternatives write firstAvailable"),
     (r".*\.(capacity|counters)\[[^\]]*\]", r"want an object", _amount),
     (r".*\.requests\[\d+\]", r"exactly one of", _one_kind),

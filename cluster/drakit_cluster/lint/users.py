@@ -24,6 +24,8 @@ from drakit_cluster.scheduling import extended
 _MODEL = "V1PodSpec"
 _CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _OF_CLAIMS = re.compile(r"\.(resourceClaims|resources\.claims)\b")
+_ENDING = frozenset({"Job", "CronJob"})
+"""The workloads whose pods end."""
 _SOURCES = (("resourceClaimName", "ResourceClaim"), ("resourceClaimTemplateName", "ResourceClaimTemplate"))
 
 
@@ -106,11 +108,16 @@ def check(documents: Sequence[Document], known_claims: KnownClaims) -> Iterator[
 
 def _of_workload(document: Document, pods_of_document: Sequence[PodSpec]) -> Iterator[Problem]:
     """Yield what the server refuses in a workload outside its pod specs. A status that ``kubectl get -o yaml`` wrote is not checked."""
-    model, body = f"V1{json_types.text(document.body, 'kind')}", {name: value for name, value in document.body.items() if name != "status"}
+    kind = json_types.text(document.body, "kind")
+    model, body = f"V1{kind}", {name: value for name, value in document.body.items() if name != "status"}
     for path in unknown_fields.find(ANY, model, body, ""):
         if not any(path.startswith(f"{pod.path}.") for pod in pods_of_document):
             yield Problem(document=document, field=path, text="unknown field", part=("", ANY, model))
-    for failure in workload_rules.mismatch(body):
+    failures = list(workload_rules.mismatch(body))
+    if kind != "PodTemplate":
+        for pod in pods_of_document:
+            failures += workload_rules.restart_policy(pod.spec, pod.path, ends=kind in _ENDING)
+    for failure in failures:
         yield Problem(document=document, field=failure.field, text=failure.message)
 
 

@@ -3,6 +3,7 @@
 Nodes are tried in the order of their names; the first on which all claims of the pod can be allocated together wins.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,6 +81,8 @@ class Site:
     """How much of an extended resource the pods of a node use."""
     apart: Callable[[Object], str]
     """Why the pod must avoid a node because of the pods on it; "" if it need not."""
+    holders: Callable[[], wording.Holders]
+    """The claims that have devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +161,8 @@ def _first_fit(pod: Object, claims: Sequence[Object], site: Site) -> Placement |
         if not _node_obstacle(pod, node, site):
             bound_elsewhere |= {uid_of(claim): claim for claim in _bound_elsewhere(ready, node)}
         refused[json_types.text(node, "metadata", "name")] = outcome
-    return Refusal(message=_unavailable(refused), stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod, site)])
+    message = _unavailable(refused, lambda names: _takers(pod, names, claims, site))
+    return Refusal(message=message, stuck=[claim for claim in bound_elsewhere.values() if _is_free_for(claim, pod, site)])
 
 
 def _check_every_node(pod: Object, claims: Sequence[Object], site: Site) -> None:
@@ -266,16 +270,35 @@ def own_holds(claim: Object, pod: Object, site: Site) -> set[str]:
     return {uid_of(pod)} | {json_types.text(entry, "uid") for entry in reserving_groups(claim) if entry.get("name") == group.name}
 
 
-def _unavailable(refused: Mapping[str, str]) -> str:
-    """Return why no node is available, by node; nodes with the same reason are listed together."""
+def _takers(pod: Object, names: Sequence[str], claims: Sequence[Object], site: Site) -> list[str]:
+    """Return the claims that have what the pod needs of the named nodes."""
+    takers: list[str] = []
+    for node in site.nodes:
+        if json_types.text(node, "metadata", "name") not in names:
+            continue
+        needs = _needs(pod, node, claims, site)
+        if isinstance(needs, Needs):
+            with contextlib.suppress(AllocationError):
+                allocator = site.allocator.repeating(known_errors.NONE)
+                problem = allocator.problem(claims=needs.pending, node=node, allocated=site.allocated)
+                takers += obstacles.takers(problem, site.holders())
+    return takers
+
+
+def _unavailable(refused: Mapping[str, str], takers_on: Callable[[Sequence[str]], Sequence[str]]) -> str:
+    """Return why no node is available, by node; nodes with the same reason are listed together, with the claims that have what is needed."""
     if not refused:
         return "0/0 nodes are available: no node has registered"
     alike: dict[str, list[str]] = {}
     for name, reason in refused.items():
         alike.setdefault(reason, []).append(name)
-    groups = [f"{wording.listed(names, _SHOWN_NODES)}: {reason}" for reason, names in alike.items()]
+    groups = []
+    for reason, names in list(alike.items())[:_SHOWN_NODES]:
+        takers = takers_on(names[:_SHOWN_NODES])
+        by = f", taken by {wording.listed(takers)}" if takers else ""
+        groups.append(f"{wording.listed(names, _SHOWN_NODES)}: {reason}{by}")
     more = sum(len(names) for names in list(alike.values())[_SHOWN_NODES:])
-    return f"0/{len(refused)} nodes are available: {'; '.join(groups[:_SHOWN_NODES])}{f'; and {more} more' if more else ''}"
+    return f"0/{len(refused)} nodes are available: {'; '.join(groups)}{f'; and {more} more' if more else ''}"
 
 
 def _summary(needs: Needs, node: Object, site: Site) -> str:

@@ -33,6 +33,7 @@ from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.binding_wait import Failed, Readiness
+from drakit_cluster.scheduling.explain import wording
 from drakit_cluster.scheduling.placed_pods import PlacedPods
 from drakit_cluster.scheduling.placement import Placement, Refusal, Site, Special
 
@@ -76,6 +77,8 @@ class Scheduler:
         self._groups: dict[Key, Object] = {}
         self._resources: dict[str, str] = {}
         self._claims: dict[Key, Object] = {}
+        self._holders: wording.Holders | None = None
+        """Made when a refusal needs it; None after a change of a claim."""
         self._allocated = AllocatedState(consumable_capacity=self._gates.on(Gate.CONSUMABLE_CAPACITY))
         self._binding_timeout = binding_timeout
         self._now = now
@@ -155,12 +158,13 @@ class Scheduler:
         self._to_try.update(uid for uid, pod in self._pods.items() if key in pod_claims.claim_keys(pod))
 
     def _remove_claim(self, key: Key) -> None:
+        self._holders = None
         self._allocated.remove(self._claims.pop(key))
         self._to_try.update(self._pods)
 
     def _store_claim(self, claim: Object) -> None:
         """Record a claim's current state. A deallocation may let any pod fit, so all pods are retried."""
-        key = key_of(claim)
+        key, self._holders = key_of(claim), None
         previous = self._claims.get(key)
         if previous is not None and pod_claims.is_allocated(previous) and not pod_claims.is_allocated(claim):
             self._to_try.update(self._pods)
@@ -260,7 +264,14 @@ class Scheduler:
             resources=self._resources,
             taken=self._placed.taken,
             apart=self._placed.rule_for(pod, {key.name: node for key, node in self._nodes.items()}),
+            holders=self._known_holders,
         )
+
+    def _known_holders(self) -> wording.Holders:
+        """Return the claims that have devices, by device."""
+        if self._holders is None:
+            self._holders = wording.holders_of(self._claims.values())
+        return self._holders
 
     def _write(self, pod: Object, decision: Placement) -> Object:
         """Write the decision and return the updated pod. If a write is refused, the earlier writes are undone."""

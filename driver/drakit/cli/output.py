@@ -1,8 +1,11 @@
 """Results on standard output: tables that fit a terminal, one line for each row in a pipe, JSON or YAML for machines."""
 
+import contextlib
+import contextvars
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import rich.console
 
@@ -12,6 +15,8 @@ from drakit.telemetry import escaping
 
 # A pipe has no width; a table in it must not be cut.
 PIPE_WIDTH = 2000
+SLOW_SECONDS = 2.0
+"""How long a search may take before a person at a terminal is told what it does."""
 _GAP = 2
 _RULE = 4
 _GOES_ON = " \\"
@@ -49,6 +54,22 @@ def warn(text: str) -> None:
     """Write a warning to standard error, unless it is empty."""
     if text:
         terminal.complain(process.PROGRAM.get(), text)
+
+
+@contextlib.contextmanager
+def progress(text: Callable[[], str], after: float = SLOW_SECONDS) -> Iterator[None]:
+    """Note once what the block does if it takes longer than ``after`` seconds: on a terminal only, and not with --quiet."""
+    if not terminal.is_terminal(terminal.console(stderr=True)):
+        yield
+        return
+    context = contextvars.copy_context()  # A thread starts without --quiet and the name of the program.
+    timer = threading.Timer(after, lambda: context.run(note, text()))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def width(out: rich.console.Console) -> int | None:

@@ -12,12 +12,14 @@ import enum
 import re
 import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from drakit.core import arguments, errors, names, quantity
 from drakit.core import capacity as capacities
 from drakit.core import node_resources as resources
 from drakit.core.slices import node_selection
+
+_Part = TypeVar("_Part")
 
 TEXT_MAX_BYTES = 64
 ATTRIBUTES_AND_CAPACITY_MAX = 32
@@ -101,9 +103,20 @@ def freeze_attributes(values: Mapping[str, AttributeValue], field: str) -> Mappi
 
 def freeze_counters(counters: Mapping[str, quantity.Amount], field: str) -> Mapping[str, quantity.Quantity]:
     """Return a read-only copy with checked names and parsed values. Raises InventoryError."""
+    _check_count(counters, field)
+    return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
+
+
+def _check_count(counters: Mapping[str, object], field: str) -> None:
     if len(counters) > COUNTERS_MAX:
         raise errors.InventoryError(f"{len(counters)} counters are over the limit of {COUNTERS_MAX}", field=field)
-    return types.MappingProxyType({names.check_label(name, field): _amount(value, f"{field}[{name}]") for name, value in counters.items()})
+
+
+def _changed(part: _Part, **checked: object) -> _Part:
+    """Return an object of a frozen class with other values in some fields."""
+    changed = object.__new__(type(part))
+    vars(changed).update(vars(part), **checked)
+    return changed
 
 
 def _amount(value: quantity.Amount, field: str) -> quantity.Quantity:
@@ -175,6 +188,11 @@ class CounterConsumption:
         groups, field = self.compatibility_groups, f"consumesCounters[{self.counter_set}].compatibilityGroups"
         if len(groups) > GROUPS_MAX or len(set(groups)) != len(groups) or not all(groups):
             raise errors.InventoryError(f"give at most {GROUPS_MAX} different names, none of them empty", field=field)
+
+    def _flat(self, counters: Mapping[str, quantity.Quantity]) -> Self:
+        """Return the consumption with the counters of its mixins, which each mixin has checked."""
+        _check_count(counters, f"consumesCounters[{self.counter_set}].counters")
+        return _changed(self, includes=(), counters=counters)
 
 
 class TaintEffect(enum.Enum):
@@ -263,6 +281,21 @@ class Device:
         object.__setattr__(self, "attributes", freeze_attributes(self.attributes, f"{field}.attributes"))
         object.__setattr__(self, "capacity", capacities.freeze_capacity(self.capacity, f"{field}.capacity"))
         check_includes(self.includes, f"{field}.includes")
+        self._check_together(field)
+
+    def _flat(
+        self,
+        attributes: Mapping[str, AttributeValue],
+        capacity: Mapping[str, capacities.Capacity],
+        consumes: tuple[CounterConsumption, ...],
+    ) -> Self:
+        """Return the device with the values of its mixins, which each mixin has checked."""
+        flat = _changed(self, includes=(), attributes=attributes, capacity=capacity, consumes=consumes)
+        flat._check_together(f"devices[{self.name}]")  # noqa: SLF001 - of this class
+        return flat
+
+    def _check_together(self, field: str) -> None:
+        """Check the values that depend on each other."""
         capacities_known = None if self.includes else self.capacity
         taken = resources.freeze(self.node_resources, capacities_known, f"{field}.nodeAllocatableResources")
         object.__setattr__(self, "node_resources", taken)

@@ -47,6 +47,7 @@ The author's obligations:
 
 import abc
 import dataclasses
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -304,6 +305,7 @@ def check_class(kind: type[Driver[Any]]) -> None:
         raise errors.DrakitError(problem)
 
 
+@functools.lru_cache
 def _async_verb(kind: type[Driver[Any]]) -> str:
     """Return an error for the first async verb, with the fix; empty if there is none."""
     for verb in VERBS:

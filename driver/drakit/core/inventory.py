@@ -196,9 +196,7 @@ def _flat_device(
         return offered_device
     field = f"devices[{offered_device.name}]"
     included = [_named(shared, name, f"{field}.includes") for name in offered_device.includes]
-    return dataclasses.replace(
-        offered_device,
-        includes=(),
+    return offered_device._flat(  # noqa: SLF001 - the two modules are one
         attributes=merge_mixins(offered_device.attributes, (part.attributes for part in included)),
         capacity=merge_mixins(offered_device.capacity, (part.capacity for part in included)),
         consumes=tuple(_flat_consumption(part, drawn, f"{field}.consumesCounters") for part in offered_device.consumes),
@@ -211,7 +209,7 @@ def _flat_consumption(
     if not part.includes:
         return part
     included = [_named(drawn, name, f"{field}[{part.counter_set}].includes") for name in part.includes]
-    return dataclasses.replace(part, includes=(), counters=merge_mixins(part.counters, included))
+    return part._flat(merge_mixins(part.counters, included))  # noqa: SLF001 - the two modules are one
 
 
 def _flat_set(counter_set: device.CounterSet, held: Mapping[str, Mapping[str, quantity.Quantity]]) -> device.CounterSet:

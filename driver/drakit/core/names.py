@@ -4,6 +4,7 @@ Each ``check_*`` returns its argument unchanged, or raises InventoryError with `
 resource.k8s.io/v1 as Kubernetes 1.36 validates them.
 """
 
+import functools
 import re
 from typing import NewType
 
@@ -16,6 +17,7 @@ LABEL_MAX = 63
 SUBDOMAIN_MAX = 253
 DRIVER_MAX = 63
 IDENTIFIER_MAX = 32
+_QUALIFIED_MAX = DRIVER_MAX + 1 + IDENTIFIER_MAX
 PROBE_POOL = "probe"
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -27,7 +29,13 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 
 def is_label(text: object) -> bool:
     """Return whether a text is a DNS-1123 label of at most 63 characters."""
-    return isinstance(text, str) and len(text) <= LABEL_MAX and _LABEL.fullmatch(text) is not None
+    return isinstance(text, str) and len(text) <= LABEL_MAX and _is_label(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_label(text: str) -> bool:
+    """Return whether a text has the form of a label. The devices of a node share most names."""
+    return _LABEL.fullmatch(text) is not None
 
 
 def is_subdomain(text: object, *, limit: int = SUBDOMAIN_MAX) -> bool:
@@ -86,12 +94,19 @@ def is_pool_of_node(pool: str, node_pool: str) -> bool:
 
 def check_qualified(text: str, field: str) -> str:
     """Return a valid attribute or capacity key: ``id`` or ``domain/id`` with a C identifier of at most 32 characters."""
-    domain, slash, identifier = text.rpartition("/")
+    if len(text) <= _QUALIFIED_MAX and _is_qualified(text):
+        return text
+    domain, slash, _ = text.rpartition("/")
     if slash and not is_subdomain(domain, limit=DRIVER_MAX):
         raise errors.InventoryError(f"{text!r} has a domain that is not a DNS subdomain of at most {DRIVER_MAX} characters", field=field)
-    if len(identifier) > IDENTIFIER_MAX or not _IDENTIFIER.fullmatch(identifier):
-        raise errors.InventoryError(f"{text!r} must end in a C identifier of at most {IDENTIFIER_MAX} characters", field=field)
-    return text
+    raise errors.InventoryError(f"{text!r} must end in a C identifier of at most {IDENTIFIER_MAX} characters", field=field)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_qualified(text: str) -> bool:
+    domain, slash, identifier = text.rpartition("/")
+    has_identifier = len(identifier) <= IDENTIFIER_MAX and _IDENTIFIER.fullmatch(identifier) is not None
+    return has_identifier and (not slash or is_subdomain(domain, limit=DRIVER_MAX))
 
 
 def check_label_key(text: str, field: str) -> str:

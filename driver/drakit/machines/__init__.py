@@ -121,8 +121,12 @@ def _load_file(path: pathlib.Path) -> Machine:
     return parse(text, str(path))
 
 
+@functools.lru_cache(maxsize=64)
 def parse(text: str, origin: str) -> Machine:
-    """Return a machine from the text of its file. Raises SettingsError for an unknown key at the top level."""
+    """Return a machine from the text of its file. Raises SettingsError for an unknown key at the top level.
+
+    One start with mock hardware reads its machine several times, so the last machines are cached.
+    """
     top = tables.from_yaml(text, origin)
     if "apiVersion" in top or "kind" in top:
         raise errors.SettingsError("is a Kubernetes object, not the description of a mock machine", key=origin)
@@ -180,19 +184,20 @@ class Mirror:
     """
 
     def __init__(self, file: pathlib.Path) -> None:
-        self._file = file
+        self._path = os.fspath(file)
         self._cached: tuple[_Mark, str] | None = None
 
     def text(self) -> str | None:
         """Return the file's present text; None if there is no file. Raises OSError and UnicodeDecodeError."""
         cached = self._cached
         try:
-            if cached is not None and cached[0] == _mark(self._file.stat()):
+            status = os.stat(self._path)  # noqa: PTH116 - a path object would cost as much as the call
+            if cached is not None and cached[0] == _mark(status):
                 return cached[1]
             now = time.time_ns()
-            with self._file.open(encoding="utf-8") as stream:
+            with open(self._path, "rb", buffering=0) as stream:  # noqa: PTH123 - as above
                 status = os.fstat(stream.fileno())
-                text = stream.read()
+                text = stream.read().decode()
         except FileNotFoundError:
             self._cached = None
             return None

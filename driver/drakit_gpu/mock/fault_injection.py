@@ -8,6 +8,7 @@ restarted process does not run into the fault that killed its predecessor.
 import contextlib
 import dataclasses
 import enum
+import functools
 import json
 import os
 import pathlib
@@ -91,6 +92,7 @@ class Faults:
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
         self._file = directory / _FILE
+        self._mirror = machines.Mirror(self._file)
 
     def arm(self, *faults: Fault) -> None:
         """Add faults to the pending ones."""
@@ -118,7 +120,7 @@ class Faults:
 
     def trigger(self, call: str, moment: Moment) -> None:
         """Run the first pending fault of this call and moment. Raises CallError if the fault makes the call fail."""
-        if not self._file.exists():
+        if not any((fault.call, fault.moment) == (call, moment) for fault in self._read()):
             return
         fault = self._use(call, moment)
         if fault is None:
@@ -162,15 +164,10 @@ class Faults:
     def _read(self) -> tuple[Fault, ...]:
         """Return the pending faults. Raises SettingsError for a file that somebody wrote wrongly."""
         try:
-            # People write it, so it may be YAML.
-            top = tables.from_yaml(machines.read_bytes(self._file).decode(), str(self._file))
-            faults = _FORMAT.decode(_Content, {"faults": top.anything("faults")}).faults
-            top.close()
-        except FileNotFoundError:
-            return ()
-        except (UnicodeDecodeError, drakit.ConfigError) as error:
+            text = self._mirror.text()
+        except UnicodeDecodeError as error:
             raise drakit.SettingsError(str(error), key=str(self._file)) from error
-        return faults
+        return () if text is None else _decode(text, str(self._file))
 
     def _write(self, faults: Sequence[Fault]) -> None:
         if not faults:
@@ -179,6 +176,18 @@ class Faults:
         beside = self._file.with_suffix(".new")
         beside.write_text(json.dumps(_FORMAT.encode(_Content(faults=tuple(faults))), indent=1), "utf-8")
         beside.replace(self._file)
+
+
+@functools.lru_cache(maxsize=16)
+def _decode(text: str, origin: str) -> tuple[Fault, ...]:
+    """Return the faults of a file's text. People write it, so it may be YAML."""
+    try:
+        top = tables.from_yaml(text, origin)
+        faults = _FORMAT.decode(_Content, {"faults": top.anything("faults")}).faults
+        top.close()
+    except drakit.ConfigError as error:
+        raise drakit.SettingsError(str(error), key=origin) from error
+    return faults
 
 
 def _read_stall(file: pathlib.Path) -> Stall | None:

@@ -66,7 +66,7 @@ class MockGpus(port.GpuPort):
 
     def boot_id(self) -> str:
         with self._call("boot_id"):
-            return machines.boot_id(self._directory)
+            return self._state.boot_id()
 
     def versions(self) -> port.Versions:
         with self._call("versions"):

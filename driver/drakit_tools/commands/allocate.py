@@ -25,6 +25,10 @@ _UPDATE_WAITS = (
     "an update of {} would wait: it starts a new pod before it ends an old one, and no node fits one more beside these; "
     "write maxSurge: 0 and maxUnavailable: 1 in spec.strategy.rollingUpdate, or strategy: {{type: Recreate}}"
 )
+_SEARCHING = (
+    "still searching devices for {}, in all combinations that may fit; --node NODE searches one node, and --kubernetes 1.36 gives up "
+    "where that scheduler does"
+)
 _Indented = tuple[int, str]
 """The indent of a line, and the line."""
 
@@ -100,10 +104,12 @@ def _decide(
     from drakit_cluster.scheduling.explain import whatif
 
     scheduler = whatif.Scheduler(world, gates, worlds.nodes_of(world, node), repeated, compared)
-    decisions = list(scheduler.decide())
+    with output.progress(lambda: _SEARCHING.format(scheduler.subject)):
+        decisions = list(scheduler.decide())
+        full = [] if node is not None else scheduler.full(decisions)
     if not decisions:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
-    return decisions, [] if node is not None else scheduler.full(decisions)
+    return decisions, full
 
 
 def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:

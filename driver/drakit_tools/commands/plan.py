@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 _INDENT = 2
 _SHOWN_NODES = 3
+_SEARCHING_MOVES = (
+    "still searching: every way to move {} of {} that have devices, so that {} fit; --max-moves N ends the search after N moves"
+)
+_SEARCHING_NODES = "still searching: the fewest nodes of {} for {}; fewer pods, or one --buy at a time, end the search earlier"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +45,7 @@ class _Question:
     sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
     """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
     staying: Sequence[str] = ()
-    """The pods of DaemonSets with devices of the node that is drained."""
+    """The pods of DaemonSets, and the static pods, with devices of the node that is drained."""
 
     def number(self, names: Collection[str]) -> int:
         """Return how many pods and claims some entries of ``pods`` are."""
@@ -96,6 +100,9 @@ def plan(
         ),
     ] = None,
     move: Annotated[bool, typer.Option("--move", help="Find the fewest claims to move, instead of nodes to add.")] = False,
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", min=0, metavar="N", help="Move at most N pods and claims. Default: 8. Fewer are faster.")
+    ] = None,
     drain: Annotated[
         str | None,
         typer.Option(
@@ -140,9 +147,7 @@ def plan(
     if drain is not None and (ask or workload is not None):
         raise errors.ConfigError("--drain asks for the pods of a node; leave out --ask and --workload")
     move = move or (drain is not None and not buy)
-    if bool(buy) == move:
-        needs = "" if is_asked or files or buy else ", and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
-        raise errors.ConfigError(f"add either --buy MACHINE or --move{needs}")
+    _require_one_way(buy or [], move=move, max_moves=max_moves, is_asked=is_asked or bool(files))
     with fleets.bad_input():
         world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig, pending=not is_asked)
         if drain is None:
@@ -155,7 +160,7 @@ def plan(
             raise errors.ConfigError(fleets.NO_NODES)
         never = _never(question, bought)
         question = question.without(never)
-        answer = None if never and not question.pods else _moved(question, world) if move else _bought(question, bought)
+        answer = None if never and not question.pods else _moved(question, world, max_moves) if move else _bought(question, bought)
     if form is options.Format.TABLE:
         if not question.pods and not never:
             _say(
@@ -166,7 +171,7 @@ def plan(
         elif answer is not None:
             answer.print(why=why)
         if question.staying:
-            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
+            _say(f"a drain does not end pods of a DaemonSet or static pods; on {drain} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
@@ -176,6 +181,15 @@ def plan(
         output.document({**planned, **apart, **worlds.document_of_notes(world)}, form)
     if never or answer is None or not answer.possible:
         raise typer.Exit(exits.Exit.NEGATIVE)
+
+
+def _require_one_way(buy: Sequence[str], *, move: bool, max_moves: int | None, is_asked: bool) -> None:
+    """Raise ConfigError unless either nodes to add or moves are searched."""
+    if bool(buy) == move:
+        needs = "" if is_asked or buy else ", and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
+        raise errors.ConfigError(f"add either --buy MACHINE or --move{needs}")
+    if max_moves is not None and not move:
+        raise errors.ConfigError("--max-moves limits the search of --move; leave it out with --buy")
 
 
 def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World", gates: "FeatureGates") -> _Question:
@@ -217,9 +231,8 @@ def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple
 def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
     """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
 
-    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
+    As kubectl drain, it leaves out the pods of DaemonSets and static pods. Admin access counts for no pod: it takes no device. Raises ConfigError.
     """
-    from drakit_cluster.client import pod_claims
     from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves
 
@@ -241,13 +254,13 @@ def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGate
             for result in _results(claim)
         )
     ]
-    daemons = {naming.label(pod) for pod in world.pods if json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"}
+    fixed = {naming.label(pod) for pod in world.pods if moves.stays(pod)}
     users = [
         user
         for user in moves.users_of(here, world.pods)
         if any(result.get("adminAccess") is not True for claim in user.claims for result in _results(claim))
     ]
-    staying = [user for user in users if user.pods and daemons.issuperset(user.pods)]
+    staying = [user for user in users if user.pods and fixed.issuperset(user.pods)]
     leaving = [user for user in users if user not in staying]
     gone = {id(claim) for user in leaving for claim in user.claims}
     cordoned = [
@@ -339,8 +352,9 @@ class _Bought:
 def _bought(question: _Question, buy: "Sequence[Group]") -> _Bought:
     from drakit_cluster.simulation.plan import purchase
 
-    planner = purchase.Planner(question.fleet, buy, [template for _, template in question.pods], question.gates)
-    return _Bought(question=question, purchase=planner.plan())
+    with output.progress(lambda: _SEARCHING_NODES.format(" and ".join(machine.label for machine in buy), question.counted)):
+        planner = purchase.Planner(question.fleet, buy, [template for _, template in question.pods], question.gates)
+        return _Bought(question=question, purchase=planner.plan())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -354,6 +368,8 @@ class _Moved:
     moves: "Moves"
     reasons: Sequence[str]
     verified: bool
+    limit: int | None
+    """The most moves that were tried; None if more pods cannot move."""
     homeless: Sequence[str] = ()
 
     @property
@@ -385,8 +401,9 @@ class _Moved:
         """Write the answer for people."""
         pods = self.question.counted
         if not self.possible:
-            reason = "no moves make room" if self.moves.exact else "no plan was found; the search was stopped before all plans were tried"
-            _say(f"{pods}: {reason}")
+            limit = "" if self.limit is None else f", with at most {plurals.counted(self.limit, 'move')}"
+            stopped = f"no plan was found{limit}; the search was stopped before all plans were tried"
+            _say(f"{pods}: {f'no moves make room{limit}' if self.moves.exact else stopped}")
             if self.homeless:
                 total = self.question.total
                 fit = total - self.question.number(self.homeless)
@@ -416,17 +433,22 @@ class _Moved:
         output.put(out, output.table("\nNew", [self.question.subject, "NODE", "DEVICES"], new))
 
 
-def _moved(question: _Question, world: "whatif.World") -> _Moved:
+def _moved(question: _Question, world: "whatif.World", max_moves: int | None) -> _Moved:
     from drakit_cluster.client import pod_claims
+    from drakit_cluster.scheduling.explain import wording
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.plan import moves
     from drakit_cluster.simulation.report import refusals
 
     nodes = Nodes(question.fleet, gates=question.gates)
-    holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)), world.pods)
+    allocated = list(filter(pod_claims.is_allocated, world.claims))
+    holders = moves.pods_of(nodes, allocated, world.pods)
     planner = moves.MovePlanner(nodes, holders)
-    answer = planner.plan(question.pods)
-    homeless = _homeless(planner, question.pods) if answer.moves or not answer.found else []
+    movable = plurals.counted(len(holders), "pod or claim", "pods and claims")
+    limit = moves.MOVES_MAX if max_moves is None else max_moves
+    with output.progress(lambda: _SEARCHING_MOVES.format(planner.moves, movable, question.counted)):
+        answer = planner.plan(question.pods, limit)
+        homeless = _homeless(planner, question.pods) if answer.moves or not answer.found else []
     stuck = {template for name, template in question.pods if name in homeless}
     reasons = []
     for template in dict.fromkeys(template for _, template in question.pods):
@@ -434,10 +456,13 @@ def _moved(question: _Question, world: "whatif.World") -> _Moved:
         if all(never):
             reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
         elif template in stuck:
-            reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
+            reason = f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node"
+            takers = moves.takers(nodes, moves.users_of(allocated, world.pods), template)
+            reasons.append(f"{reason}: {wording.listed(takers)}" if takers else reason)
     return _Moved(
         question=question,
         moves=answer,
+        limit=limit if len(holders) > limit else None,
         reasons=reasons,
         verified=answer.found and moves.verified(nodes, answer, holders, question.pods),
         homeless=homeless if question.drained and not answer.found else (),

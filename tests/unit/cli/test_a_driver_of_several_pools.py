@@ -40,7 +40,7 @@ def result(device: str) -> dict[str, object]:
 
 
 def slices(shell: command_line.CommandLine, node: str = "node-1") -> list[Any]:
-    return list(yaml.safe_load_all(shell.run("slices", "-o", "yaml", "--node", node).out))
+    return list(yaml.load_all(shell.run("slices", "-o", "yaml", "--node", node).out, Loader=yaml.CSafeLoader))
 
 
 def test_slices_of_each_pool_have_names_of_their_own(shell: command_line.CommandLine) -> None:

@@ -51,7 +51,7 @@ def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> st
 
 def write(shell: command_line.CommandLine, *objects: object) -> str:
     file = shell.folder / "asked.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     return str(file)
 
 
@@ -345,7 +345,7 @@ def test_slices_classes_and_allocations_are_read_from_a_live_cluster(
 ) -> None:
     memory = registry.Registry()
     kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
-    for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
+    for one in filter(None, yaml.load_all(pathlib.Path(slices).read_text(), Loader=yaml.CSafeLoader)):
         memory.create(kinds[one["kind"]], one)
     memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
     held = memory.create(resources.CLAIM, as_object(claim("held", request("3g.20gb"))), namespace="demo")
@@ -417,7 +417,7 @@ def test_an_allocation_for_a_workload_says_that_any_pod_may_use_it(shell: comman
     file = write(shell, wanted, claim("one", request("1g.5gb")))
     for gate, expected in (("true", [True, None]), ("false", [None, None])):
         ran = shell.run("allocate", slices, file, "-o", "yaml", "--gate", f"DRAReservedForWorkloads={gate}")
-        found = [one for decision in yaml.safe_load(ran.out)["decisions"] for one in decision["claims"]]
+        found = [one for decision in yaml.load(ran.out, Loader=yaml.CSafeLoader)["decisions"] for one in decision["claims"]]
         assert [one["allocation"].get("reservedForAnyPod") for one in found] == expected
 
 
@@ -479,7 +479,7 @@ def test_a_pod_of_a_live_group_uses_the_claim_that_the_group_has(
 ) -> None:
     memory = registry.Registry(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}))
     kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
-    for one in filter(None, yaml.safe_load_all(pathlib.Path(slices).read_text())):
+    for one in filter(None, yaml.load_all(pathlib.Path(slices).read_text(), Loader=yaml.CSafeLoader)):
         memory.create(kinds[one["kind"]], one)
     memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
     shared, own, group, pod = members("p")

@@ -47,7 +47,7 @@ def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> st
 def write(shell: command_line.CommandLine, *objects: dict[str, Any]) -> str:
     file = shell.folder / "pods.yaml"
     template = [TEMPLATE] if any("resourceClaims" in one.get("spec", {}) for one in objects) else []
-    file.write_text(yaml.safe_dump_all([CLASS, *template, *objects]))
+    file.write_text(yaml.dump_all([CLASS, *template, *objects], Dumper=yaml.CSafeDumper))
     return str(file)
 
 

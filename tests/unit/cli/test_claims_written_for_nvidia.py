@@ -64,7 +64,7 @@ def test_nvidias_selectors_mean_the_same(
     shell: command_line.CommandLine, slices: str, device_class: str, expression: str, device: str
 ) -> None:
     asked = shell.folder / "asked.yaml"
-    asked.write_text(yaml.safe_dump(claim(device_class, expression)))
+    asked.write_text(yaml.dump(claim(device_class, expression), Dumper=yaml.CSafeDumper))
     outcome = shell.run("allocate", "-f", slices, "-f", str(asked))
     assert outcome.status == 0, outcome.err + outcome.out
     assert outcome.out.split()[-1] == f"{DRIVER}/node-1/{device}"
@@ -79,7 +79,7 @@ def test_two_partitions_of_one_gpu_are_found_by_their_parent(shell: command_line
     }
     asked = shell.folder / "asked.yaml"
     document = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {"devices": devices}}
-    asked.write_text(yaml.safe_dump(document))
+    asked.write_text(yaml.dump(document, Dumper=yaml.CSafeDumper))
     outcome = shell.run("allocate", "-f", slices, "-f", str(asked))
     assert outcome.status == 0, outcome.err
     assert outcome.out.count(f"{DRIVER}/node-1/gpu-0-mig-") == 2

@@ -60,7 +60,7 @@ def asked(shell: command_line.CommandLine, kubeconfig: str) -> tuple[int, dict[s
 
 def linted(shell: command_line.CommandLine, nodes: int, kubernetes: str) -> list[dict[str, Any]]:
     file = shell.folder / "slices.yaml"
-    file.write_text(yaml.safe_dump_all(fleet_of(nodes)))
+    file.write_text(yaml.dump_all(fleet_of(nodes), Dumper=yaml.CSafeDumper))
     ran = shell.run("lint", str(file), "--kubernetes", kubernetes, "-o", "json")
     assert ran.status == 0, ran.out
     found: list[dict[str, Any]] = json.loads(ran.out)

@@ -119,7 +119,7 @@ def mutated(source: random.Random, value: Any) -> Any:
 
 
 def as_text(source: random.Random, documents: list[Any]) -> bytes:
-    text = (yaml.safe_dump_all(documents) if source.random() < 0.5 else json.dumps(source.choice(documents))).encode()
+    text = (yaml.dump_all(documents, Dumper=yaml.CSafeDumper) if source.random() < 0.5 else json.dumps(source.choice(documents))).encode()
     if source.random() < 0.3:
         at = source.randrange(len(text) + 1)
         text = text[:at] + bytes([source.randrange(256)]) + text[at + source.randint(0, 3) :]
@@ -127,7 +127,7 @@ def as_text(source: random.Random, documents: list[Any]) -> bytes:
 
 
 def samples() -> list[list[Any]]:
-    return [list(yaml.safe_load_all(path.read_text("utf-8"))) for path in SAMPLES]
+    return [list(yaml.load_all(path.read_text("utf-8"), Loader=yaml.CSafeLoader)) for path in SAMPLES]
 
 
 def allocated() -> list[list[Any]]:
@@ -145,7 +145,7 @@ def allocated() -> list[list[Any]]:
 
 def machines() -> list[list[Any]]:
     folder = pathlib.Path(cli.__file__).parents[1] / "machines"
-    return [[yaml.safe_load((folder / f"{command_line.MACHINE}.yaml").read_text("utf-8"))]]
+    return [[yaml.load((folder / f"{command_line.MACHINE}.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader)]]
 
 
 SETTINGS = {"node": {"name": "n"}, "gpu": {"shares": 2}, "nic": {"include": ["eth*"]}}

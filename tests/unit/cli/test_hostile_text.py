@@ -66,9 +66,9 @@ def test_prepare_escapes_text_of_a_claims_parameters(run: Run, tmp_path: pathlib
 @pytest.mark.parametrize("field", ["name", "namespace", "uid"])
 def test_prepare_escapes_the_name_of_a_claim(run: Run, tmp_path: pathlib.Path, node: Sequence[str], field: str) -> None:
     path = pathlib.Path(claim(tmp_path))
-    content = yaml.safe_load(path.read_text())
+    content = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     content["metadata"][field] = HOSTILE
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
     assert_harmless(run("prepare", str(path), *node, folder=tmp_path, status=(2,)))
 
 
@@ -95,7 +95,7 @@ def manifests(folder: pathlib.Path) -> str:
         for name in ("claim", HOSTILE)
     ]
     path = folder / "objects.yaml"
-    path.write_text(yaml.safe_dump_all(objects))
+    path.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     return str(path)
 
 

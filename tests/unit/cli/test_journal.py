@@ -47,12 +47,12 @@ def test_a_list_without_a_claim_is_a_sentence(shell: command_line.CommandLine) -
 
 
 def test_a_claim_is_shown_with_every_stored_field(prepared: command_line.CommandLine) -> None:
-    boot = yaml.safe_load(asked(prepared, "show", command_line.UID).out)["bootID"]
+    boot = yaml.load(asked(prepared, "show", command_line.UID).out, Loader=yaml.CSafeLoader)["bootID"]
     with journal.Journal.open(home(prepared), driver="gpu.drakit.dev", boot_id=boot) as memory:
         entry = memory.entry(names.ClaimUid(command_line.UID))
         assert entry is not None
         memory.set_state(entry.claim.uid, entry.grants[0].key, "seen", {"by": ["me"]})
-    shown = yaml.safe_load(asked(prepared, "show", command_line.UID).out)
+    shown = yaml.load(asked(prepared, "show", command_line.UID).out, Loader=yaml.CSafeLoader)
     (grant,) = shown["grants"]
     assert (shown["name"], shown["state"], grant["device"]) == ("claim", "prepared", "gpu-0-mig-3g20gb-9-0")
     assert grant["notes"] == {"seen": {"by": ["me"]}}

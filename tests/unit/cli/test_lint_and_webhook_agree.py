@@ -30,14 +30,14 @@ def test_lint_refuses_the_corpus_exactly_as_the_webhook_does(shell: command_line
     ]
     expected = {(number, field) for number, body in enumerate(objects, 1) for field in by_webhook(body)}
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     assert by_lint(json.loads(shell.run("lint", str(file), "-o", "json").out)) == expected
     assert len(expected) > 80
 
 
 def test_people_get_the_field_the_known_ones_and_status_1(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
-    file.write_text(yaml.safe_dump(p.holding(p.CLAIM, p.config(p.GPU, p.gpu(sharing={"strateg": "MPS"})))))
+    file.write_text(yaml.dump(p.holding(p.CLAIM, p.config(p.GPU, p.gpu(sharing={"strateg": "MPS"}))), Dumper=yaml.CSafeDumper))
     result = shell.run("lint", str(file))
     assert result.status == 1
     assert "  spec.devices.config[0].opaque.parameters.sharing.strateg: is not a known field\n" in result.out
@@ -46,5 +46,5 @@ def test_people_get_the_field_the_known_ones_and_status_1(shell: command_line.Co
 
 def test_parameters_for_drivers_of_others_are_left_alone(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
-    file.write_text(yaml.safe_dump(p.holding(p.CLAIM, p.config("gpu.example.com", {"sharing": {"strateg": "MPS"}}))))
+    file.write_text(yaml.dump(p.holding(p.CLAIM, p.config("gpu.example.com", {"sharing": {"strateg": "MPS"}})), Dumper=yaml.CSafeDumper))
     assert "strateg" not in shell.run("lint", str(file), "-o", "json").out

@@ -417,7 +417,7 @@ ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
 
 def lint(shell: command_line.CommandLine, objects: tuple[object, ...], *options: str) -> list[dict[str, object]]:
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     found: list[dict[str, object]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return found
 
@@ -435,14 +435,37 @@ def test_a_mismatch_between_objects_names_its_field_and_the_fix(
 @pytest.mark.parametrize("kind", TEMPLATES)
 def test_the_pods_of_a_workload_are_linted_as_pods_are(shell: command_line.CommandLine, kind: str) -> None:
     version, path = TEMPLATES[kind]
-    assert lint(shell, (TEMPLATE, workload(kind, path, version))) == []
+    ending = {"restartPolicy": "Never"} if version == "batch/v1" else {}
+    assert lint(shell, (TEMPLATE, workload(kind, path, version, **ending))) == []
     wrong = workload(kind, path, version, resourceClaims=[{"name": "My_GPU", "resourceClaimTemplateNam": "t"}])
     found = {str(one["field"]).removeprefix(f"{path}."): str(one["fix"]) for one in lint(shell, (TEMPLATE, wrong))}
     assert found["resourceClaims[0].resourceClaimTemplateNam"].startswith("write resourceClaimTemplateName")
     assert found["resourceClaims[0].name"] == "write my-gpu"
     assert "containers[0].resources.claims[0].name" in found
-    missing = workload(kind, path, version)
+    missing = workload(kind, path, version, **ending)
     assert "is not in these files" in str(lint(shell, ({**TEMPLATE, "metadata": {"name": "u"}}, missing))[0]["message"])
+
+
+def test_a_restart_policy_that_the_kind_does_not_allow_is_an_error(shell: command_line.CommandLine) -> None:
+    policies = [("Deployment", "Never"), ("DaemonSet", "OnFailure"), ("StatefulSet", "Always"), ("Job", ""), ("CronJob", "Always")]
+    policies += [("Job", "never"), ("Pod", "always"), ("Job", "OnFailure")]
+    kinds = {**TEMPLATES, "Pod": ("v1", "spec")}
+    objects = [
+        workload(kind, kinds[kind][1], kinds[kind][0], name=f"w{place}", restartPolicy=policy)
+        for place, (kind, policy) in enumerate(policies)
+    ]
+    running, ending = "remove it: the pods run until they are deleted", "write restartPolicy: Never or restartPolicy: OnFailure"
+    expected = [
+        ("Deployment w0", 'Unsupported value: "Never": supported values: "Always"', running),
+        ("DaemonSet w1", 'Unsupported value: "OnFailure": supported values: "Always"', running),
+        ("Job w3", 'Required value: valid values: "OnFailure", "Never"', ending),
+        ("CronJob w4", 'Required value: valid values: "OnFailure", "Never"', ending),
+        ("Job w5", 'Unsupported value: "never": supported values: "OnFailure", "Never"', "write Never"),
+        ("Pod default/w6", 'Unsupported value: "always": supported values: "Always", "OnFailure", "Never"', "write Always"),
+    ]
+    found = lint(shell, (TEMPLATE, *objects))
+    assert [(one["object"], one["message"], str(one["fix"]).partition(";")[0]) for one in found] == expected
+    assert all(str(one["field"]).endswith("spec.restartPolicy") for one in found)
 
 
 _CLAIMING = {
@@ -470,7 +493,11 @@ def test_claims_of_an_unknown_kind_are_checked_and_its_other_fields_are_not(shel
 def test_an_unknown_kind_without_claims_is_skipped(shell: command_line.CommandLine) -> None:
     spec: object = {"template": {"spec": {"containers": [{"imagee": "i"}]}}}
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.safe_dump({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "w"}, "spec": spec}))
+    file.write_text(
+        yaml.dump(
+            {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "w"}, "spec": spec}, Dumper=yaml.CSafeDumper
+        )
+    )
     assert "skipped: Rollout w" in shell.run("lint", str(file)).err
 
 
@@ -578,7 +605,11 @@ def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: co
 
 def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: command_line.CommandLine) -> None:
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.safe_dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
+    file.write_text(
+        yaml.dump_all(
+            [CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")], Dumper=yaml.CSafeDumper
+        )
+    )
     outcome = shell.run("lint", str(file))
     assert (outcome.status, outcome.out) == (0, "1 object: 0 errors, 0 warnings\n")
     assert outcome.err.splitlines()[-1] == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)"
@@ -586,7 +617,7 @@ def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: 
 
 def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command_line.CommandLine) -> None:
     classes, slices = shell.folder / "classes.yaml", shell.folder / "slices.yaml"
-    classes.write_text(yaml.safe_dump(CLASS))
+    classes.write_text(yaml.dump(CLASS, Dumper=yaml.CSafeDumper))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)
     assert shell.run("lint", str(classes)).err.startswith("drakit: selectors were not compared with devices: no file has ResourceSlices")
     assert shell.run("lint", str(classes), str(slices)).err == ""
@@ -595,7 +626,7 @@ def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command
 def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.CommandLine) -> None:
     claims, slices = shell.folder / "claims.yaml", shell.folder / "slices.yaml"
     asked = claim({"deviceClassName": "mig.drakit.dev", "count": 99}, {"deviceClassName": "fast"}, {"deviceClassName": "gpu.nvidia.com"})
-    claims.write_text(yaml.safe_dump(asked))
+    claims.write_text(yaml.dump(asked, Dumper=yaml.CSafeDumper))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)
     outcome = shell.run("lint", str(claims), str(slices), "-o", "json")
     assert outcome.err == "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n"
@@ -608,7 +639,7 @@ def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.Comman
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slice.yaml"
-    file.write_text(yaml.safe_dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
+    file.write_text(yaml.dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4))), Dumper=yaml.CSafeDumper))
     outcome = shell.run("lint", str(file)).out.splitlines()
     assert outcome[1:] == [
         "  spec.devices[0].basic: unknown field",

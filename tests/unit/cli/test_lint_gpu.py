@@ -29,7 +29,7 @@ def lint(shell: command_line.CommandLine, obj: object) -> list[dict[str, Any]]:
         machine = ("--mock", "dgx-a100-40gb-2gpu", "--family", "gpu", "--folder", str(shell.folder / "lab"))
         slices.write_text(shell.run("slices", *machine, "-o", "yaml").out)
     file = shell.folder / "claim.yaml"
-    file.write_text(yaml.safe_dump(obj))
+    file.write_text(yaml.dump(obj, Dumper=yaml.CSafeDumper))
     found: list[dict[str, Any]] = json.loads(shell.run("lint", str(slices), classes, str(file), "-o", "json").out)
     return [one for one in found if one["file"] == str(file)]
 

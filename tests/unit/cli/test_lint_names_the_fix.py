@@ -49,7 +49,7 @@ def claim(capacity: object = None, expression: str = "true") -> dict[str, Any]:
 
 def write(shell: command_line.CommandLine, obj: object) -> str:
     file = shell.folder / "asked.yaml"
-    file.write_text(yaml.safe_dump(obj))
+    file.write_text(yaml.dump(obj, Dumper=yaml.CSafeDumper))
     return str(file)
 
 
@@ -118,7 +118,7 @@ def test_lint_and_allocate_say_what_to_write_for_a_bandwidth_with_a_unit(shell: 
 
 def test_a_name_that_yaml_reads_as_a_boolean_is_to_be_quoted(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
-    file.write_text(yaml.safe_dump(claim()).replace("name: r\n", "name: no\n"))
+    file.write_text(yaml.dump(claim(), Dumper=yaml.CSafeDumper).replace("name: r\n", "name: no\n"))
     (finding,) = json.loads(shell.run("lint", str(file), "-o", "json").out)
     assert (finding["field"], finding["message"]) == ("spec.devices.requests[0].name", "want a string, got False")
     assert finding["fix"].startswith("put quotes around it: YAML reads yes, no, on and off as booleans")

@@ -25,7 +25,7 @@ def lint(shell: command_line.CommandLine, obj: object, change: tuple[str, str] =
     machine = ("--mock", "dgx-a100-40gb-2gpu", "--family", "nic", "--folder", str(shell.folder / "lab"))
     slices, file = shell.folder / "slices.yaml", shell.folder / "claim.yaml"
     slices.write_text(shell.run("slices", *machine, "-o", "yaml").out.replace(*change, 1))
-    file.write_text(yaml.safe_dump(obj))
+    file.write_text(yaml.dump(obj, Dumper=yaml.CSafeDumper))
     found: list[dict[str, Any]] = json.loads(shell.run("lint", str(slices), str(file), "-o", "json").out)
     return [one for one in found if one["file"] == str(file)]
 

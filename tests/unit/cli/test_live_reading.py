@@ -56,7 +56,7 @@ class Ran:
 
 def allocate(shell: command_line.CommandLine, api: StubApi, *arguments: str, objects: Sequence[Object] = (CLAIM,)) -> Ran:
     file = shell.folder / "asked.yaml"
-    file.write_text(yaml.safe_dump_all(objects))
+    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     with stub_api.serving(api, shell.folder) as kubeconfig:
         return Ran(shell.run("allocate", str(file), "--kubeconfig", str(kubeconfig), *(arguments or ("-o", "json"))))
 

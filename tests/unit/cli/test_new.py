@@ -81,7 +81,7 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
 
     ran = run("slices", "-o", "yaml")
     assert ran.returncode == 0, ran.stderr
-    assert yaml.safe_load(ran.stdout)["spec"]["devices"][0]["name"] == "board-7"
+    assert yaml.load(ran.stdout, Loader=yaml.CSafeLoader)["spec"]["devices"][0]["name"] == "board-7"
     assert "python -m two_words_driver [OPTIONS] COMMAND" in run("--help").stdout
     refused = run("slices", "--set", "mock.machine=dgx-h100")
     assert (refused.returncode, refused.stdout) == (2, "")

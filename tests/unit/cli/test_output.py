@@ -1,8 +1,11 @@
 """Tables are whole in a pipe and readable on a terminal of 80 columns: no cell is ever cut."""
 
+import contextlib
 import io
 import pathlib
 import sys
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
 import rich.console
@@ -62,6 +65,31 @@ def test_pictures_fit_80_columns() -> None:
     bar = drawing.Bar(device="nic", capacity=quantity.Quantity.parse("100G"), shares=(share,))
     gpu = drawing.GpuMap(counter_set="gpu-0", width=8)
     assert max(len(f"    {line}") for line in (*drawing.draw_bar(bar), *drawing.draw_gpu(gpu))) <= 80
+
+
+@pytest.mark.parametrize(
+    "stream, options, seconds, wanted",
+    [
+        (Terminal, (), 0.0, "drakit: still searching\n"),
+        (Terminal, (), 60.0, ""),
+        (Terminal, ("--quiet",), 0.0, ""),
+        (io.StringIO, (), 0.0, ""),
+    ],
+    ids=["a slow search", "a quick search", "with --quiet", "in a pipe"],
+)
+def test_a_slow_search_says_once_on_a_terminal_what_it_does(
+    stream: Callable[[], io.StringIO], options: Sequence[str], seconds: float, wanted: str
+) -> None:
+    written = stream()
+    token = terminal.QUIET.set("--quiet" in options)
+    try:
+        with contextlib.redirect_stderr(written), output.progress(lambda: "still searching", after=seconds):
+            deadline = time.monotonic() + (5 if wanted else 0.05)
+            while not written.getvalue().endswith("\n") and time.monotonic() < deadline:
+                time.sleep(0.005)
+    finally:
+        terminal.QUIET.reset(token)
+    assert written.getvalue() == wanted
 
 
 @pytest.mark.parametrize(

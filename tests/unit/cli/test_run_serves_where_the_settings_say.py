@@ -32,13 +32,14 @@ def nobody(root: pathlib.Path) -> pathlib.Path:
     cluster = {"server": "http://127.0.0.1:1"}
     context = {"cluster": "c", "user": "u"}
     path.write_text(
-        yaml.safe_dump(
+        yaml.dump(
             {
                 "current-context": "x",
                 "clusters": [{"name": "c", "cluster": cluster}],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [{"name": "x", "context": context}],
-            }
+            },
+            Dumper=yaml.CSafeDumper,
         )
     )
     return path

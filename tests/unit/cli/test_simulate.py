@@ -32,7 +32,7 @@ def test_a_workload_file_with_templates_gives_the_same_document_twice(shell: com
         "metadata": {"name": "whole"},
         "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.drakit.dev"}}]}}},
     }
-    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(template))
+    (tmp_path / "claims.yaml").write_text(yaml.dump(template, Dumper=yaml.CSafeDumper))
     (tmp_path / "day.csv").write_text("name,arrival,duration,template\na,0,10m,whole\nb,1m,10m,whole+nic=1G\nc,2m,10m,mig=2g.10gb\n")
     asked = ("simulate", "-m", "dgx-a100-40gb-2gpu", "-f", str(tmp_path / "claims.yaml"), "-w", str(tmp_path / "day.csv"))
     first, second = (shell.run(*asked, "-o", "json", "--placements") for _ in range(2))

@@ -36,7 +36,7 @@ def test_the_sizes_reported_are_those_of_the_objects_printed(shell: command_line
 
 
 def test_flat_slices_match_the_schema_of_kubernetes(shell: command_line.CommandLine) -> None:
-    documents = list(yaml.safe_load_all(shell.on_node("slices", "-o", "yaml").out))
+    documents = list(yaml.load_all(shell.on_node("slices", "-o", "yaml").out, Loader=yaml.CSafeLoader))
     assert len(documents) == 3
     for document in documents:
         kube_schema.validate(document)
@@ -44,12 +44,12 @@ def test_flat_slices_match_the_schema_of_kubernetes(shell: command_line.CommandL
 
 def test_yaml_and_json_have_the_same_content(shell: command_line.CommandLine) -> None:
     as_json = json.loads(shell.on_node("slices", "-o", "json").out)["items"]
-    assert as_json == list(yaml.safe_load_all(shell.on_node("slices", "-o", "yaml").out))
+    assert as_json == list(yaml.load_all(shell.on_node("slices", "-o", "yaml").out, Loader=yaml.CSafeLoader))
 
 
 @pytest.mark.parametrize("form", ["flat", "mixins"])
 def test_the_slices_can_be_applied_and_applied_again(shell: command_line.CommandLine, form: str) -> None:
-    documents = list(yaml.safe_load_all(shell.on_node("slices", "--form", form, "-o", "yaml").out))
+    documents = list(yaml.load_all(shell.on_node("slices", "--form", form, "-o", "yaml").out, Loader=yaml.CSafeLoader))
     server = registry.Registry(gates=features.FeatureGates.of({"DRAResourceSliceMixins": True}))
     for document in documents * 2:
         server.patch(resources.SLICE, document["metadata"]["name"], document, kind=patching.PatchKind.APPLY, manager="kubectl")

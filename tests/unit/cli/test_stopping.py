@@ -100,7 +100,7 @@ def test_a_stop_that_hangs_is_ended_with_a_stack_trace() -> None:
 
 
 def test_a_driver_has_time_to_stop_before_its_pod_is_killed() -> None:
-    manifest = yaml.safe_load((CLI.parents[2] / "daemonset" / "base" / "daemonset.yaml").read_text())
+    manifest = yaml.load((CLI.parents[2] / "daemonset" / "base" / "daemonset.yaml").read_text(), Loader=yaml.CSafeLoader)
     assert manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] >= process.STOP_SECONDS + 5
 
 

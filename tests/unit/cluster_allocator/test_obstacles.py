@@ -44,7 +44,7 @@ def test_devices_that_lack_a_counter_form_one_group_naming_the_claim_that_took_i
     ]
     used = AllocatedState()
     used.hold(DeviceId("drv", "pool", "small"))
-    holders = {DeviceId("drv", "pool", "small"): ["ns/x"]}
+    holders = {DeviceId("drv", "pool", "small"): ["claim ns/x"]}
     (obstacle,) = found(partitioned(devices, SIZES), claim(request()), used=used, holders=holders)
     assert (obstacle.request, obstacle.text) == ("r", "needs 1 device, none available")
     assert by_reason(obstacle) == {
@@ -120,7 +120,7 @@ def test_compatibility_groups_are_named_with_those_in_use_and_their_holders() ->
     held = DeviceId("drv", "pool", "plain")
     used = AllocatedState()
     used.hold(held)
-    (obstacle,) = found(slices, claim(request()), used=used, holders={held: ["ns/x"]})
+    (obstacle,) = found(slices, claim(request()), used=used, holders={held: ["claim ns/x"]})
     assert by_reason(obstacle) == {
         "taken by claim ns/x": ["plain"],
         f"{prefix} mig, the devices in use have none (claim ns/x)": ["mig"],

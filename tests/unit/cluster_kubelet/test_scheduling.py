@@ -49,7 +49,8 @@ def test_a_pod_waits_for_devices_and_starts_when_another_one_ends(cluster: Quick
         cluster.create(CLAIM, objects.claim(name))
     cluster.run(objects.pod("a", claim="a"))
     cluster.create(POD, objects.pod("b", claim="b"))
-    message = "0/1 nodes are available: node-1: claim default/b, request gpu: needs 1 device, none available (1x in use)"
+    reason = "claim default/b, request gpu: needs 1 device, none available (1x in use), taken by claim default/a of pod a"
+    message = f"0/1 nodes are available: node-1: {reason}"
     cluster.until(
         lambda: cluster.scheduling_message("b") == message, "the reason"
     )  # Before the scheduler sees the claim there is another one.

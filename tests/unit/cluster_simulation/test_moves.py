@@ -1,6 +1,7 @@
 """``drakit plan --move``: the fewest pods that move are found, with chains, and the plan holds when it is carried out."""
 
 import itertools
+from collections.abc import Sequence
 
 import hypothesis
 import pytest
@@ -28,10 +29,10 @@ def held(name: str, text: str, node: str, device: str) -> Object:
     }
 
 
-def planned(counts: dict[str, int], claims: list[Object], *texts: str) -> moves.Plan:
+def planned(counts: dict[str, int], claims: list[Object], *texts: str, known: Sequence[Object] = ()) -> moves.Plan:
     nodes = Nodes(fleets.fleet_of(counts, claims))
     before = [node.used.snapshot() for node in nodes.all]
-    pods = moves.pods_of(nodes, claims, ())
+    pods = moves.pods_of(nodes, claims, known)
     wanted = [(f"new-{number}", templates.from_shorthand(text)) for number, text in enumerate(texts)]
     plan = moves.MovePlanner(nodes, pods).plan(wanted)
     assert not plan.found or moves.verified(nodes, plan, pods, wanted)
@@ -81,6 +82,23 @@ def test_pods_of_several_claims_move_together() -> None:
 
 
 PLACES = [("mig=3g.20gb", "3g20gb-9-4"), ("mig=3g.20gb", "3g20gb-9-0"), ("mig=1g.5gb", "1g5gb-19-6"), ("mig=2g.10gb", "2g10gb-14-2")]
+
+
+@pytest.mark.parametrize(
+    "metadata, moving",
+    [
+        ({"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}, "claim default/c1"),
+        ({"annotations": {"kubernetes.io/config.mirror": "hash"}}, "claim default/c1"),
+        ({"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": True}]}, "pod default/p"),
+    ],
+    ids=["a DaemonSet", "a static pod", "a Deployment"],
+)
+def test_pods_that_would_start_again_on_their_node_do_not_move(metadata: Object, moving: str) -> None:
+    claims = [held(f"c{gpu}", "mig=1g.5gb", name(0), f"gpu-{gpu}-mig-1g5gb-19-6") for gpu in (0, 1)]
+    json_types.mapping(claims[0], "status")["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
+    pod: Object = {"metadata": {"name": "p", "namespace": "default", **metadata}}
+    (move,) = planned({SMALL: 1}, claims, "gpu=1", known=[pod]).moves
+    assert move.name == moving
 
 
 def fewest_by_brute_force(counts: dict[str, int], claims: list[Object], wanted: list[PodTemplate]) -> int | None:

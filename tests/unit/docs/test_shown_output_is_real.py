@@ -33,6 +33,7 @@ def environment(folder: pathlib.Path, fast: pathlib.Path, commands: forked_cli.C
         "HOME": str(folder / "home"),
         "PATH": f"{fast}:{scripts}:{os.environ['PATH']}",
         "NO_COLOR": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
 
 

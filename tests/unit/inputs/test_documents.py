@@ -4,7 +4,10 @@ import resource
 import subprocess
 import sys
 
+import hypothesis
 import pytest
+import yaml
+from hypothesis import strategies
 
 from drakit.inputs import documents
 from fakes import waits
@@ -29,6 +32,69 @@ def test_values_are_those_of_json() -> None:
     }
     assert documents.load("") is None
     assert documents.load_all("a: 1\n---\nb: 2\n") == [{"a": 1}, {"b": 2}]
+
+
+def test_merged_mappings_and_values_of_other_tags_are_those_of_yaml() -> None:
+    text = "base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\nbytes: !!binary aGk=\nset: !!set {a, b}\ntext: !!str 5\n0x10: {~: no}\n"
+    made = {"base": {"x": 1, "y": 2}, "made": {"x": 1, "y": 3}, "bytes": b"hi", "set": {"a", "b"}, "text": "5", "16": {"null": False}}
+    assert documents.load(text) == made
+
+
+_VALUES = strategies.recursive(
+    strategies.none() | strategies.booleans() | strategies.integers() | strategies.floats(allow_nan=False) | strategies.text(),
+    lambda inside: strategies.lists(inside, max_size=4) | strategies.dictionaries(strategies.text(), inside, max_size=4),
+    max_leaves=10,
+)
+
+
+@hypothesis.given(_VALUES)
+def test_a_written_value_is_read_back(value: object) -> None:
+    assert documents.load(documents.dump(value)) == value
+    assert documents.load_all(documents.dump_all([value, value])) == [value, value]
+
+
+def test_text_that_is_no_utf_8_is_written_escaped() -> None:
+    assert documents.dump({"file": "a\udcff"}) == 'file: "a\\uDCFF"\n'
+
+
+_TOKENS = (
+    "- ",
+    "? ",
+    ": ",
+    "a: ",
+    "a:",
+    "\n",
+    "  ",
+    " ",
+    "\t",
+    "[",
+    "{",
+    "]",
+    "}",
+    ",",
+    "a",
+    "'b'",
+    "!!map ",
+    "!!seq ",
+    "|",
+    "#",
+    "---\n",
+    "\u2028",
+)
+
+
+@hypothesis.given(strategies.lists(strategies.sampled_from(_TOKENS), max_size=40))
+def test_a_text_that_is_not_checked_is_within_the_limits(tokens: list[str]) -> None:
+    text = "".join(tokens)
+    levels = deepest = values = 0
+    try:
+        for values, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader), 1):  # noqa: B007 - also their number
+            levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            deepest = max(deepest, levels)
+    except yaml.YAMLError:
+        pass
+    assert documents.levels_max(text) >= deepest
+    assert documents.values_max(text) >= values
 
 
 def test_aliases_that_multiply_are_refused_before_anything_is_made() -> None:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
+import grpc
 import pytest
 
 import drakit
@@ -51,6 +52,30 @@ def two_requests() -> Object:
 
 
 def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None) -> report.Report:
+    """Judge the driver as a process of its own."""
+    return judged_with(folder, fault, restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder), fault])), junit=junit)
+
+
+def judge_in_this_process(folder: pathlib.Path, fault: str) -> report.Report:
+    """Judge the driver in threads of this process. Its restart is a new driver object, which knows what the folder has."""
+    running: list[grpc.Server] = []
+
+    def stop() -> None:
+        while running:
+            running.pop().stop(None).wait()
+
+    def restart() -> None:
+        stop()
+        running.extend(plain_driver.start(folder, fault))
+
+    restart()
+    try:
+        return judged_with(folder, fault, restarts.Restarter(call=restart))
+    finally:
+        stop()
+
+
+def judged_with(folder: pathlib.Path, fault: str, restarter: restarts.Restarter, *, junit: pathlib.Path | None = None) -> report.Report:
     given = [claim(0), claim(1), two_requests()]
     read = [claims.Claim.of(one, plain_driver.NAME) for one in given]
     known = {one.id.uid: [[result.request, result.pool, result.device] for result in one.results] for one in read}
@@ -62,7 +87,7 @@ def judge(folder: pathlib.Path, fault: str, *, junit: pathlib.Path | None = None
         exclusive=("PLAIN_*_ENGINE",) if fault == "a part is given twice" else (),
         call_seconds=1.0 if "hangs" in fault else 45.0,
         slow_seconds=0.25 if fault == "is slow" else 20.0,
-        restarter=restarts.Restarter(start=shlex.join([sys.executable, str(PROGRAM), str(folder), fault])),
+        restarter=restarter,
     )
     return conformance.check_plugin(subject, junit=junit)
 
@@ -127,15 +152,14 @@ FAULTS = {
 }
 
 
-SAMPLE = 3
-"""The rest of the faults that other tests resemble run with the full matrix, because each starts three processes."""
-QUICK = [fault for number, fault in enumerate(FAULTS) if number % SAMPLE == 0 or list(FAULTS).index("a late CDI file") <= number]
+OF_PROCESSES = {"a late CDI file", "hangs", "ends", "forgets"}
+"""The faults of a driver that is judged as a process. The others are judged in this process, because a driver's process starts three times."""
 
 
-@pytest.mark.parametrize("fault", [pytest.param(fault, marks=[] if fault in QUICK else pytest.mark.full) for fault in FAULTS])
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(folder: pathlib.Path, fault: str) -> None:
     verdict, name, message = FAULTS[fault]
-    found = {check.name: check for check in judge(folder, fault).checks}
+    found = {check.name: check for check in (judge if fault in OF_PROCESSES else judge_in_this_process)(folder, fault).checks}
     assert (found[name].verdict, message in found[name].message) == (verdict, True), found[name]
 
 

@@ -13,6 +13,7 @@ _MUTABLE = frozenset({"nodeName", "tolerations", "activeDeadlineSeconds", "termi
 _IMAGE_LISTS = ("containers", "initContainers")
 _SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 _POLICIES = ("basic", "gang")
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
 MAX_GROUP_CLAIMS = 4
 
 
@@ -21,6 +22,8 @@ def create(new: Object, _context: Context) -> Iterator[Failure]:
     spec = json_types.mapping(new, "spec")
     yield from fields.check(workloads.POD, new, "")
     yield from of_spec(spec, "spec")
+    if (policy := json_types.text(spec, "restartPolicy")) and policy not in _RESTART_POLICIES:
+        yield failure.not_supported("spec.restartPolicy", policy, _RESTART_POLICIES)
 
 
 def of_spec(spec: Object, path: str) -> Iterator[Failure]:

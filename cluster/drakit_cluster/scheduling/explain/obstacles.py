@@ -72,6 +72,19 @@ def of_pools(problem: Problem) -> list[Obstacle]:
     return [Obstacle(text=f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}") for pool in unusable]
 
 
+def takers(problem: Problem, holders: Holders) -> list[str]:
+    """Return the claims that have the devices of the requested kind, or what these need of their boards, in the order of the devices."""
+    texts = RefusalTexts(problem, holders)
+    claims: list[str] = []
+    for request in problem.requests:
+        for option in request.options:
+            for device in problem.inventory.devices:
+                verdict = problem.suitability.verdict(option.want, device)
+                if isinstance(verdict, Refusal) and problem.suitability.mismatch(option.want, device) is None:
+                    claims += texts.takers(device, verdict)
+    return list(dict.fromkeys(claims))
+
+
 def of_requests(problem: Problem, holders: Holders) -> list[Obstacle]:
     """Return the requests that have too few devices before anything is chosen."""
     texts = RefusalTexts(problem, holders)

@@ -17,14 +17,14 @@ from drakit_cluster.client.sharing import Sharing, is_of_group
 from drakit_cluster.objects import capacity, json_types, naming, resources
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from drakit_cluster.scheduling import extended, placement, reservation, taint_rules
 from drakit_cluster.scheduling.allocator import known_errors
 from drakit_cluster.scheduling.allocator.allocator import Allocator
 from drakit_cluster.scheduling.allocator.known_errors import KnownError, KnownErrors
 from drakit_cluster.scheduling.allocator.state import AllocatedState
-from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain import obstacles, wording
 from drakit_cluster.scheduling.explain.obstacles import Obstacle
 from drakit_cluster.scheduling.placed_pods import PlacedPods
 from drakit_cluster.scheduling.placement import Placement, Refusal
@@ -131,6 +131,8 @@ class Scheduler:
         unselective = KnownError.RULE_WITHOUT_SELECTOR in errors
         slices = [taint_rules.tainted(resource_slice, rules, unselective=unselective) for resource_slice in world.slices]
         self._allocator = Allocator(slices, classes, selectors.Selectors(gates), gates, errors)
+        self.subject = ""
+        """What it decides at the moment."""
         self._errors = errors
         self._compared = replace(compared, max_steps=_QUICK_STEPS)
         self._sharing = Sharing.of(gates)
@@ -246,10 +248,12 @@ class Scheduler:
             resources=self._resources,
             taken=self._placed.taken,
             apart=self._placed.rule_for(pod, {_name(node): node for node in self._nodes}),
+            holders=lambda: self._holders,
         )
 
     def _try(self, subject: str, pod: Object) -> tuple[Decision, Placement | None]:
         """Return the decision for a pod, and its placement if it fits."""
+        self.subject = subject
         site = self._site(pod)
         match placement.place(pod, site):
             case Refusal(message=message):
@@ -294,21 +298,20 @@ class Scheduler:
         return decision
 
     def _apply(self, pod: Object, decided: Placement) -> None:
+        users: Json = [{"resource": "pods", "name": _name(pod)}] if _name(pod) else []
         for claim, allocation in decided.allocate:
             uid = json_types.text(claim, "metadata", "uid") or str(uuid.uuid4())
             metadata = json_types.mapping(claim, "metadata") | {"uid": uid}
             allocated = claim | {"metadata": metadata, "status": {"allocation": allocation}}
             if _name(claim):
                 self._claims[_key(claim)] = allocated
-            self._record(allocated)
+            self._record(allocated | {"status": {"allocation": allocation, "reservedFor": users}})
         self._placed.take(pod, decided.node)
 
     def _record(self, claim: Object) -> None:
         self._allocated.add(claim)
-        for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
-            device = DeviceId(json_types.text(result, "driver"), json_types.text(result, "pool"), json_types.text(result, "device"))
-            if result.get("adminAccess") is not True:
-                self._holders.setdefault(device, []).append(naming.label(claim))
+        for device, holders in wording.holders_of([claim]).items():
+            self._holders.setdefault(device, []).extend(holders)
 
     def _why(self, pod: Object, site: placement.Site) -> dict[str, list[Obstacle]]:
         return {_name(node): blocking for node in self._nodes if (blocking := self._why_on(pod, node, site))}
@@ -360,10 +363,10 @@ def claim_of(template: Object) -> Object:
 
 
 def _pod_for(claim: Object) -> Object:
-    """Return a pod that uses the claim and nothing else."""
+    """Return a pod without a name that uses the claim and nothing else."""
     namespace, name = json_types.text(claim, "metadata", "namespace"), _name(claim)
     reference: Object = {"name": "claim", "resourceClaimName": name}
-    return {"metadata": {"namespace": namespace, "name": name, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
+    return {"metadata": {"namespace": namespace, "uid": f"for {namespace}/{name}"}, "spec": {"resourceClaims": [reference]}}
 
 
 def _copy_of(template: Object, name: str) -> Object:

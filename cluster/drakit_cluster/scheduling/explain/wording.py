@@ -1,24 +1,45 @@
 """Texts for the refusal of one device: the amount needed and left, the expression that is false, and the claims in the way."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
+from drakit.telemetry import plurals
 from drakit_cluster.cel import compared_texts
-from drakit_cluster.objects import capacity, json_types, quantity, taints
+from drakit_cluster.client import pod_claims
+from drakit_cluster.objects import capacity, json_types, naming, quantity, taints
 from drakit_cluster.objects.capacity import RequestPolicy
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.quantity import Format, Quantity
 from drakit_cluster.scheduling.allocator import suitability
 from drakit_cluster.scheduling.allocator.inventory import Device
+from drakit_cluster.scheduling.allocator.pools import PoolId
 from drakit_cluster.scheduling.allocator.problem import Problem
 from drakit_cluster.scheduling.allocator.requests import Option
 from drakit_cluster.scheduling.allocator.suitability import Refusal
 from drakit_cluster.scheduling.allocator.world import Pick
 
 Holders = Mapping[DeviceId, Sequence[str]]
-"""Labels of the claims that have a device."""
+"""By device: the claims that have it, each with its pods."""
 _FAILING = re.compile(r"selector #(\d+) of the (class \S+|request) fails on device \S+: (.*)", re.DOTALL)
+
+
+def holders_of(claims: Iterable[Object]) -> dict[DeviceId, list[str]]:
+    """Return the claims that have devices, by device. Admin access takes no device."""
+    holders: dict[DeviceId, list[str]] = {}
+    for claim in claims:
+        for result in json_types.objects(pod_claims.allocation(claim), "devices", "results"):
+            if result.get("adminAccess") is not True:
+                device = DeviceId(*(json_types.text(result, field) for field in ("driver", "pool", "device")))
+                holders.setdefault(device, []).append(holder(claim))
+    return holders
+
+
+def holder(claim: Object) -> str:
+    """Return a claim with the pods of its namespace that it is reserved for."""
+    pods = [json_types.text(entry, "name") for entry in pod_claims.reserving_pods(claim)]
+    return f"claim {naming.label(claim)}" + (f" of {plurals.noun(len(pods), 'pod')} {listed(pods)}" if pods else "")
 
 
 class RefusalTexts:
@@ -79,28 +100,37 @@ class RefusalTexts:
         _, set_name, name = self._problem.inventory.counters[position]
         form = _draw_format(device.spec, set_name, name)
         needed = Quantity(nanos=dict(device.draws)[position], format=form)
-        takers = [f"request {pick.option.name}" for pick in picks] + self._drawing_claims(position)
+        takers = [f"request {pick.option.name}" for pick in picks] + self._drawing_claims.get(position, [])
         rest = _rest_text(left[position], self._problem.inventory.totals[position], form)
         return f"counter {name} of {set_name}: {needed} needed, {rest}{f', taken by {listed(takers)}' if takers else ''}"
 
-    def _drawing_claims(self, position: int) -> list[str]:
-        pool = self._problem.inventory.counters[position][0]
-        return [
-            f"claim {label}"
-            for device, labels in self._holders.items()
-            if (device.driver, device.pool) == pool.id and position in dict(pool.draws_of(device.device))
-            for label in labels
-        ]
+    def takers(self, device: Device, verdict: Refusal) -> Sequence[str]:
+        """Return the claims that have a refused device, or what it needs of its board."""
+        if verdict is Refusal.COUNTERS:
+            short = self.short_counter(device, self._problem.suitability.remaining)
+            return () if short is None else self._drawing_claims.get(short, ())
+        return self._holders.get(device.id, ()) if verdict in (Refusal.IN_USE, Refusal.CAPACITY) else ()
+
+    @cached_property
+    def _drawing_claims(self) -> Mapping[int, list[str]]:
+        """The claims that draw from each counter, by its position."""
+        pools = {pool.id: pool for pool, _, _ in self._problem.inventory.counters}
+        drawing: dict[int, list[str]] = {}
+        for device, claims in self._holders.items():
+            if (pool := pools.get(PoolId(device.driver, device.pool))) is not None:
+                for position, _ in pool.draws_of(device.device):
+                    drawing.setdefault(position, []).extend(claims)
+        return drawing
 
     def groups(self, device: Device, number: int, common: Sequence[int], picks: Sequence[Pick]) -> str:
         """Return the compatibility groups of the device in a counter set, those in use there, and their holders."""
         pool, set_name = self._problem.inventory.grouped_sets[number]
         own = self._named_groups(dict(device.groups)[number])
         holders = [f"request {pick.option.name}" for pick in picks] + [
-            f"claim {label}"
-            for held, labels in self._holders.items()
+            claim
+            for held, claims in self._holders.items()
             if (held.driver, held.pool) == pool.id and any(number == held_set for held_set, _ in pool.groups_in_use({held.device}))
-            for label in labels
+            for claim in claims
         ]
         by = f" ({listed(holders)})" if holders else ""
         return f"compatibility groups of {set_name}: the device has {own}, the devices in use have {self._named_groups(common[number])}{by}"
@@ -186,8 +216,8 @@ def _policy_text(policy: RequestPolicy | None) -> str:
     return " ".join(f"{word} {value}" for word, value in parts if value is not None) or f"{policy.default} by default"
 
 
-def _taken_by(labels: Sequence[str]) -> str:
-    return f"taken by {listed([f'claim {label}' for label in labels])}" if labels else ""
+def _taken_by(claims: Sequence[str]) -> str:
+    return f"taken by {listed(claims)}" if claims else ""
 
 
 def _taint_text(taint: Object) -> str:

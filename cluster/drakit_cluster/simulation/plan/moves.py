@@ -6,14 +6,16 @@ to the pods that stay, so the answer is exact. If this search would take too lon
 estimate.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import json_types, naming
-from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.explain import obstacles
 from drakit_cluster.simulation.engine import blocks
 from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
 from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
@@ -21,6 +23,9 @@ from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadEr
 STEPS_MAX = 200_000
 """The number of decisions after which the search stops."""
 MOVES_MAX = 8
+_MIRROR = "kubernetes.io/config.mirror"
+_KEEPING_OWNERS = frozenset({"DaemonSet", "Node"})
+"""The kinds whose pods start again on their node; a Node owns the mirrors of static pods."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,6 +89,8 @@ class MovePlanner:
     def __init__(self, nodes: Nodes, pods: Sequence[Pod], budget: int = STEPS_MAX) -> None:
         if nodes.spans:
             raise WorkloadError("moves cannot be planned if a pool offers devices to several nodes")
+        self.moves = 0
+        """How many moves the search tries at the moment."""
         self._nodes = nodes
         self._budget = budget
         self._steps = 0
@@ -101,8 +108,8 @@ class MovePlanner:
             self._steps = 0
             self._failed.clear()
             try:
-                for moves in range(max_moves + 1):
-                    if (changes := self._place(queue, moves, {})) is not None:
+                for self.moves in range(max_moves + 1):
+                    if (changes := self._place(queue, self.moves, {})) is not None:
                         return Plan(found=True, exact=not self._one_gpu, placed=self._placed(changes))
             except _GivenUpError:
                 continue
@@ -278,6 +285,11 @@ class User:
     known: Sequence[Object] = ()
 
     @property
+    def may_move(self) -> bool:
+        """Return whether no known pod stays with its node."""
+        return not any(map(stays, self.known))
+
+    @property
     def name(self) -> str:
         """Return the kind and the names of the pods, or of the claim."""
         if not self.pods:
@@ -293,6 +305,12 @@ class User:
             node_selector={key: value for pod in self.known for key, value in json_types.mapping(pod, "spec", "nodeSelector").items()},
             tolerations=[one for one in first if all(one in tolerations for tolerations in others)],
         )
+
+
+def stays(pod: Object) -> bool:
+    """Return whether a pod stays with its node, also in a drain: it belongs to a DaemonSet, or is the mirror of a static pod."""
+    is_mirror = _MIRROR in json_types.mapping(pod, "metadata", "annotations")
+    return is_mirror or json_types.text(pod_claims.owner(pod), "kind") in _KEEPING_OWNERS
 
 
 def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
@@ -313,13 +331,30 @@ def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
     return list(dict.fromkeys(by_name.values()))
 
 
+def takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
+    """Return the users that have what a pod needs on the nodes where it may run, in the order of the nodes."""
+    holders: dict[int, dict[DeviceId, list[str]]] = {}
+    for user in users:
+        for grant in (grant for claim in user.claims for grant in nodes.grants_of(claim)):
+            for device in grant.devices():
+                holders.setdefault(grant.node.rank, {}).setdefault(device, []).append(user.name)
+    names: list[str] = []
+    for node in nodes.all:
+        if node.rank in holders and template.may_run_on(node.type.node):
+            with contextlib.suppress(AllocationError):
+                problem = node.type.allocator().problem(claims=template.claims, node=node.type.node, allocated=node.used)
+                names += obstacles.takers(problem, holders[node.rank])
+    return list(dict.fromkeys(names))
+
+
 def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> list[Pod]:
     """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
-    A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown.
+    A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown. Pods of
+    DaemonSets and static pods stay as well.
     """
     holders = []
-    for user in users_of(claims, pods):
+    for user in filter(lambda user: user.may_move, users_of(claims, pods)):
         grants = [grant for claim in user.claims for grant in nodes.grants_of(claim)]
         if grants and all(grant.node is grants[0].node and grant.is_offered for grant in grants):
             holders.append(
