@@ -42,6 +42,7 @@ LATE = (
     "drakit.testing.__main__",
     "drakit_tools.demo.story",
     *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
+    "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
 )
@@ -379,42 +380,80 @@ def _end(work: Callable[[], None]) -> None:
     sys.exit(status)
 
 
-def _answer(connection: socket.socket) -> Callable[[], None]:
-    """Fork the command and report its end; return only in the command's process, with what it is to do."""
-    order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if not pid:
-        connection.close()
-        return lambda: _command(json.loads(order), descriptors)
-    connection.send(str(pid).encode())
-    _, status = os.waitpid(pid, 0)
-    connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
-
-
 def _import(modules: Sequence[str]) -> None:
     """Import modules, and keep the garbage collector of every command from going through all of them."""
+    gc.disable()
     for name in modules:
-        importlib.import_module(name)
-    gc.collect()
+        module = importlib.import_module(name)
+        if name == "drakit.cli.app":
+            module.program()
     gc.freeze()
+    gc.enable()
+
+
+class _Server:
+    """Forks a process for each request, and reports its end on the connection that made the request."""
+
+    def __init__(self, path: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(path)
+        self._listening.listen()
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._poll = select.poll()
+        self._poll.register(self._listening, select.POLLIN)
+
+    def serve(self) -> Callable[[], None]:
+        """Return in the process of a command only, with what is to be done there."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._running:
+                    self._report(descriptor)
+                elif (command := self._fork()) is not None:
+                    return command
+
+    def _fork(self) -> Callable[[], None] | None:
+        connection, _ = self._listening.accept()
+        order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
+        if not order:  # Whoever asked was killed.
+            connection.close()
+            return None
+        pid = os.fork()
+        if not pid:
+            for process, (_, other) in self._running.items():
+                os.close(process)
+                other.close()
+            connection.close()
+            self._listening.close()
+            return lambda: _command(json.loads(order), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        ended = os.pidfd_open(pid)
+        self._running[ended] = (pid, connection)
+        self._poll.register(ended, select.POLLIN)
+        _tell(connection, pid)
+        return None
+
+    def _report(self, ended: int) -> None:
+        pid, connection = self._running.pop(ended)
+        self._poll.unregister(ended)
+        os.close(ended)
+        _, status = os.waitpid(pid, 0)
+        _tell(connection, os.waitstatus_to_exitcode(status))
+        connection.close()
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    """Answer a request, unless whoever made it has gone."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(str(number).encode())
 
 
 def _serve(path: str, modules: Sequence[str]) -> Callable[[], None]:
     """Fork a process for each request; returns in those only, with what is to be done."""
     _import(modules)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(path)
-    listening.listen()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    server = _Server(path)
     os.write(1, b"ready\n")
-    while True:
-        connection, _ = listening.accept()
-        if not os.fork():
-            listening.close()
-            return _answer(connection)
-        connection.close()
+    return server.serve()
 
 
 def main() -> None:
