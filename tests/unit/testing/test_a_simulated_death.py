@@ -208,15 +208,15 @@ class Stopping(FanDriver):
 
 
 def test_crash_points_work_for_a_driver_with_a_thread() -> None:
-    testing.check_driver(FanDriver, every=9)
+    testing.check_driver(FanDriver, every=27)
 
 
 def test_crash_points_work_for_a_thread_that_catches_exceptions() -> None:
-    testing.check_driver(Forgiving, every=9)
+    testing.check_driver(Forgiving, every=27)
 
 
 def test_crash_points_work_for_a_thread_that_waits_for_the_stop() -> None:
-    testing.check_driver(Stopping, every=9)
+    testing.check_driver(Stopping, every=27)
 """
 
 

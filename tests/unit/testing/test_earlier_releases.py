@@ -1,7 +1,6 @@
 """``check_driver`` finds a release that cannot read what an earlier one journaled, from claims that the author kept."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import drakit
 from drakit import testing
 from drakit.journal import inspection
-from drakit.testing import bench, obligations, report
+from drakit.testing import bench, checking
 from fakes import versioned_driver
 
 CHECK = "claims of earlier releases keep their hardware and can be undone"
@@ -65,7 +64,7 @@ def check(kind: type[Any], board: versioned_driver.Board, *earlier: pathlib.Path
         death=testing.Death.RAISE,
         every=1,
     )
-    return report.judged(CHECK, functools.partial(obligations.ALL[CHECK], made))
+    return checking.judged(CHECK, made)
 
 
 def test_a_release_that_reads_the_older_form_passes(board: versioned_driver.Board, earlier: pathlib.Path) -> None:
