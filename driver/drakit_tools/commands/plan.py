@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _INDENT = 2
 _SHOWN_NODES = 3
-_SEARCHING_MOVES = (
-    "still searching: every way to move {} of {} that have devices, so that {} fit; --max-moves N ends the search after N moves"
-)
+_SEARCHING_MOVES = "still searching: all ways to move {} of {} with devices, to make room for {}; --max-moves N moves at most N"
 _SEARCHING_NODES = "still searching: the fewest nodes of {} for {}; fewer pods, or one --buy at a time, end the search earlier"
 
 
@@ -401,9 +399,9 @@ class _Moved:
         """Write the answer for people."""
         pods = self.question.counted
         if not self.possible:
-            limit = "" if self.limit is None else f", with at most {plurals.counted(self.limit, 'move')}"
-            stopped = f"no plan was found{limit}; the search was stopped before all plans were tried"
-            _say(f"{pods}: {f'no moves make room{limit}' if self.moves.exact else stopped}")
+            plan = "no plan" if self.limit is None else f"no plan with at most {plurals.counted(self.limit, 'move')}"
+            none = "no moves make room" if self.limit is None else f"{plan} makes room"
+            _say(f"{pods}: {none if self.moves.exact else f'{plan} was found; the search was stopped before all plans were tried'}")
             if self.homeless:
                 total = self.question.total
                 fit = total - self.question.number(self.homeless)

@@ -76,7 +76,7 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
 def test_the_search_ends_after_the_most_moves_that_are_allowed(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     fleet = cluster(tmp_path, ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-1g5gb-19-6"))
     question = ("plan", "-f", fleet, "--ask", "gpu=1", "--move", "--max-moves")
-    assert shell.run(*question, "0").out == "1 pod: no moves make room, with at most 0 moves\n"
+    assert shell.run(*question, "0").out == "1 pod: no plan with at most 0 moves makes room\n"
     assert shell.run(*question, "1").out.startswith("1 pod: move 1 pod or claim (the fewest)\n")
     wrong = shell.run("plan", "--ask", "gpu=1", "--buy", SMALL, "--max-moves", "1")
     assert (wrong.status, wrong.err) == (2, "drakit: --max-moves limits the search of --move; leave it out with --buy\n")
