@@ -43,7 +43,7 @@ class _Question:
     sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
     """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
     staying: Sequence[str] = ()
-    """The pods of DaemonSets, and the static pods, with devices of the node that is drained."""
+    """The pods of DaemonSets with devices of the node that is drained."""
 
     def number(self, names: Collection[str]) -> int:
         """Return how many pods and claims some entries of ``pods`` are."""
@@ -169,7 +169,7 @@ def plan(
         elif answer is not None:
             answer.print(why=why)
         if question.staying:
-            _say(f"a drain does not end pods of a DaemonSet or static pods; on {drain} stay: {', '.join(question.staying)}")
+            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
@@ -229,7 +229,7 @@ def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple
 def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
     """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
 
-    As kubectl drain, it leaves out the pods of DaemonSets and static pods. Admin access counts for no pod: it takes no device. Raises ConfigError.
+    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
     """
     from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves

@@ -222,7 +222,7 @@ def test_pods_of_a_daemon_set_stay_and_are_named(shell: command_line.CommandLine
         spec: Object = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i"}]}
         items.append({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec})
 
-    said = "a drain does not end pods of a DaemonSet or static pods; on node-1 stay: pod default/agent-1"
+    said = "a drain does not end pods of a DaemonSet; on node-1 stay: pod default/agent-1"
     alone = changed(two_nodes(tmp_path, [("agent-1", "node-1", "gpu-0")]), of_daemon_set)
     result = shell.run("plan", "-f", alone, "--drain", "node-1")
     assert (result.status, result.out) == (0, f"nothing has to move from node-1\n{said}\n"), result.err

@@ -23,9 +23,6 @@ from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadEr
 STEPS_MAX = 200_000
 """The number of decisions after which the search stops."""
 MOVES_MAX = 8
-_MIRROR = "kubernetes.io/config.mirror"
-_KEEPING_OWNERS = frozenset({"DaemonSet", "Node"})
-"""The kinds whose pods start again on their node; a Node owns the mirrors of static pods."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -308,9 +305,8 @@ class User:
 
 
 def stays(pod: Object) -> bool:
-    """Return whether a pod stays with its node, also in a drain: it belongs to a DaemonSet, or is the mirror of a static pod."""
-    is_mirror = _MIRROR in json_types.mapping(pod, "metadata", "annotations")
-    return is_mirror or json_types.text(pod_claims.owner(pod), "kind") in _KEEPING_OWNERS
+    """Return whether a pod stays with its node, also in a drain: it belongs to a DaemonSet. Static pods have no claims; Kubernetes refuses them."""
+    return json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"
 
 
 def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
@@ -357,7 +353,7 @@ def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> l
     """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
     A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown. Pods of
-    DaemonSets and static pods stay as well.
+    DaemonSets stay as well.
     """
     holders = []
     for user in filter(lambda user: user.may_move, users_of(claims, pods)):
