@@ -5,6 +5,7 @@ Dates stay text and keys are text, as after a conversion to JSON. A duplicate ke
 
 import functools
 import json
+import math
 import re
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -22,8 +23,6 @@ VALUES_MAX = 2_000_000
 _FastLoader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The parser of both the check of limits and the load, because another parser might accept a text that this one rejects."""
 
-_FastDumper: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
 LOADING_ERRORS = (yaml.YAMLError, ValueError, ArithmeticError, RecursionError)
 """The errors that a loader raises for a text; numbers may be too large for a float."""
 _COLUMNS = 20
@@ -31,11 +30,21 @@ _COLUMNS = 20
 _INDENTED = re.compile(rf"[-?: \t]{{{_COLUMNS}}}")
 _ALIAS = re.compile(r"[&*][0-9A-Za-z_-]")
 _TEXT, _LIST, _MAPPING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"
-_NUMBERS = {
-    "tag:yaml.org,2002:int": r"[-+]?(0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)",
-    "tag:yaml.org,2002:float": r"[-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+][0-9]+)?|\.[0-9][0-9_]*([eE][-+][0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
+_BOOL, _INT, _FLOAT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_PATTERNS = {
+    _BOOL: r"y|Y|yes|Yes|YES|n|N|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF",
+    _INT: r"[-+]?(0b[0-1_]+|0o?[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)",
+    _FLOAT: r"[-+]?(([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|\.(inf|Inf|INF))|\.(nan|NaN|NAN)",
 }
-"""Numbers as Kubernetes reads them: without YAML 1.1's base 60, in which 1:30 is 90."""
+"""Truth values and numbers as kubectl reads them: without YAML 1.1's base 60, in which 1:30 is 90, and with y and 1e3."""
+_RESOLVERS = {
+    first: [
+        (tag, re.compile(rf"^({_PATTERNS[tag]})$") if tag in _PATTERNS else pattern)
+        for tag, pattern in sorted(known, key=lambda entry: entry[0] == _FLOAT)  # The pattern of floats matches whole numbers too.
+    ]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_READ_AS_TEXT = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 
 
 class DocumentError(ValueError):
@@ -76,7 +85,22 @@ def _dump(values: Iterable[object], *, explicit_start: bool) -> str:
     try:
         return str(dump(Dumper=_FastDumper))
     except UnicodeEncodeError:  # the C writer refuses bytes that are not UTF-8, as in the name of a file
-        return str(dump(Dumper=yaml.SafeDumper))
+        return str(dump(Dumper=_Dumper))
+
+
+_WRITTEN = {first: [*known, *yaml.SafeLoader.yaml_implicit_resolvers[first]] for first, known in _RESOLVERS.items()}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text in quotes that kubectl, or a reader of YAML 1.1, would read as another value."""
+
+    yaml_implicit_resolvers = _WRITTEN
+
+
+class _FastDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc] # either dumper is a class
+    """As above."""
+
+    yaml_implicit_resolvers = _WRITTEN
 
 
 def check_limits(text: str) -> None:
@@ -201,6 +225,11 @@ class Loader(_FastLoader):  # type: ignore[misc] # either loader is a class
     The base class makes any value by generators that it keeps in lists. Here values of JSON are made directly, in a quarter of the time.
     """
 
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in yaml
+        first: [(tag, pattern) for tag, pattern in known if tag not in _READ_AS_TEXT] for first, known in _RESOLVERS.items()
+    }
+    bool_values = {**yaml.SafeLoader.bool_values, "y": True, "n": False}  # noqa: RUF012 - as in yaml
+
     def resolve(self, kind: type[yaml.Node], value: str | None, implicit: tuple[bool, bool] | bool) -> str:  # noqa: FBT001 - as in yaml
         """Return the tag of a node that has none."""
         if kind is yaml.ScalarNode:
@@ -246,21 +275,24 @@ class Loader(_FastLoader):  # type: ignore[misc] # either loader is a class
         made = super().construct_mapping(node, deep=deep)
         if odd := [key for key in made if not isinstance(key, str | int | float | None)]:
             raise yaml.constructor.ConstructorError(None, None, f"the key {odd[0]!r} is nothing that JSON has", node.start_mark)
-        return {key if isinstance(key, str) else json.dumps(key): value for key, value in made.items()}
+        return {key if isinstance(key, str) else _key_text(key): value for key, value in made.items()}
+
+
+def _float(loader: Loader, node: yaml.ScalarNode) -> object:
+    """Return a number, or the text of one that is too large, such as a version 1e999."""
+    value = loader.construct_yaml_float(node)
+    return node.value if math.isinf(value) and node.value[-1].isdigit() else value
+
+
+Loader.add_constructor(_FLOAT, _float)
+
+
+def _key_text(key: object) -> str:
+    return json.dumps(int(key) if isinstance(key, float) and key.is_integer() else key)
 
 
 def _given_twice(key: yaml.ScalarNode) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, f"the key {key.value} is given twice", key.start_mark)
-
-
-Loader.yaml_implicit_resolvers = {
-    first: [
-        (tag, re.compile(rf"^({_NUMBERS[tag]})$") if tag in _NUMBERS else pattern)
-        for tag, pattern in known
-        if tag != "tag:yaml.org,2002:timestamp"
-    ]
-    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import yaml
 
+from drakit.inputs import documents
 from drakit_cluster import manifests
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.client import pod_claims
@@ -51,7 +52,7 @@ def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> st
 
 def write(shell: command_line.CommandLine, *objects: object) -> str:
     file = shell.folder / "asked.yaml"
-    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
+    file.write_text(documents.dump_all(objects))
     return str(file)
 
 
@@ -384,8 +385,8 @@ kind: ResourceSlice
 metadata: {name: s%(uid)s}
 spec:
   driver: nic.example.com
-  nodeName: n
-  pool: {name: n, generation: 1, resourceSliceCount: 1}
+  nodeName: node
+  pool: {name: node, generation: 1, resourceSliceCount: 1}
   devices: [{name: nic, allowMultipleAllocations: true, capacity: {bandwidth: {value: 10Gi}}}]
 ---
 apiVersion: resource.k8s.io/v1

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 
 import pytest
-import yaml
 
+from drakit.inputs import documents
 from fakes import command_line
 
 GPU = {"string": "gpu"}
@@ -294,7 +294,7 @@ WARNINGS: dict[str, tuple[tuple[object, ...], str, str, str]] = {
 
 def findings(shell: command_line.CommandLine, objects: tuple[object, ...], *arguments: str) -> tuple[int, list[dict[str, object]]]:
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
+    file.write_text(documents.dump_all(objects))
     ran = shell.run("lint", "-f", str(file), "-o", "json", *arguments)
     assert ran.err == ""
     return ran.status, json.loads(ran.out)
@@ -339,10 +339,10 @@ def test_the_slices_and_samples_of_the_drivers_have_no_finding(shell: command_li
 
 def test_people_get_file_document_field_and_fix_in_three_lines(shell: command_line.CommandLine) -> None:
     file = shell.folder / "claim.yaml"
-    file.write_text(yaml.dump(claim(exactly={"toleration": []}), Dumper=yaml.CSafeDumper))
+    file.write_text(documents.dump(claim(exactly={"toleration": []})))
     ran = shell.run("lint", "-f", str(file))
     assert ran.out.splitlines() == [
-        f"error: {file}:10 (document 1), ResourceClaim default/c",
+        f"error: {file}:11 (document 1), ResourceClaim default/c",
         "  spec.devices.requests[0].exactly.toleration: unknown field",
         "  fix: write tolerations, or remove it: kubectl refuses it and the server drops it",
         "1 object: 1 error, 0 warnings",

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 
 import pytest
-import yaml
 
+from drakit.inputs import documents
 from fakes import command_line
 
 DRIVER = "gpu.example.com"
@@ -417,7 +417,7 @@ ALL = {**RULES, **GIVEN, **USERS, **DEMAND, **SUPPLY}
 
 def lint(shell: command_line.CommandLine, objects: tuple[object, ...], *options: str) -> list[dict[str, object]]:
     file = shell.folder / "objects.yaml"
-    file.write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
+    file.write_text(documents.dump_all(objects))
     found: list[dict[str, object]] = json.loads(shell.run("lint", str(file), "-o", "json", *options).out)
     return found
 
@@ -493,11 +493,7 @@ def test_claims_of_an_unknown_kind_are_checked_and_its_other_fields_are_not(shel
 def test_an_unknown_kind_without_claims_is_skipped(shell: command_line.CommandLine) -> None:
     spec: object = {"template": {"spec": {"containers": [{"imagee": "i"}]}}}
     file = shell.folder / "objects.yaml"
-    file.write_text(
-        yaml.dump(
-            {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "w"}, "spec": spec}, Dumper=yaml.CSafeDumper
-        )
-    )
+    file.write_text(documents.dump({"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "w"}, "spec": spec}))
     assert "skipped: Rollout w" in shell.run("lint", str(file)).err
 
 
@@ -605,19 +601,15 @@ def test_lint_warns_that_a_groups_claims_are_dropped_with_the_gate_off(shell: co
 
 def test_kinds_that_have_nothing_to_do_with_devices_are_named_as_skipped(shell: command_line.CommandLine) -> None:
     file = shell.folder / "objects.yaml"
-    file.write_text(
-        yaml.dump_all(
-            [CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")], Dumper=yaml.CSafeDumper
-        )
-    )
+    file.write_text(documents.dump_all([CLASS, typed("Service", "web", {}, "v1"), typed("Role", "r", {}, "rbac.authorization.k8s.io/v1")]))
     outcome = shell.run("lint", str(file))
     assert (outcome.status, outcome.out) == (0, "1 object: 0 errors, 0 warnings\n")
-    assert outcome.err.splitlines()[-1] == f"drakit: skipped: Service web ({file}:10), Role r ({file}:16)"
+    assert outcome.err.splitlines()[-1] == f"drakit: skipped: Service web ({file}:11), Role r ({file}:17)"
 
 
 def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command_line.CommandLine) -> None:
     classes, slices = shell.folder / "classes.yaml", shell.folder / "slices.yaml"
-    classes.write_text(yaml.dump(CLASS, Dumper=yaml.CSafeDumper))
+    classes.write_text(documents.dump(CLASS))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)
     assert shell.run("lint", str(classes)).err.startswith("drakit: selectors were not compared with devices: no file has ResourceSlices")
     assert shell.run("lint", str(classes), str(slices)).err == ""
@@ -626,7 +618,7 @@ def test_lint_notes_that_selectors_were_not_compared_with_devices(shell: command
 def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.CommandLine) -> None:
     claims, slices = shell.folder / "claims.yaml", shell.folder / "slices.yaml"
     asked = claim({"deviceClassName": "mig.drakit.dev", "count": 99}, {"deviceClassName": "fast"}, {"deviceClassName": "gpu.nvidia.com"})
-    claims.write_text(yaml.dump(asked, Dumper=yaml.CSafeDumper))
+    claims.write_text(documents.dump(asked))
     slices.write_text(shell.on_node("slices", "-o", "yaml").out)
     outcome = shell.run("lint", str(claims), str(slices), "-o", "json")
     assert outcome.err == "drakit: DeviceClass mig.drakit.dev is not in the files; drakit's own is used\n"
@@ -639,7 +631,7 @@ def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.Comman
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:
     file = shell.folder / "slice.yaml"
-    file.write_text(yaml.dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4))), Dumper=yaml.CSafeDumper))
+    file.write_text(documents.dump(published(*({"name": f"d{number}", "basic": {}} for number in range(4)))))
     outcome = shell.run("lint", str(file)).out.splitlines()
     assert outcome[1:] == [
         "  spec.devices[0].basic: unknown field",

@@ -27,7 +27,7 @@ items:
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: n}
+metadata: {name: n1}
 """
 
 
@@ -42,7 +42,7 @@ def test_a_missing_field_has_the_line_of_its_parent() -> None:
 
 
 def test_names_have_their_namespace_also_where_it_is_left_out() -> None:
-    assert [one.label for one in manifests.read("f.yaml", CLAIMS)] == ["ResourceClaim default/a", "ResourceClaim default/b", "Node n"]
+    assert [one.label for one in manifests.read("f.yaml", CLAIMS)] == ["ResourceClaim default/a", "ResourceClaim default/b", "Node n1"]
 
 
 BROKEN = {

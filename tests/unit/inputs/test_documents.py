@@ -35,8 +35,8 @@ def test_values_are_those_of_json() -> None:
 
 
 def test_merged_mappings_and_values_of_other_tags_are_those_of_yaml() -> None:
-    text = "base: &b {x: 1, y: 2}\nmade: {<<: *b, y: 3}\nbytes: !!binary aGk=\nset: !!set {a, b}\ntext: !!str 5\n0x10: {~: no}\n"
-    made = {"base": {"x": 1, "y": 2}, "made": {"x": 1, "y": 3}, "bytes": b"hi", "set": {"a", "b"}, "text": "5", "16": {"null": False}}
+    text = "base: &b {x: 1, z: 2}\nmade: {<<: *b, z: 3}\nbytes: !!binary aGk=\nset: !!set {a, b}\ntext: !!str 5\n0x10: {~: no}\n"
+    made = {"base": {"x": 1, "z": 2}, "made": {"x": 1, "z": 3}, "bytes": b"hi", "set": {"a", "b"}, "text": "5", "16": {"null": False}}
     assert documents.load(text) == made
 
 
@@ -114,19 +114,20 @@ def test_more_values_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch)
     assert "has more than 1000 values" in refusal("- []\n" * 500)
 
 
-def test_numbers_are_those_of_json_and_a_time_is_text() -> None:
-    assert documents.load("[1:30, 1:59:59.5, 00:11:22, 0x1f, 1_000, 1.5, .5, 1e3, 1.0e+3]") == [
-        "1:30",
-        "1:59:59.5",
-        "00:11:22",
-        31,
-        1000,
-        1.5,
-        0.5,
-        "1e3",
-        1000.0,
+def test_plain_values_are_those_that_kubectl_reads() -> None:
+    text = "[1:30, 1:59:59.5, 00:11:22, 0x1f, 1_000, 1.5, .5, 1e3, 1.0e+3, 5., 08, 017, 0o17, 1e999, y, N, off, nO, =]"
+    assert documents.load(text) == [
+        *("1:30", "1:59:59.5", "00:11:22", 31, 1000, 1.5, 0.5, 1000, 1000, 5, 8, 15, 15, "1e999"),
+        *(True, False, False, "nO", "="),
     ]
+    assert documents.load("{n: 1, Y: 2, 1e3: 3, 08: 4}") == {"false": 1, "true": 2, "1000": 3, "8": 4}
     assert documents.load(":".join(["1"] + ["59"] * 300) + ".5") is not None
+
+
+@pytest.mark.parametrize("text", ["y", "N", "1e3", "08", "0o17", "5.", "2026-01-02", "0000:07:00.0", "="])
+def test_text_that_kubectl_or_a_reader_of_yaml_1_1_would_read_as_another_value_is_written_in_quotes(text: str) -> None:
+    assert documents.dump([text]) == f"- '{text}'\n"
+    assert documents.dump([text, "\udcff"]).startswith(f"- '{text}'\n")
 
 
 def test_an_alias_of_itself_is_refused() -> None:

@@ -15,8 +15,8 @@ metadata: {name: c, uid: 0f2c8d3e-1a5b-4c7d-9e8f-102938475610, creationTimestamp
 status:
   allocation:
     devices:
-      results: [{request: gpu, driver: gpu.drakit.dev, pool: n, device: gpu-0}]
-      config: [{source: FromClaim, opaque: {driver: gpu.drakit.dev, parameters: {until: 2026-01-02, n: 1}}}]
+      results: [{request: gpu, driver: gpu.drakit.dev, pool: node, device: gpu-0}]
+      config: [{source: FromClaim, opaque: {driver: gpu.drakit.dev, parameters: {until: 2026-01-02, count: 1}}}]
 """
 
 
@@ -45,13 +45,13 @@ def test_a_claim_without_namespace_is_in_default_and_dates_stay_text(tmp_path: p
     source = file_claims.FileClaims(write(tmp_path, f"---\n{YAML_WITH_A_DATE}---\n"))
     (ref,) = source.refs
     assert ref.namespace == "default"
-    assert source.fetch(ref).configs[0].parameters == {"until": "2026-01-02", "n": 1}
+    assert source.fetch(ref).configs[0].parameters == {"until": "2026-01-02", "count": 1}
 
 
 @pytest.mark.parametrize("key", ["0", "true", "1.5", "null"])
 def test_a_key_that_is_no_text_in_yaml_is_the_text_it_is_in_json(tmp_path: pathlib.Path, key: str) -> None:
     source = file_claims.FileClaims(write(tmp_path, YAML_WITH_A_DATE.replace("until: 2026-01-02", f"limits: {{{key}: 5Gi}}")))
-    assert source.fetch(source.refs[0]).configs[0].parameters == {"limits": {key: "5Gi"}, "n": 1}
+    assert source.fetch(source.refs[0]).configs[0].parameters == {"limits": {key: "5Gi"}, "count": 1}
 
 
 @pytest.mark.parametrize(
