@@ -90,7 +90,7 @@ def files(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_no_line_is_wider_than_the_terminal_unless_it_is_one_word_and_no_color_turns_colours_off(
+def test_a_line_wider_than_the_terminal_is_one_word_and_no_color_has_no_colours(
     commands: forked_cli.Commands, files: pathlib.Path, command: str
 ) -> None:
     for width in (60, 80, 200):
