@@ -42,8 +42,9 @@ LATE = (
     "drakit.testing.__main__",
     "drakit_tools.demo.story",
     *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
-    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family"),
+    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
+    *("rich.markdown", "pydantic.type_adapter"),
 )
 """The modules that commands import late."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
