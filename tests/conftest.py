@@ -7,6 +7,7 @@ tests live to the end, so the garbage collector starts after them and leaves the
 import gc
 import os
 import pathlib
+import secrets
 import tempfile
 from collections.abc import Iterator
 
@@ -60,8 +61,10 @@ def mypy_cache(pytestconfig: pytest.Config) -> pathlib.Path:
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files of tests, and of the processes that they start, in memory, because waits for the disk make a test run slow.
 
-    The workers of xdist inherit both folders. With ``--basetemp DIR`` all files are on disk, and those in DIR stay for a look at a failed test.
+    The workers of xdist inherit both folders, and the seed of the run. With ``--basetemp DIR`` all files are on disk, and those in DIR stay for a
+    look at a failed test.
     """
+    os.environ.setdefault(examples.SEED, str(secrets.randbelow(10**6)))
     if config.option.basetemp is None and _has_memory():
         os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
         folder = tempfile.TemporaryDirectory(prefix="dk")
@@ -88,6 +91,12 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Iterator[N
         reporter.summary_errors()
         reporter.summary_failures()
         reporter.short_test_summary()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how to draw the same points of matrices again where a test failed."""
+    if terminalreporter.stats.get("failed"):
+        terminalreporter.write_line(f"points of matrices were drawn by {examples.SEED}={os.environ[examples.SEED]}")
 
 
 def pytest_collection_finish() -> None:

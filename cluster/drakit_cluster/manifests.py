@@ -148,6 +148,11 @@ def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
     return [_document(file, item) for part in parts for item in _flat(part)]
 
 
+def of_objects(source: str, objects: Iterable[Object]) -> list[Document]:
+    """Return the documents of objects that are in no file, such as those of a cluster."""
+    return [_document(source, Part(number=number, first_line=0, body=obj)) for number, obj in enumerate(objects, 1)]
+
+
 def _samples(file: str, text: str) -> list[Document]:
     try:
         samples = fragments.read(text)

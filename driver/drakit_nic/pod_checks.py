@@ -33,7 +33,7 @@ def _repeated(pod: drakit.PodSpec) -> Iterator[drakit.ConfigError]:
     first: dict[str, str] = {}
     reported: set[tuple[str, str, str]] = set()
     for use in pod.uses:
-        for value in _values(use.request, pod.claims[use.claim].configs) if use.claim in pod.claims else ():
+        for value, device_class in _values(use.request, pod.claims[use.claim].configs).items() if use.claim in pod.claims else ():
             other = first.setdefault(value, use.claim)
             key = (value, objects[other], objects[use.claim])
             if objects[other] != objects[use.claim] and key not in reported:
@@ -41,6 +41,8 @@ def _repeated(pod: drakit.PodSpec) -> Iterator[drakit.ConfigError]:
                 both = f"the claims {other} and {use.claim} both give the pod {value}"
                 why = f"{both}: the second interface is refused, so its container can never start"
                 fix = f"name a claim or template for {use.claim} that has another value or none"
+                if device_class:
+                    fix = f"write another value in the config of {use.claim}, because this is of DeviceClass {device_class}"
                 yield drakit.ConfigError(f"{why}; {fix}", field=use.field)
 
 
@@ -55,17 +57,22 @@ def _objects(pod: drakit.PodSpec) -> dict[str, str]:
     return {name: f"ResourceClaim {names[name]}" if names.get(name) else name for name in pod.claims}
 
 
-def _values(request: drakit.RequestSpec, configs: Sequence[drakit.ConfigSpec]) -> list[str]:
-    """Return in words the name and addresses that an interface of a request gets, whichever of its alternatives is allocated."""
+def _values(request: drakit.RequestSpec, configs: Sequence[drakit.ConfigSpec]) -> Mapping[str, str]:
+    """Return in words the name and addresses that an interface of a request gets, whichever of its alternatives is allocated.
+
+    Each has the DeviceClass that gives it, empty for the claim.
+    """
     options = request.alternatives or (request,)
     if not request.is_own or any(option.admin_access for option in options):
-        return []
-    by_option = [_values_of(option.name, configs) for option in options]
-    return [value for value in by_option[0] if all(value in values for values in by_option)]
+        return {}
+    by_option = [_values_of(option, configs) for option in options]
+    return {value: source for value, source in by_option[0].items() if all(value in values for values in by_option)}
 
 
-def _values_of(request: str, configs: Sequence[drakit.ConfigSpec]) -> list[str]:
-    """Return the values of the configuration that decides: the last one that applies (``config.settle``)."""
-    applying = [entry.config for entry in configs if entry.applies_to(request)]
-    unique = config.unique(applying[-1]) if applying else {}
-    return [f"{_LABELS[field.partition('[')[0]]} {value}" for field, value in unique.items()]
+def _values_of(option: drakit.RequestSpec, configs: Sequence[drakit.ConfigSpec]) -> Mapping[str, str]:
+    """Return the values of the configuration that decides: the last one that applies (``config.settle``), else the last one of the class."""
+    applying = [entry for entry in configs if entry.applies_to(option.name)]
+    deciding = (applying or option.class_configs)[-1:]
+    source = "" if applying else option.device_class
+    unique = [item for entry in deciding for item in config.unique(entry.config).items()]
+    return {f"{_LABELS[field.partition('[')[0]]} {value}": source for field, value in unique}

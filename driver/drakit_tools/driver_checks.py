@@ -99,16 +99,20 @@ class _Decided:
         return [*found, *dict.fromkeys(classes)]
 
     def _source(self, subject: str, claim: str) -> whole_objects.Reference | None:
-        """Return the claim or template that says what an allocated claim is; None for one made for a PodGroup or for extended resources."""
+        """Return the claim or template that says what an allocated claim is; None for one made for extended resources."""
         kind, _, label = subject.partition(" ")
         namespace, _, name = claim.partition("/")
         if kind == _SUBJECTS[whole_objects.TEMPLATE]:
             return (whole_objects.TEMPLATE, namespace, label.partition("/")[2])
         if (own := (whole_objects.CLAIM, namespace, name)) in self._known:
             return own
-        pod = next((pod for pod in self._world.pods if _label(pod) == label), {})
-        made = whole_objects.claims_of(pod.get("spec"), namespace)
-        return next((source for entry, source in made.items() if f"{lenient_json.text(pod, 'metadata', 'name')}-{entry}" == name), None)
+        pods = [pod for pod in self._world.pods if _label(pod) == label]
+        groups = [group for group in self._world.groups if lenient_json.text(group, "metadata", "namespace") == namespace]
+        for owner in (*pods, *groups):
+            for entry, source in whole_objects.claims_of(owner.get("spec"), namespace).items():
+                if f"{lenient_json.text(owner, 'metadata', 'name')}-{entry}" == name:
+                    return source
+        return None
 
     def _placed(
         self, claim: str, source: whole_objects.Reference | None, entry: claims.OpaqueConfig, error: errors.ConfigError

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drakit.admission import lenient_json
 from drakit.core import errors
 from drakit.kube import client, transport
 from drakit.telemetry import plurals
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _SHOWN_OBJECTS = 3
+_PAGE = 500
 _INDEX = re.compile(r"\[[^\]]*\]")
 _WITHOUT: Mapping[str, str] = {
     "DeviceClass": "only the classes of the files are known",
@@ -28,6 +30,7 @@ _WITHOUT: Mapping[str, str] = {
     "Pod": "extended resources that running pods use count as free, their anti-affinity is not followed, and pending pods are not decided",
 }
 """By kind that an answer can do without: what the answer then assumes. Without another kind there is no answer."""
+_UNCHECKED = "they are not checked"
 _UNUSED = "no rule taints a device"
 
 
@@ -37,36 +40,69 @@ class Reading:
 
     objects: "Mapping[Resource, list[Object]]"
     notes: "Sequence[Note]"
+    partial: Collection[str]
+    """The kinds of which there may be others, because some could not be read."""
 
 
 def read(kubeconfig: pathlib.Path | None) -> Reading:
     """Return all objects on which a decision depends. Raise SettingsError, or ApiError if slices or claims cannot be read."""
+    return _read(kubeconfig, _WITHOUT)
+
+
+def read_to_check(kubeconfig: pathlib.Path | None) -> Reading:
+    """Return all objects that lint checks. Raise SettingsError, or ApiError if there are none and some cannot be read."""
     from drakit_cluster.objects import resources
 
+    workloads = (
+        resources.DEPLOYMENT,
+        resources.REPLICA_SET,
+        resources.STATEFUL_SET,
+        resources.DAEMON_SET,
+        resources.CRON_JOB,
+        resources.JOB,
+    )
+    kinds = (*_deciding(), resources.CLAIM_TEMPLATE, *workloads)
+    reading = _read(kubeconfig, {kind.kind: _UNCHECKED for kind in kinds}, kinds)
+    if not any(reading.objects.values()) and reading.notes:
+        raise errors.ApiError(f"nothing to check: {reading.notes[0].text}", status=_FORBIDDEN)
+    return reading
+
+
+def _deciding() -> "Sequence[Resource]":
+    """Return the kinds on which a decision depends."""
+    from drakit_cluster.objects import resources
+
+    return (
+        resources.SLICE,
+        resources.CLASS,
+        resources.CLAIM,
+        resources.NODE,
+        resources.TAINT_RULE,
+        resources.POD,
+        resources.POD_GROUP,
+    )
+
+
+def _read(kubeconfig: pathlib.Path | None, without: Mapping[str, str], kinds: "Sequence[Resource]" = ()) -> Reading:
     api = client.connect(kubeconfig)
     try:
-        reader = _Reader(api)
-        kinds = (
-            resources.SLICE,
-            resources.CLASS,
-            resources.CLAIM,
-            resources.NODE,
-            resources.TAINT_RULE,
-            resources.POD,
-            resources.POD_GROUP,
-        )
-        return Reading(objects={kind: reader.readable(kind) for kind in kinds}, notes=reader.notes)
+        reader = _Reader(api, without)
+        objects = {kind: reader.readable(kind) for kind in kinds or _deciding()}
+        return Reading(objects=objects, notes=reader.notes, partial=reader.partial)
     finally:
         api.close()
 
 
 class _Reader:
-    def __init__(self, api: transport.Transport) -> None:
+    def __init__(self, api: transport.Transport, without: Mapping[str, str]) -> None:
+        """``without`` says for each kind that an answer can do without what the answer then assumes."""
         from drakit_cluster.objects import resources
 
         self._api = api
+        self._without = without
         self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
+        self.partial: set[str] = set()
 
     def readable(self, kind: "Resource") -> "list[Object]":
         """Return the objects of a kind that can be read. Raise ApiError if there is no answer without the kind."""
@@ -78,7 +114,8 @@ class _Reader:
             self._missing(kind, error)
             return []
         if not isinstance(items, (list, tuple)):
-            self._note(f"the list of {kind.plural} has no items and is ignored, so {_consequence(kind)}", doubtful=True)
+            self._note(f"the list of {kind.plural} has no items and is ignored, so {self._consequence(kind)}", doubtful=True)
+            self.partial.add(kind.kind)
             return []
         objects: list[Object] = []
         unreadable: list[str] = []
@@ -89,6 +126,7 @@ class _Reader:
             elif isinstance(item, dict):
                 objects.append(item)
         if unreadable:
+            self.partial.add(kind.kind)
             more = f" and {len(unreadable) - _SHOWN_OBJECTS} more" if len(unreadable) > _SHOWN_OBJECTS else ""
             counted = plurals.counted(len(unreadable), kind.kind)
             self._note(f"{counted} cannot be read and count as absent: {'; '.join(unreadable[:_SHOWN_OBJECTS])}{more}", doubtful=True)
@@ -103,11 +141,25 @@ class _Reader:
             versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
-                return self._api.request("GET", served.path(), timeout=manifests.LIST_SECONDS).get("items")
+                return self._listed(served.path())
             except errors.ApiError as error:
                 if error.status != _NOT_FOUND:
                     raise
         raise errors.ApiError("the server does not serve them", status=_NOT_FOUND)
+
+    def _listed(self, path: str) -> object:
+        """Return the items of a list, read page by page. Raise ApiError."""
+        query = {"limit": str(_PAGE)}
+        listed: list[object] = []
+        while True:
+            page = self._api.request("GET", path, query=query, timeout=manifests.LIST_SECONDS)
+            items = page.get("items")
+            if not isinstance(items, (list, tuple)):
+                return items
+            listed += items
+            query["continue"] = lenient_json.text(page, "metadata", "continue")
+            if not query["continue"]:
+                return listed
 
     def _missing(self, kind: "Resource", error: errors.ApiError) -> None:
         from drakit_cluster.objects import resources
@@ -115,23 +167,24 @@ class _Reader:
         is_forbidden = error.status == _FORBIDDEN
         reason = f"{kind.plural} {'may not be listed' if is_forbidden else 'are not served'} ({error.status}) and are not considered"
         fix = f"allow this user to list {kind.qualified}" if is_forbidden else f"check that the server serves {kind.qualified}"
-        if kind.kind not in _WITHOUT:
+        if kind.kind not in self._without:
             reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
-        if error.status == _NOT_FOUND and kind is resources.POD_GROUP:
-            return  # Most servers have none. A pod that names one gets an error of its own.
+        self.partial |= {kind.kind} if is_forbidden else set()
+        is_unchecked = self._without[kind.kind] == _UNCHECKED
+        if error.status == _NOT_FOUND and (is_unchecked or kind is resources.POD_GROUP):
+            return  # Most servers have no PodGroups. A pod that names one gets an error of its own.
         is_unused = error.status == _NOT_FOUND and kind is resources.TAINT_RULE
-        consequence = _UNUSED if is_unused else f"{_consequence(kind)}: {fix}"
+        consequence = _UNUSED if is_unused else f"{self._consequence(kind)}: {fix}"
         self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
+
+    def _consequence(self, kind: "Resource") -> str:
+        return self._without.get(kind.kind, "what they say is not considered")
 
     def _note(self, text: str, *, doubtful: bool) -> None:
         from drakit_cluster.scheduling.explain.whatif import Note
 
         self.notes.append(Note(text=text, doubtful=doubtful))
-
-
-def _consequence(kind: "Resource") -> str:
-    return _WITHOUT.get(kind.kind, "what they say is not considered")
 
 
 def _discovered(api: transport.Transport, group: str) -> frozenset[tuple[str, str]] | None:

@@ -14,7 +14,6 @@ import os
 import pathlib
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from drakit.core import driver as drivers
 from drakit.core import errors, records
 from drakit.node import driver_context
 from drakit_nic.attach import hook_program
-from fakes import nic_attach, waits
+from fakes import forked_cli, nic_attach, waits
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000
 _MS_REC, _MS_PRIVATE, _MNT_DETACH = 0x4000, 0x40000, 2
@@ -114,7 +113,7 @@ class ContainedDriver:
 class Forker:
     """Starts lives; made by ``forker``."""
 
-    def __init__(self, running: "subprocess.Popen[str]") -> None:
+    def __init__(self, running: forked_cli.Talk) -> None:
         self._running = running
 
     @contextlib.contextmanager
@@ -126,9 +125,7 @@ class Forker:
             listening.bind(str(path))
             listening.listen(1)
             listening.settimeout(waits.SECONDS)
-            assert self._running.stdin is not None
-            self._running.stdin.write(json.dumps({"node": world.node.name, "folder": str(world.home.parent)}) + "\n")
-            self._running.stdin.flush()
+            self._running.say(json.dumps({"node": world.node.name, "folder": str(world.home.parent)}))
             talk, _ = listening.accept()
         with talk:
             talk.settimeout(waits.SECONDS)
@@ -137,19 +134,14 @@ class Forker:
                 yield made
             finally:
                 made.end()
-                assert self._running.stdout is not None
                 assert self._running.stdout.readline().strip() in {"0", str(_KILLED)}, "the driver says why on standard error"
 
 
 @contextlib.contextmanager
-def forker() -> Iterator[Forker]:
+def forker(commands: forked_cli.Commands) -> Iterator[Forker]:
     """A process that forks drivers."""
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
-    words, environment = [sys.executable, __file__], {**os.environ, "PYTHONPATH": path}
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as running:
+    with commands.talk(__file__) as running:
         yield Forker(running)
-        assert running.stdin is not None
-        running.stdin.close()
 
 
 def serve(talk: socket.socket, node: str, folder: pathlib.Path) -> None:

@@ -11,8 +11,6 @@ import json
 import pathlib
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -20,6 +18,7 @@ from crash import killable_gpu_driver
 from drakit.node import inventory_cache
 from drakit_gpu.mig import partitioning
 from drakit_gpu.mock import machine, mock_gpus
+from fakes import forked_cli
 
 OTHER = "99999999-2222-3333-4444-555555555555"
 SHARE, OTHER_SHARE = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
@@ -83,16 +82,12 @@ class InThisProcess:
 class Parent:
     """The process that forks those who can be killed."""
 
-    def __init__(self, running: "subprocess.Popen[str]") -> None:
+    def __init__(self, running: forked_cli.Talk) -> None:
         self._running = running
 
     def ask(self, life: killable_gpu_driver.Life, at: int | None = None) -> dict[str, object]:
         """How a life ended; one that ``at`` is given is to be hurt at that step."""
-        assert self._running.stdin is not None
-        assert self._running.stdout is not None
-        self._running.stdin.write(f"{json.dumps({**dataclasses.asdict(life), 'at': at})}\n")
-        self._running.stdin.flush()
-        result = json.loads(self._running.stdout.readline())
+        result = json.loads(self._running.ask(json.dumps({**dataclasses.asdict(life), "at": at})))
         assert isinstance(result, dict)
         return result
 
@@ -113,14 +108,10 @@ class Parent:
 
 
 @contextlib.contextmanager
-def a_parent() -> Iterator[Parent]:
+def a_parent(commands: forked_cli.Commands) -> Iterator[Parent]:
     """A parent that lives as long as it is needed."""
-    command = [sys.executable, "-m", "crash.killable_gpu_driver"]
-    python = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=python) as running:
+    with commands.talk("-m", "crash.killable_gpu_driver") as running:
         yield Parent(running)
-        assert running.stdin is not None
-        running.stdin.close()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ from drakit_nic import mock_port
 from drakit_nic import options as nic_options
 from drakit_nic.attach import attacher, hook_program, sandboxes, server
 from drakit_nic.passthrough import sriov
+from drakit_nic.shaping import kernel_shares
 from fakes import claim_source, netns, nic_attach
 
 OPAQUE: records.Record = {"interfaceName": "fast0", "addresses": ["10.99.1.2/16"]}
@@ -211,6 +212,7 @@ def fork(command: dict[str, str], step: int | None) -> dict[str, object]:
 
 if __name__ == "__main__":
     hook_program.program()
+    kernel_shares.KernelShares().shaping()
     gc.freeze()  # A life does not go through what was imported.
     for line in sys.stdin:
         wanted = json.loads(line)

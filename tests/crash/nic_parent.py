@@ -2,12 +2,11 @@
 
 import contextlib
 import json
-import os
 import pathlib
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
+
+from fakes import forked_cli
 
 VICTIM = pathlib.Path(__file__).with_name("killable_nic_driver.py")
 
@@ -15,7 +14,7 @@ VICTIM = pathlib.Path(__file__).with_name("killable_nic_driver.py")
 class Parent:
     """Asks for lives; made by ``parent``."""
 
-    def __init__(self, running: "subprocess.Popen[str]") -> None:
+    def __init__(self, running: forked_cli.Talk) -> None:
         self._running = running
 
     def steps(self, **command: str) -> int:
@@ -29,22 +28,12 @@ class Parent:
         assert self._ask(command, step)["code"] == -signal.SIGKILL
 
     def _ask(self, command: dict[str, str], step: int | None) -> dict[str, int]:
-        assert self._running.stdin is not None
-        assert self._running.stdout is not None
-        self._running.stdin.write(json.dumps({**command, "step": step}) + "\n")
-        self._running.stdin.flush()
-        answer: dict[str, int] = json.loads(self._running.stdout.readline())
+        answer: dict[str, int] = json.loads(self._running.ask(json.dumps({**command, "step": step})))
         return answer
 
 
 @contextlib.contextmanager
-def parent() -> Iterator[Parent]:
+def parent(commands: forked_cli.Commands) -> Iterator[Parent]:
     """A parent, for as many lives as one likes."""
-    path = os.pathsep.join([str(VICTIM.parents[1]), *sys.path])
-    words = [sys.executable, str(VICTIM)]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-    ) as running:
+    with commands.talk(str(VICTIM)) as running:
         yield Parent(running)
-        assert running.stdin is not None
-        running.stdin.close()

@@ -7,14 +7,13 @@ import collections
 import contextlib
 import pathlib
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from drakit.core import lifecycle
 from drakit.journal import journal
+from fakes import forked_cli
 from fakes import journal_samples as samples
 
 CLAIMS = 12
@@ -71,20 +70,17 @@ class Expected:
 
 
 @contextlib.contextmanager
-def victim(directory: pathlib.Path, seed: int, first: int) -> Iterator[subprocess.Popen[str]]:
+def victim(commands: forked_cli.Commands, directory: pathlib.Path, seed: int, first: int) -> Iterator[forked_cli.Talk]:
     script = pathlib.Path(__file__).with_name("killable_journal_writer.py")
-    command = [sys.executable, str(script), str(directory), str(seed), str(first), str(CLAIMS)]
-    environment = {"PYTHONPATH": str(pathlib.Path(__file__).parents[1])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
+    with commands.talk(str(script), str(directory), str(seed), str(first), str(CLAIMS)) as child:
         try:
             yield child
         finally:
             child.kill()
 
 
-def hear(child: subprocess.Popen[str], expected: Expected, lines: int) -> None:
+def hear(child: forked_cli.Talk, expected: Expected, lines: int) -> None:
     """Listen to so many lines, kill, and hear out what it told until then."""
-    assert child.stdout is not None
     for _ in range(lines):
         expected.hear(child.stdout.readline())
     child.kill()
@@ -92,10 +88,12 @@ def hear(child: subprocess.Popen[str], expected: Expected, lines: int) -> None:
         expected.hear(line)
 
 
-def run_rounds(directory: pathlib.Path, seed: int, rounds: int) -> int:
+def run_rounds(commands: forked_cli.Commands, directory: pathlib.Path, seed: int, rounds: int) -> int:
     chance, expected = random.Random(seed), Expected()
     for number in range(rounds):
-        with victim(directory, seed + 2 * number, 0) as first, victim(directory, seed + 2 * number + 1, CLAIMS) as second:
+        with contextlib.ExitStack() as stack:
+            first = stack.enter_context(victim(commands, directory, seed + 2 * number, 0))
+            second = stack.enter_context(victim(commands, directory, seed + 2 * number + 1, CLAIMS))
             hear(first, expected, chance.randint(1, LINES_MAX))
             hear(second, expected, chance.randint(1, LINES_MAX))
         with journal.Journal.open(directory, driver="gpu.example.com", boot_id=samples.BOOT) as memory:
@@ -106,12 +104,12 @@ def run_rounds(directory: pathlib.Path, seed: int, rounds: int) -> int:
     return expected.moves
 
 
-def test_what_returned_survives_sigkill_and_nothing_illegal_appears(tmp_path: pathlib.Path) -> None:
-    assert run_rounds(tmp_path, seed=1, rounds=6) > 100
+def test_what_returned_survives_sigkill_and_nothing_illegal_appears(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
+    assert run_rounds(commands, tmp_path, seed=1, rounds=6) > 100
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(100, 1100, 100))
-def test_what_returned_survives_sigkill_for_every_seed(tmp_path: pathlib.Path, seed: int) -> None:
-    assert run_rounds(tmp_path, seed=seed, rounds=20) > 500
+def test_what_returned_survives_sigkill_for_every_seed(commands: forked_cli.Commands, tmp_path: pathlib.Path, seed: int) -> None:
+    assert run_rounds(commands, tmp_path, seed=seed, rounds=20) > 500

@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from crash import nic_parent
-from fakes import netns, nic_attach
+from fakes import examples, forked_cli, netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(600)]
 
-SAMPLE = 2
-
 
 @pytest.fixture(scope="module")
-def parent() -> Iterator[nic_parent.Parent]:
+def parent(commands: forked_cli.Commands) -> Iterator[nic_parent.Parent]:
     if netns.why_not():
         pytest.skip(netns.why_not())
-    with nic_parent.parent() as made:
+    with nic_parent.parent(commands) as made:
         yield made
 
 
@@ -99,8 +97,7 @@ def test_an_attach_has_a_step_after_each_note_and_request(all_steps: range) -> N
 def test_an_attach_killed_at_a_sampled_step_is_completed_or_undone(
     parent: nic_parent.Parent, all_steps: range, end: Callable[[nic_parent.Parent, int], None]
 ) -> None:
-    for step in all_steps[ENDS.index(end) :: max(len(all_steps) // SAMPLE, 1)]:
-        end(parent, step)
+    end(parent, examples.draw(f"kills {end.__name__}").choice(all_steps))
 
 
 @pytest.mark.full

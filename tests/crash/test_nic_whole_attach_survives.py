@@ -6,26 +6,24 @@ is given up and its sandbox ends; the driver is killed at the step, or while it 
 
 import contextlib
 import dataclasses
-import random
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from crash import contained_nic_driver, killable_nic_driver
-from fakes import netns, nic_attach
+from fakes import examples, forked_cli, netns, nic_attach
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(900)]
 
 REF = killable_nic_driver.claim_of("whole").ref
-SAMPLE = 1
 HOST_ROUTE = "10.50.0.0/16"
 
 
 @pytest.fixture(scope="module")
-def forker() -> Iterator[contained_nic_driver.Forker]:
+def forker(commands: forked_cli.Commands) -> Iterator[contained_nic_driver.Forker]:
     if netns.why_not():
         pytest.skip(netns.why_not())
-    with contained_nic_driver.forker() as made:
+    with contained_nic_driver.forker(commands) as made:
         yield made
 
 
@@ -218,9 +216,8 @@ def test_an_attach_has_a_step_for_each_note_and_request(all_steps: range) -> Non
 def test_a_whole_nic_survives_some_faults(
     forker: contained_nic_driver.Forker, all_steps: range, story: Callable[[Node, int], None]
 ) -> None:
-    for step in random.Random(story.__name__).sample(all_steps, SAMPLE):
-        with prepared(forker) as node:
-            story(node, step)
+    with prepared(forker) as node:
+        story(node, examples.draw(f"faults {story.__name__}").choice(all_steps))
 
 
 @pytest.mark.full

@@ -4,12 +4,12 @@ The driver dies, or the daemon does. In the end no process, pod, folder or setti
 that lives is left as it is by a driver that starts; one whose pod was over while no driver ran is started by the next.
 """
 
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from crash import gpu_daemons, gpu_scenarios
+from fakes import examples, forked_cli
 
 SAMPLE = 1
 CALLS = ("prepare", "unprepare")
@@ -18,13 +18,14 @@ CHANGE_STEPS = {f"{moment} {change}" for change in CHANGES for moment in ("befor
 
 
 @pytest.fixture(scope="module")
-def parent() -> Iterator[gpu_scenarios.Parent]:
-    with gpu_scenarios.a_parent() as running:
+def parent(commands: forked_cli.Commands) -> Iterator[gpu_scenarios.Parent]:
+    with gpu_scenarios.a_parent(commands) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def world(parent: gpu_scenarios.Parent, request: pytest.FixtureRequest) -> Iterator[gpu_daemons.World]:
+    """A world that each test leaves clean."""
     with gpu_daemons.a_world(parent, getattr(request, "param", gpu_daemons.GPU)) as made:
         yield made
 
@@ -47,13 +48,13 @@ def check_every_call(world: gpu_daemons.World, *, by_line: bool, falls: str = "i
 def test_a_kill_at_a_sampled_point_leaves_no_daemon_and_no_setting(world: gpu_daemons.World, by_line: bool) -> None:  # noqa: FBT001 - a parameter of the test
     points = world.points(*CALLS, by_line=by_line)
     assert by_line or {point.name for point in points} >= CHANGE_STEPS
-    for point in random.Random("mps").sample(points, SAMPLE):
+    for point in examples.draw(f"kills of drivers {by_line}").sample(points, SAMPLE):
         gpu_daemons.check_call(world, point)
 
 
 @with_stories(gpu_daemons.SHARE)
 def test_a_daemon_that_dies_at_a_sampled_line_is_restarted(world: gpu_daemons.World) -> None:
-    for point in random.Random("fall").sample(world.points(*CALLS, by_line=True), SAMPLE):
+    for point in examples.draw("kills of daemons").sample(world.points(*CALLS, by_line=True), SAMPLE):
         gpu_daemons.check_call(world, point, falls="daemons")
 
 
@@ -62,7 +63,7 @@ def test_the_next_start_completes_one_killed_at_a_sampled_point(world: gpu_daemo
     world.must("prepare")
     for by_line in (False, True):
         world.end_pods()
-        for point in random.Random("start").sample(world.points("start", by_line=by_line), SAMPLE):
+        for point in examples.draw(f"kills of starts {by_line}").sample(world.points("start", by_line=by_line), SAMPLE):
             gpu_daemons.check_start(world, point)
     world.must("unprepare")
     world.is_clean("after all starts")

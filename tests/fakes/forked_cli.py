@@ -6,7 +6,7 @@ kit as ``python -m drakit.testing`` does; the half second of imports is paid onc
 processes share. A test about starts or about the end of the interpreter wants the real start.
 
 ``python -m fakes.forked_cli --serve SOCKET MODULES...`` imports modules and serves; ``python -I -S forked_cli.py SOCKET PROGRAM WORDS...`` runs
-one command with its own descriptors. PROGRAM is ``drakit``, ``kit`` for the test kit, or ``python`` for any script or module.
+one command with its own descriptors. PROGRAM is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
 """
 
 import array
@@ -27,8 +27,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import NotRequired, TypedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NotRequired, TextIO, TypedDict
 
 SECONDS = 300.0
 """As ``waits.SECONDS``; this file also runs alone."""
@@ -42,6 +42,7 @@ LATE = (
     "drakit.testing.__main__",
     "drakit_tools.demo.story",
     *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
+    "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
     *("rich.markdown", "pydantic.type_adapter"),
@@ -119,6 +120,42 @@ class Started:
         """Send SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+
+class Talk:
+    """A program that runs and is talked to: ``stdin`` is what it reads, ``stdout`` what it writes."""
+
+    def __init__(self, started: Started, stdin: TextIO, stdout: TextIO) -> None:
+        self.stdin, self.stdout = stdin, stdout
+        self._started = started
+
+    def say(self, line: str) -> None:
+        """Write a line for it."""
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
+
+    def ask(self, line: str) -> str:
+        """Write a line for it; return the line that it answers."""
+        self.say(line)
+        return self.stdout.readline()
+
+    def kill(self) -> None:
+        """Send SIGKILL; returns once it is gone."""
+        self._started.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; return its exit status."""
+        return self._started.wait(SECONDS)
+
+    def close(self) -> int:
+        """End its input, wait for its end, and return its exit status."""
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        try:
+            return self.wait()
+        finally:
+            self.stdout.close()
 
 
 def request(server: str, order: Order, descriptors: list[int]) -> Started:
@@ -208,6 +245,29 @@ class Commands:
             order = self._order(words, folder, environment, namespace) | {"session": session, "program": program}
             return request(self.server, order, [nothing.fileno(), out, out])
 
+    @contextlib.contextmanager
+    def talk(self, *words: str, error: int | None = None) -> Iterator[Talk]:
+        """Run ``python WORDS...``, which ends with its input. Its errors go to the descriptor ``error``, or else to this process's standard error."""
+        read, write = os.pipe(), os.pipe()
+        order = self._order(words, None, None, "") | {"program": "python"}
+        try:
+            started = request(self.server, order, [read[0], write[1], 2 if error is None else error])
+        finally:
+            os.close(read[0])
+            os.close(write[1])
+        talk = Talk(started, os.fdopen(read[1], "w"), os.fdopen(write[0]))
+        try:
+            yield talk
+        except BaseException:
+            started.kill()
+            raise
+        finally:
+            talk.close()
+
+    def code(self, text: str, *words: object, out: int = 2) -> Started:
+        """Start ``python -c TEXT WORDS...``, which writes its output and errors to a descriptor."""
+        return self.start("-c", text, *map(str, words), out=out, folder=pathlib.Path.cwd(), environment=os.environ, program="python")
+
     @staticmethod
     def _order(words: Sequence[str], folder: pathlib.Path | None, environment: Mapping[str, str] | None, namespace: str) -> Order:
         place = str(folder or pathlib.Path.cwd())
@@ -286,8 +346,12 @@ def _command(order: Order, descriptors: list[int]) -> None:
 
 
 def _python(words: list[str]) -> None:
-    """Run ``python FILE WORDS...`` or ``python -m MODULE WORDS...``."""
+    """Run ``python FILE WORDS...``, ``python -m MODULE WORDS...`` or ``python -c TEXT WORDS...``."""
     importlib.invalidate_caches()
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - as the option says
+        return
     is_module = words[0] == "-m"
     name, *sys.argv[1:] = words[1:] if is_module else words
     sys.argv[0] = name
@@ -317,42 +381,80 @@ def _end(work: Callable[[], None]) -> None:
     sys.exit(status)
 
 
-def _answer(connection: socket.socket) -> Callable[[], None]:
-    """Fork the command and report its end; return only in the command's process, with what it is to do."""
-    order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    pid = os.fork()
-    if not pid:
-        connection.close()
-        return lambda: _command(json.loads(order), descriptors)
-    connection.send(str(pid).encode())
-    _, status = os.waitpid(pid, 0)
-    connection.send(str(os.waitstatus_to_exitcode(status)).encode())
-    os._exit(0)
-
-
 def _import(modules: Sequence[str]) -> None:
     """Import modules, and keep the garbage collector of every command from going through all of them."""
+    gc.disable()
     for name in modules:
-        importlib.import_module(name)
-    gc.collect()
+        module = importlib.import_module(name)
+        if name == "drakit.cli.app":
+            module.program()
     gc.freeze()
+    gc.enable()
+
+
+class _Server:
+    """Forks a process for each request, and reports its end on the connection that made the request."""
+
+    def __init__(self, path: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(path)
+        self._listening.listen()
+        self._running: dict[int, tuple[int, socket.socket]] = {}
+        self._poll = select.poll()
+        self._poll.register(self._listening, select.POLLIN)
+
+    def serve(self) -> Callable[[], None]:
+        """Return in the process of a command only, with what is to be done there."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._running:
+                    self._report(descriptor)
+                elif (command := self._fork()) is not None:
+                    return command
+
+    def _fork(self) -> Callable[[], None] | None:
+        connection, _ = self._listening.accept()
+        order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
+        if not order:  # Whoever asked was killed.
+            connection.close()
+            return None
+        pid = os.fork()
+        if not pid:
+            for process, (_, other) in self._running.items():
+                os.close(process)
+                other.close()
+            connection.close()
+            self._listening.close()
+            return lambda: _command(json.loads(order), descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        ended = os.pidfd_open(pid)
+        self._running[ended] = (pid, connection)
+        self._poll.register(ended, select.POLLIN)
+        _tell(connection, pid)
+        return None
+
+    def _report(self, ended: int) -> None:
+        pid, connection = self._running.pop(ended)
+        self._poll.unregister(ended)
+        os.close(ended)
+        _, status = os.waitpid(pid, 0)
+        _tell(connection, os.waitstatus_to_exitcode(status))
+        connection.close()
+
+
+def _tell(connection: socket.socket, number: int) -> None:
+    """Answer a request, unless whoever made it has gone."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.send(str(number).encode())
 
 
 def _serve(path: str, modules: Sequence[str]) -> Callable[[], None]:
     """Fork a process for each request; returns in those only, with what is to be done."""
     _import(modules)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listening.bind(path)
-    listening.listen()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    server = _Server(path)
     os.write(1, b"ready\n")
-    while True:
-        connection, _ = listening.accept()
-        if not os.fork():
-            listening.close()
-            return _answer(connection)
-        connection.close()
+    return server.serve()
 
 
 def main() -> None:

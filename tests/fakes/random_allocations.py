@@ -1,7 +1,9 @@
 """Small random worlds of devices, counters, shares and claims, for the allocator and for exhaustive search alike."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -96,16 +98,29 @@ class RandomAllocation:
         return model.solve(self.claims, model.initial)
 
 
+@functools.cache
+def among(*options: Any) -> st.SearchStrategy[Any]:
+    """Return the choice among some values. Strategies are made once here, because hypothesis checks each new one."""
+    return st.sampled_from(options)
+
+
+_PARENT, _GROUP = st.sampled_from(PARENTS), st.sampled_from(GROUPS)
+_BOUND: st.SearchStrategy[list[str]] = st.sampled_from([[], [], ["r0"], ["r0", "r1"], ["r0/s0", "r1"]])
+_AMOUNT = st.integers(0, 3).map(str)
+_SOME_AMOUNTS = st.sets(_AMOUNT, min_size=1)
+_AMOUNTS = st.dictionaries(among("x", "y"), st.integers(0, 2), max_size=2)
+
+
+@functools.cache
 @st.composite
 def policies(draw: st.DrawFn) -> Object:
     """What a capacity may be asked for, sensible or not; mostly nothing is said."""
-    amounts = st.integers(0, 3).map(str)
-    kind = draw(st.sampled_from(["none", "none", "none", "default", "values", "range"]))
-    policy: Object = {} if kind == "none" else {"default": draw(amounts)}
+    kind = draw(among("none", "none", "none", "default", "values", "range"))
+    policy: Object = {} if kind == "none" else {"default": draw(_AMOUNT)}
     if kind == "values":
-        policy["validValues"] = json_types.from_strings(sorted(draw(st.sets(amounts, min_size=1))))
+        policy["validValues"] = json_types.from_strings(sorted(draw(_SOME_AMOUNTS)))
     if kind == "range":
-        limits: Object = {"min": draw(amounts)}
+        limits: Object = {"min": draw(_AMOUNT)}
         policy["validRange"] = limits
         for name in ("step", "max"):
             if draw(st.booleans()):
@@ -113,23 +128,24 @@ def policies(draw: st.DrawFn) -> Object:
     return {"requestPolicy": policy} if policy else {}
 
 
+@functools.cache
 @st.composite
 def shape(draw: st.DrawFn) -> Object:
     """A device without a name, of a counter set or a parent."""
     made: Object = {}
     attributes: Object = {}
     if draw(st.integers(0, 5)):
-        attributes["parent"] = draw(st.sampled_from(PARENTS))
+        attributes["parent"] = draw(_PARENT)
     if draw(st.integers(0, 7)):
-        attributes["size"] = {"string": draw(st.sampled_from(["big", "small"]))}
+        attributes["size"] = {"string": draw(among("big", "small"))}
     made["attributes"] = attributes
     if draw(st.booleans()):
-        amounts = draw(st.dictionaries(st.sampled_from(["x", "y"]), st.integers(0, 2), max_size=2))
+        amounts = draw(_AMOUNTS)
         consumption: Object = {
-            "counterSet": draw(st.sampled_from(SETS)),
+            "counterSet": draw(among(*SETS)),
             "counters": {key: {"value": str(one)} for key, one in amounts.items()},
         }
-        if groups := draw(st.sampled_from(GROUPS)):
+        if groups := draw(_GROUP):
             consumption["compatibilityGroups"] = json_types.from_strings(groups)
         made["consumesCounters"] = [consumption]
     if not draw(st.integers(0, 2)):
@@ -141,6 +157,7 @@ def shape(draw: st.DrawFn) -> Object:
     return made
 
 
+@functools.cache
 @st.composite
 def block(draw: st.DrawFn) -> list[Object]:
     """Devices of which the second half mirrors the first: another counter set, another parent."""
@@ -157,32 +174,35 @@ def block(draw: st.DrawFn) -> list[Object]:
     return draw(st.permutations([*half, *mirrored])) if draw(st.booleans()) else [*half, *mirrored]
 
 
+@functools.cache
 @st.composite
 def device_list(draw: st.DrawFn) -> list[Object]:
     found = draw(block()) if draw(st.booleans()) else [draw(shape()) for _ in range(draw(st.integers(0, 5)))]
     return [{"name": f"d{place}", **one} for place, one in enumerate(found)]
 
 
+@functools.cache
 @st.composite
 def option(draw: st.DrawFn, *, sub: bool) -> Object:
-    made: Object = {"deviceClassName": draw(st.sampled_from(["any", "any", "a", "a", "exclusive", "big"]))}
+    made: Object = {"deviceClassName": draw(among("any", "any", "a", "a", "exclusive", "big"))}
     if draw(st.integers(0, 7)):
-        made |= {"allocationMode": "ExactCount", "count": draw(st.sampled_from([1, 1, 1, 2, 3]))}
+        made |= {"allocationMode": "ExactCount", "count": draw(among(1, 1, 1, 2, 3))}
     else:
         made["allocationMode"] = "All"
     if not draw(st.integers(0, 3)):
         made["capacity"] = {"requests": {"bandwidth": str(draw(st.integers(1, 2)))}}
     if not draw(st.integers(0, 4)):
-        made["selectors"] = [{"cel": {"expression": draw(st.sampled_from(SELECTORS))}}]
+        made["selectors"] = [{"cel": {"expression": draw(among(*SELECTORS))}}]
     if not draw(st.integers(0, 5)):
         made["tolerations"] = [{"key": "broken", "operator": "Exists"}]
     if not draw(st.integers(0, 3)):
-        made["derivedAttributes"] = [{"name": "a/parent", "expression": draw(st.sampled_from(DERIVED))}]
+        made["derivedAttributes"] = [{"name": "a/parent", "expression": draw(among(*DERIVED))}]
     if not sub and not draw(st.integers(0, 7)):
         made["adminAccess"] = True
     return made
 
 
+@functools.cache
 @st.composite
 def claim(draw: st.DrawFn, number: int) -> Object:
     requests: list[Json] = []
@@ -193,9 +213,9 @@ def claim(draw: st.DrawFn, number: int) -> Object:
             alternatives = [draw(option(sub=True)) | {"name": f"s{place}"} for place in range(draw(st.integers(1, 2)))]
             requests.append({"name": f"r{position}", "firstAvailable": json_types.from_objects(alternatives)})
     constraints: list[Json] = []
-    for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
-        kind = draw(st.sampled_from(["matchAttribute", "distinctAttribute"]))
-        bound = draw(st.sampled_from([[], [], ["r0"], ["r0", "r1"], ["r0/s0", "r1"]]))
+    for _ in range(draw(among(0, 0, 1, 2))):
+        kind = draw(among("matchAttribute", "distinctAttribute"))
+        bound = draw(_BOUND)
         constraints.append({kind: "a/parent", "requests": json_types.from_strings(bound)})
     return {
         "metadata": {"name": f"c{number}", "uid": f"uid-{number}"},
@@ -203,11 +223,12 @@ def claim(draw: st.DrawFn, number: int) -> Object:
     }
 
 
+@functools.cache
 @st.composite
 def random_allocation(draw: st.DrawFn) -> RandomAllocation:
     listed = {driver: draw(device_list()) for driver in DRIVERS}
     totals = {name: draw(st.integers(1, 4)) for name in ("x", "y")}
-    spare = draw(st.sampled_from([0, 0, 1]))
+    spare = draw(among(0, 0, 1))
     counters = {
         driver: {f"{owner}.{name}": total + (spare if owner == "s1" else 0) for owner in SETS for name, total in totals.items()}
         for driver in DRIVERS

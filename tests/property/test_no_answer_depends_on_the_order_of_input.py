@@ -1,5 +1,6 @@
 """The answer for one claim is the same for every order in which slices, classes, rules, claims and nodes are read."""
 
+import functools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,10 @@ NODES = ("n1", "n2")
 DRIVERS = ("a", "b")
 POOLS = ("p", "q")
 ORDERS = 4
+PLACED = st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n2"}, {"allNodes": True}, {"perDeviceNodeSelection": True}, None])
+PLACED_ALONE: st.SearchStrategy[Object] = st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n2"}, {"allNodes": True}])
+SELECTED: st.SearchStrategy[dict[str, str]] = st.sampled_from([{}, {"driver": "a"}, {"driver": "a", "pool": "p"}, {"device": "d00"}])
+ERRORS = st.sampled_from([known_errors.NONE, known_errors.NONE, replace(known_errors.KUBERNETES_1_36, max_steps=3_000)])
 
 
 @dataclass(frozen=True)
@@ -33,50 +38,52 @@ class Input:
     gates: FeatureGates
 
 
+@functools.cache
 @st.composite
 def pool(draw: st.DrawFn, driver: str, name: str) -> list[Object]:
     """The slices of one pool, most of them complete and of one generation. Names of slices are not in the order of nodes."""
     slices: list[Object] = []
     parts = draw(st.integers(0, 2))
-    placed = draw(st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n2"}, {"allNodes": True}, {"perDeviceNodeSelection": True}, None]))
+    placed = draw(PLACED)
     counters = draw(st.booleans())
     for part in range(parts):
-        place: Object = dict(placed or {"nodeName": draw(st.sampled_from(NODES))})
+        place: Object = dict(placed or {"nodeName": draw(random_allocations.among(*NODES))})
         devices = [device | {"name": f"d{part}{number}"} for number, device in enumerate(draw(random_allocations.device_list()))]
         if draw(st.integers(0, 9)) == 0:
             devices = [device | {"name": "same"} for device in devices]
         if "perDeviceNodeSelection" in place:
-            devices = [device | draw(st.sampled_from([{"nodeName": "n1"}, {"nodeName": "n2"}, {"allNodes": True}])) for device in devices]
+            devices = [device | draw(PLACED_ALONE) for device in devices]
         slices.append(place | {"devices": json_types.from_objects(devices)})
     if counters:
         sets: list[Json] = [
             {"name": owner, "counters": {counter: {"value": str(draw(st.integers(1, 3)))} for counter in ("x", "y")}}
             for owner in random_allocations.SETS
         ]
-        slices.append({"nodeName": draw(st.sampled_from(NODES)), "sharedCounters": sets})
+        slices.append({"nodeName": draw(random_allocations.among(*NODES)), "sharedCounters": sets})
     made: list[Object] = []
     for part, spec in enumerate(slices):
         declared: Object = {
             "name": name,
-            "generation": draw(st.sampled_from([1, 1, 1, 1, 2])),
-            "resourceSliceCount": draw(st.sampled_from([len(slices)] * 6 + [len(slices) + 1, 1])),
+            "generation": draw(random_allocations.among(1, 1, 1, 1, 2)),
+            "resourceSliceCount": draw(random_allocations.among(*[len(slices)] * 6, len(slices) + 1, 1)),
         }
         label = f"{draw(st.integers(0, 9))}-{driver}-{name}-{part}"
         made.append({"metadata": {"name": label, "uid": label}, "spec": {"driver": driver, "pool": declared, **spec}})
     return made
 
 
+@functools.cache
 @st.composite
 def held(draw: st.DrawFn, number: int) -> Object:
     results: list[Json] = []
     for _ in range(draw(st.integers(1, 2))):
         result: Object = {
             "request": "r",
-            "driver": draw(st.sampled_from(DRIVERS)),
-            "pool": draw(st.sampled_from(POOLS)),
+            "driver": draw(random_allocations.among(*DRIVERS)),
+            "pool": draw(random_allocations.among(*POOLS)),
             "device": f"d{draw(st.integers(0, 1))}{draw(st.integers(0, 2))}",
         }
-        kind = draw(st.sampled_from(["whole", "share", "counted share", "admin"]))
+        kind = draw(random_allocations.among("whole", "share", "counted share", "admin"))
         if kind == "admin":
             result["adminAccess"] = True
         if "share" in kind:
@@ -88,13 +95,18 @@ def held(draw: st.DrawFn, number: int) -> Object:
     return {"metadata": {"namespace": "default", "name": f"held-{number}", "uid": f"held-{number}"}, "spec": {}, "status": status}
 
 
+@functools.cache
 @st.composite
 def rule(draw: st.DrawFn, number: int) -> Object:
-    chosen = draw(st.sampled_from([{}, {"driver": "a"}, {"driver": "a", "pool": "p"}, {"device": "d00"}]))
-    taint: Object = {"key": draw(st.sampled_from(["broken", "other"])), "effect": draw(st.sampled_from(["NoSchedule", "NoExecute"]))}
+    chosen = draw(SELECTED)
+    taint: Object = {
+        "key": draw(random_allocations.among("broken", "other")),
+        "effect": draw(random_allocations.among("NoSchedule", "NoExecute")),
+    }
     return {"metadata": {"name": f"rule-{number}"}, "spec": {"deviceSelector": dict(chosen), "taint": taint}}
 
 
+@functools.cache
 @st.composite
 def inputs(draw: st.DrawFn) -> Input:
     slices = [entry for driver in DRIVERS for name in POOLS for entry in draw(pool(driver, name))]
@@ -105,9 +117,9 @@ def inputs(draw: st.DrawFn) -> Input:
         classes=list(random_allocations.CLASSES.values()),
         claims=[wanted, *(draw(held(number)) for number in range(draw(st.integers(0, 3))))],
         nodes=[{"metadata": {"name": name}} for name in NODES],
-        taint_rules=[draw(rule(number)) for number in range(draw(st.sampled_from([0, 0, 1, 2])))],
+        taint_rules=[draw(rule(number)) for number in range(draw(random_allocations.among(0, 0, 1, 2)))],
     )
-    errors = draw(st.sampled_from([known_errors.NONE, known_errors.NONE, replace(known_errors.KUBERNETES_1_36, max_steps=3_000)]))
+    errors = draw(ERRORS)
     return Input(world, errors, random_allocations.FEATURES)
 
 

@@ -1,13 +1,16 @@
 """The scene with faults of docs/howto/dashboard.md: its commands, in its order, and what the dashboard's state then says."""
 
 import contextlib
+import http.client
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +21,8 @@ from unit.docs import markdown
 PAGE = markdown.ROOT / "docs" / "howto" / "dashboard.md"
 PATH = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
 FOLDER = "/tmp/scene"
+POLL_SECONDS = 0.5
+"""The dashboard reads its state at most that often."""
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -30,7 +35,10 @@ class Scene:
 
     def __init__(self, folder: pathlib.Path, commands: forked_cli.Commands, stack: contextlib.ExitStack) -> None:
         self._folder = folder
-        self._environment = {"PATH": PATH, "KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)}
+        programs = folder / "programs"
+        programs.mkdir()
+        commands.script(programs)
+        self._environment = {"PATH": f"{programs}:{PATH}", "KUBECONFIG": str(folder / "kubeconfig"), "HOME": str(folder)}
         self.processes: list[driver_process.Process] = []
         for line in self.text("scene", "start").splitlines():
             words = line.removeprefix("drakit ").split()
@@ -56,15 +64,29 @@ class Scene:
                 assert ran.stdout.splitlines() == list(command.output)
 
     def says(self, name: str) -> bool:
-        """Whether the dashboard's state comes to say each line of a block."""
+        """Whether the dashboard's state comes to say each line of a block, in the words of ``drakit top``."""
         lines = self.text("says", name).splitlines()
-        return waits.eventually(lambda: all(line in self._run("drakit top --live --once").stdout for line in lines))
+        end = time.monotonic() + waits.SECONDS
+        while time.monotonic() < end:
+            state = self._state()
+            if all(line in self._run("drakit top --live --once").stdout for line in lines):
+                return True
+            while self._state() == state and time.monotonic() < end:
+                time.sleep(POLL_SECONDS)
+        return False
 
     def prepared(self, claim: str) -> object:
         """Whether the first device of a claim is prepared, as the state says; None if it is unknown."""
-        state = json.loads(self._run("drakit top --live -o json").stdout)
-        (row,) = [row for row in state["claims"] if row["claim"] == claim]
+        (row,) = [row for row in json.loads(self._state())["claims"] if row["claim"] == claim]
         return row["devices"][0].get("prepared")
+
+    def _state(self) -> bytes:
+        """The state that the page shows."""
+        address = re.search(r"http://(\S+)/#(\S+)", self.processes[-1].said())
+        assert address is not None
+        with contextlib.closing(http.client.HTTPConnection(address[1], timeout=waits.SECONDS)) as connection:
+            connection.request("GET", "/state", headers={"Authorization": f"Bearer {address[2]}"})
+            return connection.getresponse().read()
 
     def _run(self, line: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

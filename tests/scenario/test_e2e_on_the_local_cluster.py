@@ -6,31 +6,27 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from fakes import driver_process, waits
+from fakes import driver_process, forked_cli, waits
 
 ROOT = pathlib.Path(__file__).parents[2]
 NODE, MACHINE = "node-1", "dgx-a100-40gb-2gpu"
 
 
 @pytest.fixture
-def folder() -> Iterator[pathlib.Path]:
+def folder(commands: forked_cli.Commands) -> Iterator[pathlib.Path]:
     """The folder of a cluster that runs, with a driver on its node."""
     with tempfile.TemporaryDirectory(prefix="dk") as made:
         place = pathlib.Path(made) / "c"
         node, kubeconfig = place / NODE, place / NODE / "driver.kubeconfig"
         cluster = driver_process.drakit("cluster", "--folder", str(place), "--node", NODE, "--run-pods")
-        with driver_process.running(cluster, pathlib.Path(made) / "cluster.log"):
-            deadline = time.monotonic() + waits.SECONDS
-            while not kubeconfig.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+        with driver_process.running(cluster, pathlib.Path(made) / "cluster.log", commands=commands):
+            assert waits.eventually(kubeconfig.exists)
             driver = driver_process.drakit("run", "--mock", MACHINE, "--node", NODE, "--folder", str(node), "--kubeconfig", str(kubeconfig))
-            with driver_process.running(driver, pathlib.Path(made) / "driver.log"):
+            with driver_process.running(driver, pathlib.Path(made) / "driver.log", commands=commands):
                 yield place
 
 

@@ -18,7 +18,7 @@ from drakit.core import claim as claims
 from drakit.core import claim_status, errors, records
 from drakit.node import driver_context
 from drakit_nic import kernel_port, link_monitor, pod_interfaces
-from fakes import log_lines, netns, nic_attach, watched_driver
+from fakes import forked_cli, log_lines, netns, nic_attach, watched_driver
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
 
@@ -45,10 +45,10 @@ def pod() -> Iterator[nic_attach.Pod]:
 
 
 @pytest.fixture(scope="module")
-def forker() -> Iterator[contained_nic_driver.Forker]:
+def forker(commands: forked_cli.Commands) -> Iterator[contained_nic_driver.Forker]:
     if netns.why_not():
         pytest.skip(netns.why_not())
-    with contained_nic_driver.forker() as made:
+    with contained_nic_driver.forker(commands) as made:
         yield made
 
 

@@ -7,10 +7,7 @@ import contextlib
 import functools
 import itertools
 import json
-import os
 import pathlib
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +16,7 @@ import pytest
 
 from drakit_nic import driver as nic_driver
 from drakit_nic import port
-from fakes import nic_attach, paused_calls
+from fakes import examples, forked_cli, nic_attach, paused_calls
 
 pytestmark = pytest.mark.root
 
@@ -94,19 +91,19 @@ def requests_until_it_is_owned(drivers: tuple[nic_attach.Running, nic_attach.Run
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("count", [10, pytest.param(None, marks=pytest.mark.full)], ids=["some", "all"])
 def test_exactly_one_of_two_drivers_takes_a_nic_at_every_interleaving(
-    drivers: tuple[nic_attach.Running, nic_attach.Running], every: int
+    drivers: tuple[nic_attach.Running, nic_attach.Running], count: int | None
 ) -> None:
     until = requests_until_it_is_owned(drivers)
     assert until >= 4
-    for one in range(0, until + 1, every):
-        for other in range(0, until + 1, every):
-            calls = [paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers]
-            calls[0].run_to(one)
-            calls[1].run_to(other)
-            result = calls[0].finish(), calls[1].finish()
-            one_has_it(drivers, result)
+    held = list(itertools.product(range(until + 1), repeat=2))
+    for one, other in examples.draw("interleavings").sample(held, count) if count else held:
+        calls = [paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers]
+        calls[0].run_to(one)
+        calls[1].run_to(other)
+        result = calls[0].finish(), calls[1].finish()
+        one_has_it(drivers, result)
 
 
 @pytest.mark.timeout(1800)
@@ -161,16 +158,13 @@ def test_a_reconciler_changes_nothing_while_another_driver_adds_its_first_share(
 class Racer:
     """A driver in a process of its own."""
 
-    def __init__(self, running: "subprocess.Popen[str]", name: str) -> None:
+    def __init__(self, running: forked_cli.Talk, name: str) -> None:
         self._running, self.name = running, name
 
     def tell(self, command: str) -> None:
-        assert self._running.stdin is not None
-        self._running.stdin.write(command + "\n")
-        self._running.stdin.flush()
+        self._running.say(command)
 
     def hear(self) -> Any:
-        assert self._running.stdout is not None
         return json.loads(self._running.stdout.readline())
 
     def ask(self, command: str) -> Any:
@@ -179,22 +173,18 @@ class Racer:
 
 
 @contextlib.contextmanager
-def racer(world: nic_attach.World, name: str) -> Iterator[Racer]:
+def racer(commands: forked_cli.Commands, world: nic_attach.World, name: str) -> Iterator[Racer]:
     folder = pathlib.Path(world.home).parent / f"of-{name}"
-    words = [sys.executable, str(pathlib.Path(__file__).with_name("nic_racer.py")), world.node.name, str(folder), name]
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[1]), *sys.path])
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
-    ) as running:
+    with commands.talk(str(pathlib.Path(__file__).with_name("nic_racer.py")), world.node.name, str(folder), name) as running:
         yield Racer(running, name)
-        assert running.stdin is not None
-        running.stdin.close()
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rounds", [10, pytest.param(50, marks=pytest.mark.full)])
-def test_exactly_one_of_two_racing_processes_takes_a_nic(rounds: int) -> None:
-    with nic_attach.untouched_world() as world, racer(world, nic_driver.NAME) as first, racer(world, OTHER) as second:
+def test_exactly_one_of_two_racing_processes_takes_a_nic(commands: forked_cli.Commands, rounds: int) -> None:
+    with contextlib.ExitStack() as stack:
+        world = stack.enter_context(nic_attach.untouched_world())
+        first, second = (stack.enter_context(racer(commands, world, name)) for name in (nic_driver.NAME, OTHER))
         assert (first.ask("look"), second.ask("look")) == ({}, {}), "both have started"
         before = world.node.state()
         for number in range(rounds):

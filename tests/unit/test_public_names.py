@@ -2,7 +2,11 @@
 
 import inspect
 import pathlib
+import subprocess
+import sys
 import tomllib
+
+import pytest
 
 import drakit
 
@@ -22,13 +26,17 @@ def test_nothing_else_is_public() -> None:
     assert shown == set(drakit.__all__)
 
 
-def test_importing_drakit_loads_no_library() -> None:
-    import subprocess
-    import sys
-
-    code = "import sys, drakit; print([m for m in ('grpc', 'kubernetes', 'pydantic', 'yaml', 'sqlite3', 'typer') if m in sys.modules])"
+@pytest.mark.parametrize(
+    "module, unneeded",
+    [
+        ("drakit", "grpc kubernetes pydantic sqlite3 typer yaml"),
+        ("drakit.testing", "grpc kubernetes prometheus_client pydantic typer urllib3 yaml"),
+    ],
+)
+def test_an_import_loads_no_library_that_it_does_not_need(module: str, unneeded: str) -> None:
+    code = f"import sys, {module}; print(*(name for name in {unneeded.split()} if name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert run.stdout.split() == []
 
 
 def test_every_module_is_public_or_forbidden_to_families() -> None:

@@ -51,6 +51,11 @@ class PodSpec:
     is_whole: bool = True
 
 
+def path_of(kind: str) -> str | None:
+    """Return the path of the pod spec in a pod or workload of Kubernetes; None for another kind."""
+    return _CORE.get(kind)
+
+
 def is_workload(document: Document) -> bool:
     """Return whether the document is of a kind of Kubernetes that makes pods of a template."""
     return document.resource is None and _core_path(document) is not None

@@ -6,9 +6,9 @@ the gate's fields (ratcheting), so that switching a gate off never breaks object
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self, TypeAlias
 
 from drakit_cluster.objects import resources, versions
 from drakit_cluster.objects.json_types import Json, Object
@@ -238,25 +238,86 @@ def _steps(path: str) -> tuple[str, ...]:
     return tuple(path.replace("[]", ".[]").replace("{}", ".{}").split("."))
 
 
-def _parents(value: Json, steps: tuple[str, ...], path: str = "") -> list[tuple[Object, str]]:
-    """Return every object that holds the last step's field, with the field's path."""
-    step, remaining = steps[0], steps[1:]
-    if not remaining:
-        return [(value, f"{path}.{step}".lstrip("."))] if isinstance(value, dict) and step in value else []
-    children: list[tuple[Json, str]] = []
-    if isinstance(value, list):
-        children = [(child, f"{path}[{place}]") for place, child in enumerate(value)] if step == "[]" else []
-    elif isinstance(value, dict) and step == "{}":
-        children = [(child, f"{path}[{name}]") for name, child in value.items()]
-    elif isinstance(value, dict):
-        children = [(value.get(step), f"{path}.{step}")]
-    return [parent for child, below in children for parent in _parents(child, remaining, below)]
+@dataclass(frozen=True)
+class _Branch:
+    """The fields that are looked for in an object, each with the positions of its paths in a list, and the branches below it."""
+
+    fields: dict[str, list[int]] = field(default_factory=dict)
+    below: dict[str, "_Branch"] = field(default_factory=dict)
+
+
+_Trail: TypeAlias = "tuple[_Trail, str, str | int] | None"
+
+
+class _Place(NamedTuple):
+    """A field of an object: the object, the field's name, and the way to the object, step by step from the last."""
+
+    parent: Object
+    name: str
+    trail: _Trail
+
+    @property
+    def path(self) -> str:
+        """The field's path."""
+        steps, trail = [f".{self.name}"], self.trail
+        while trail is not None:
+            trail, step, key = trail
+            steps.append(f"[{key}]" if step in ("[]", "{}") else f".{step}")
+        return "".join(reversed(steps)).lstrip(".")
+
+
+def _tree(paths: Iterable[tuple[str, ...]]) -> _Branch:
+    root = _Branch()
+    for position, (*above, name) in enumerate(paths):
+        branch = root
+        for step in above:
+            branch = branch.below.setdefault(step, _Branch())
+        branch.fields.setdefault(name, []).append(position)
+    return root
+
+
+def _places(value: Json, branch: _Branch, trail: _Trail = None) -> Iterator[tuple[int, _Place]]:
+    """Yield every place of the fields of a tree, with the position of its path; in one walk, because an object may have thousands of members."""
+    if isinstance(value, dict):
+        for name, positions in branch.fields.items():
+            if name in value:
+                for position in positions:
+                    yield position, _Place(value, name, trail)
+    for step, below in branch.below.items():
+        for key, child in _members(value, step):
+            yield from _places(child, below, (trail, step, key))
+
+
+def _members(value: Json, step: str) -> Iterable[tuple[str | int, Json]]:
+    """Return what is one step below a value, each with its name or place there."""
+    if step == "[]":
+        return enumerate(value) if isinstance(value, list) else ()
+    if not isinstance(value, dict):
+        return ()
+    if step == "{}":
+        return value.items()
+    return ((step, value[step]),) if step in value else ()
+
+
+def _grouped(value: Json, branch: _Branch) -> list[tuple[int, list[_Place]]]:
+    """Return the places of each path that has some, in the order of the paths."""
+    groups: dict[int, list[_Place]] = {}
+    for position, place in _places(value, branch):
+        groups.setdefault(position, []).append(place)
+    return sorted(groups.items())
+
+
+@functools.lru_cache(maxsize=256)
+def _disabled(resource: Resource, gates: FeatureGates) -> tuple[tuple[Gate, ...], _Branch]:
+    """Return the gates of the paths that a server drops because they are off, and the tree of the paths."""
+    off = [(gate, _steps(path)) for gate, paths in _rules(resource) if not gates.on(gate) for path in paths]
+    return tuple(gate for gate, _ in off), _tree(steps for _, steps in off)
 
 
 def disabled_fields(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[Gate, str, int]]:
     """Return what a server would drop from a new object: gate, path of the first such field, and the number of such fields."""
-    off = [(gate, _parents(obj, _steps(path))) for gate, paths in _rules(resource) if not gates.on(gate) for path in paths]
-    return [(gate, places[0][1], len(places)) for gate, places in off if places]
+    off, tree = _disabled(resource, gates)
+    return [(off[position], places[0].path, len(places)) for position, places in _grouped(obj, tree)]
 
 
 def absent_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, tuple[str, ...]]]:
@@ -273,20 +334,22 @@ def absent_fields(resource: Resource, gates: FeatureGates) -> list[tuple[str, tu
     ]
 
 
+@functools.lru_cache(maxsize=256)
+def _absent(resource: Resource, gates: FeatureGates) -> tuple[tuple[str, ...], _Branch]:
+    absent = absent_fields(resource, gates)
+    return tuple(span for span, _ in absent), _tree(steps for _, steps in absent)
+
+
 def absent_places(resource: Resource, obj: Object, gates: FeatureGates) -> list[tuple[str, str, int]]:
     """Return what a server drops from an object as unknown: span of versions, path of the first such field, and the number of such fields."""
-    absent = [(span, _parents(obj, steps)) for span, steps in absent_fields(resource, gates)]
-    return [(span, places[0][1], len(places)) for span, places in absent if places]
+    spans, tree = _absent(resource, gates)
+    return [(spans[position], places[0].path, len(places)) for position, places in _grouped(obj, tree)]
 
 
 def drop_disabled(resource: Resource, new: Object, old: Object | None, gates: FeatureGates) -> None:
     """Remove from ``new`` the fields of gates that are off, unless ``old`` already uses that gate."""
-    for gate, paths in _rules(resource):
-        if gates.on(gate):
-            continue
-        steps = [_steps(path) for path in paths]
-        if old is not None and any(_parents(old, step) for step in steps):
-            continue
-        for field_steps in steps:
-            for parent, _ in _parents(new, field_steps):
-                del parent[field_steps[-1]]
+    off, tree = _disabled(resource, gates)
+    used = {off[position] for position, _ in _places(old, tree)}
+    for position, place in list(_places(new, tree)):
+        if off[position] not in used:
+            place.parent.pop(place.name, None)

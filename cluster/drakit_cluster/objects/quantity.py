@@ -92,6 +92,16 @@ def parse(value: Json) -> Quantity:
     raise QuantityError(f"{value!r} is not a quantity: write a string such as 10Gi, 500m or 1e3")
 
 
+def canonical(value: Json) -> str:
+    """Return the canonical form of a quantity in JSON. Raises :class:`QuantityError` for what is not one."""
+    return _canonical(value) if isinstance(value, str) else str(parse(value))
+
+
+@functools.lru_cache(maxsize=4096)
+def _canonical(text: str) -> str:
+    return str(parse(text))
+
+
 @functools.lru_cache(maxsize=4096)
 def _parse_text(text: str) -> Quantity:
     match = _FORM.fullmatch(text)

@@ -4,18 +4,20 @@ YAML is read with the types of JSON: a date stays text, and every key is text. A
 would be lost silently.
 """
 
+import functools
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 import yaml
 
 from drakit.inputs import documents
+from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
 
 NODES_MAX = 1 << 20
-"""Longer JSON is read without the line of each field, which takes a tenth of the time."""
+"""The lines of fields are not known in longer JSON: to find them takes ten times as long as to read it."""
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 _ENDED = "did not find expected key"
 _PAIR = 2
@@ -28,20 +30,30 @@ class ReadingError(Exception):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Part:
-    """One document, or one item of a List in it. ``number`` counts documents from 1, ``line`` is its first line.
+    """One document, or one item of a List in it. ``number`` counts documents from 1, ``first_line`` is that of the document.
 
+    ``find`` returns the node of the text from which lines of fields are known; None if they are not.
     ``inside`` is the path in ``body`` of what the text contains; it is empty for complete objects.
     """
 
     number: int
-    line: int
+    first_line: int
     body: Json
-    node: yaml.Node | None = field(default=None, repr=False)
+    find: Callable[[], yaml.Node | None] = field(default=lambda: None, repr=False)
     inside: str = ""
+
+    @functools.cached_property
+    def _node(self) -> yaml.Node | None:
+        return self.find()
+
+    @property
+    def line(self) -> int:
+        """The first line."""
+        return _line(self._node) if self._node is not None else self.first_line
 
     def line_of(self, path: str) -> int:
         """Return the line of a field such as ``spec.devices[0].name``, or of its nearest parent if the field is missing."""
-        line, node = self.line, self.node
+        line, node = self.line, self._node
         for name, index in _STEP.findall(path.removeprefix(self.inside)):
             line, node = _inside(node, name or index) or (line, None)
         return line
@@ -51,12 +63,15 @@ class Part:
         bodies = self.body["items"] if isinstance(self.body, dict) else None
         if not isinstance(bodies, list):
             return []
-        _, listed = _inside(self.node, "items") or (0, None)
-        nodes: Sequence[yaml.Node | None] = listed.value if isinstance(listed, yaml.SequenceNode) else [None] * len(bodies)
+        finds = [functools.partial(self._find_item, place) for place in range(len(bodies))]
         return [
-            Part(number=self.number, line=_line(node) if node else self.line, body=body, node=node)
-            for body, node in zip(bodies, nodes, strict=True)
+            Part(number=self.number, first_line=self.first_line, body=body, find=find) for body, find in zip(bodies, finds, strict=True)
         ]
+
+    def _find_item(self, place: int) -> yaml.Node | None:
+        _, listed = _inside(self._node, "items") or (0, None)
+        _, node = _inside(listed, str(place)) or (0, None)
+        return node
 
 
 def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
@@ -70,22 +85,35 @@ def parts(text: str, *, must_be_json: bool = False) -> list[Part]:
         except json.JSONDecodeError as error:
             if must_be_json:
                 raise ReadingError(f"is not JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
-        except ReadingError:
-            raise
+        except ValueError as error:
+            raise ReadingError(f"is not JSON: {' '.join(str(error).split())}") from error
         else:
-            if len(json_parts) > 1 or "\t" in text or len(text) > NODES_MAX:
-                return json_parts
+            return [replace(part, find=functools.partial(_node_of, text)) for part in json_parts] if len(json_parts) == 1 else json_parts
     return list(_yaml_parts(text))
 
 
 def _json_parts(text: str) -> Iterator[Part]:
-    decoder, position, number = json.JSONDecoder(object_pairs_hook=_unique), 0, 0
+    decoder, position, number = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=str), 0, 0
     while remaining := text[position:].lstrip():
         position = len(text) - len(remaining)
         number += 1
         body, end = decoder.raw_decode(text, position)
-        yield Part(number=number, line=text.count("\n", 0, position) + 1, body=body)
+        if "\\u" in text:
+            body = json_types.without_unpaired_surrogates(body)
+        yield Part(number=number, first_line=text.count("\n", 0, position) + 1, body=body)
         position = end
+
+
+def _node_of(text: str) -> yaml.Node | None:
+    """Return the node of a text of JSON, which is YAML too; None if it is long, or has what only JSON may have, such as tabs."""
+    if len(text) > NODES_MAX:
+        return None
+    try:
+        documents.check_limits(text)
+        node: yaml.Node | None = documents.Loader(text).get_single_node()
+    except documents.LOADING_ERRORS:
+        return None
+    return node
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -108,11 +136,15 @@ def _yaml_parts(text: str) -> Iterator[Part]:
             if "!!" in text:
                 _check(body)
             if body is not None:
-                yield Part(number=number, line=_line(node), body=body, node=node)
+                yield Part(number=number, first_line=_line(node), body=body, find=functools.partial(_same, node))
             number += 1
     except documents.LOADING_ERRORS as error:
         document = f"document {number}: " if number > 1 else ""
         raise ReadingError(f"{document}is not YAML: {_reason(error)}{_hint(error, text)}") from error
+
+
+def _same(node: yaml.Node) -> yaml.Node:
+    return node
 
 
 def _check(body: Json) -> None:

@@ -1,5 +1,6 @@
 """Check claims as a whole, and pods with their claims, by the rules of each driver. ``opaque`` checks each configuration by itself."""
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -23,10 +24,10 @@ def of_claim(kind: str, obj: lenient_json.Object, rules: opaque.Rules, known: Kn
     """Return the mistakes of a claim or template in which ``opaque.mistakes`` finds none. ``known`` has DeviceClasses."""
     if kind not in (CLAIM, TEMPLATE):
         return ()
-    own = {driver: selection.OwnDevices.of(driver, _classes(known)) for driver in rules}
-    found = list(opaque.repetitions(kind, obj, rules, lambda driver, choice: own[driver].is_choice(choice)))
+    classes = {driver: _Classes.of(known, driver, rule) for driver, rule in rules.items()}
+    found = list(opaque.repetitions(kind, obj, rules, lambda driver, choice: classes[driver].own.is_choice(choice)))
     for driver, rule in rules.items():
-        found += _errors(functools.partial(_check_claim, kind, obj, driver, rule, own[driver]))
+        found += _errors(functools.partial(_check_claim, kind, obj, driver, rule, classes[driver]))
     return _distinct(found)
 
 
@@ -59,11 +60,11 @@ def classes_of(kind: str, obj: lenient_json.Object) -> Iterator[Reference]:
 
 
 def _check_claim(
-    kind: str, obj: lenient_json.Object, driver: str, rule: config.Rules, own: selection.OwnDevices
+    kind: str, obj: lenient_json.Object, driver: str, rule: config.Rules, classes: "_Classes"
 ) -> Iterable[errors.ConfigError] | None:
     if rule.check_claim is None:
         return ()
-    claim = _claim(kind, obj, driver, rule, own)
+    claim = _claim(kind, obj, driver, rule, classes)
     return rule.check_claim(claim) if claim.own_requests or claim.configs else ()
 
 
@@ -95,8 +96,20 @@ def _distinct(found: Sequence[errors.ConfigError]) -> Sequence[errors.ConfigErro
     return tuple({(error.field, error.reason): error for error in found}.values())[:MISTAKES_MAX]
 
 
-def _classes(known: Known) -> Mapping[str, lenient_json.Object]:
-    return {name: obj for (kind, _, name), obj in known.items() if kind == CLASS}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Classes:
+    """What the known DeviceClasses say of a driver: which devices are its own, and its configurations by class."""
+
+    own: selection.OwnDevices
+    configs: Mapping[str, tuple[specs.ConfigSpec, ...]]
+
+    @classmethod
+    def of(cls, known: Known, driver: str, rule: config.Rules) -> "_Classes":
+        classes = {name: obj for (kind, _, name), obj in known.items() if kind == CLASS}
+        configs = {
+            name: tuple(_configs(lenient_json.objects(obj, "spec", "config"), "spec.config", driver, rule)) for name, obj in classes.items()
+        }
+        return cls(own=selection.OwnDevices.of(driver, classes), configs=configs)
 
 
 def _claim_spec(kind: str, obj: object) -> tuple[lenient_json.Object, str]:
@@ -110,39 +123,40 @@ def _choices(request: lenient_json.Object) -> Sequence[lenient_json.Object]:
     return lenient_json.objects(request, "firstAvailable") or [lenient_json.mapping(request, "exactly") or request]
 
 
-def _claim(kind: str, obj: Any, driver: str, rule: config.Rules, own: selection.OwnDevices) -> specs.ClaimSpec:
+def _claim(kind: str, obj: Any, driver: str, rule: config.Rules, classes: _Classes) -> specs.ClaimSpec:
     spec, path = _claim_spec(kind, obj)
     return specs.ClaimSpec(
         namespace=lenient_json.text(obj, "metadata", "namespace"),
         name=lenient_json.text(obj, "metadata", "name"),
         requests=tuple(
-            _request(request, f"{path}.devices.requests[{number}]", own)
+            _request(request, f"{path}.devices.requests[{number}]", classes)
             for number, request in enumerate(lenient_json.objects(spec, "devices", "requests"))
         ),
-        configs=tuple(_configs(spec, f"{path}.devices.config", driver, rule)),
+        configs=tuple(_configs(lenient_json.objects(spec, "devices", "config"), f"{path}.devices.config", driver, rule)),
         spec=_frozen(spec, path),
     )
 
 
-def _request(request: lenient_json.Object, field: str, own: selection.OwnDevices) -> specs.RequestSpec:
+def _request(request: lenient_json.Object, field: str, classes: _Classes) -> specs.RequestSpec:
     name = lenient_json.text(request, "name")
     if alternatives := lenient_json.objects(request, "firstAvailable"):
         made = tuple(
-            _choice(choice, f"{name}/{lenient_json.text(choice, 'name')}", f"{field}.firstAvailable[{number}]", own)
+            _choice(choice, f"{name}/{lenient_json.text(choice, 'name')}", f"{field}.firstAvailable[{number}]", classes)
             for number, choice in enumerate(alternatives)
         )
         return specs.RequestSpec(name=name, field=field, is_own=all(choice.is_own for choice in made), alternatives=made)
-    return _choice(_choices(request)[0], name, field, own)
+    return _choice(_choices(request)[0], name, field, classes)
 
 
-def _choice(choice: lenient_json.Object, name: str, field: str, own: selection.OwnDevices) -> specs.RequestSpec:
-    count = lenient_json.at(choice, "count")
+def _choice(choice: lenient_json.Object, name: str, field: str, classes: _Classes) -> specs.RequestSpec:
+    count, device_class = lenient_json.at(choice, "count"), lenient_json.text(choice, "deviceClassName")
     capacity = lenient_json.mapping(choice, "capacity", "requests")
     return specs.RequestSpec(
         name=name,
         field=field,
-        is_own=own.is_choice(choice),
-        device_class=lenient_json.text(choice, "deviceClassName"),
+        is_own=classes.own.is_choice(choice),
+        device_class=device_class,
+        class_configs=classes.configs.get(device_class, ()),
         selectors=tuple(lenient_json.text(selector, "cel", "expression") for selector in lenient_json.objects(choice, "selectors")),
         count=None if choice.get("allocationMode") == "All" else count if isinstance(count, int) else 1,
         admin_access=choice.get("adminAccess") is True,
@@ -164,9 +178,9 @@ def _amount(value: object) -> quantity.Quantity | None:
         return None
 
 
-def _configs(spec: lenient_json.Object, path: str, driver: str, rule: config.Rules) -> Iterator[specs.ConfigSpec]:
+def _configs(entries: Sequence[lenient_json.Object], path: str, driver: str, rule: config.Rules) -> Iterator[specs.ConfigSpec]:
     """Yield the valid configurations for a driver."""
-    for number, entry in enumerate(lenient_json.objects(spec, "devices", "config")):
+    for number, entry in enumerate(entries):
         if lenient_json.text(entry, "opaque", "driver") == driver:
             try:
                 parameters = wire.decode(claim_codec.PARAMETERS, lenient_json.at(entry, "opaque", "parameters"), "parameters")
@@ -180,10 +194,12 @@ def _configs(spec: lenient_json.Object, path: str, driver: str, rule: config.Rul
 def _pod(
     spec: lenient_json.Object, driver: str, rule: config.Rules, known: Known, *, namespace: str, name: str, path: str
 ) -> specs.PodSpec:
-    own = selection.OwnDevices.of(driver, _classes(known))
+    classes = _Classes.of(known, driver, rule)
     references = claims_of(spec, namespace)
     claims = {
-        entry: _claim(reference[0], known[reference], driver, rule, own) for entry, reference in references.items() if reference in known
+        entry: _claim(reference[0], known[reference], driver, rule, classes)
+        for entry, reference in references.items()
+        if reference in known
     }
     return specs.PodSpec(
         namespace=namespace,
@@ -191,14 +207,12 @@ def _pod(
         field=path,
         host_network=spec.get("hostNetwork") is True,
         claims=claims,
-        uses=tuple(_uses(spec, path, claims, own)),
+        uses=tuple(_uses(spec, path, claims, classes)),
         spec=_frozen(spec, path),
     )
 
 
-def _uses(
-    spec: lenient_json.Object, path: str, claims: Mapping[str, specs.ClaimSpec], own: selection.OwnDevices
-) -> Iterator[specs.RequestUse]:
+def _uses(spec: lenient_json.Object, path: str, claims: Mapping[str, specs.ClaimSpec], classes: _Classes) -> Iterator[specs.RequestUse]:
     for kind in _CONTAINERS:
         for place, container in enumerate(lenient_json.objects(spec, kind)):
             name, field = lenient_json.text(container, "name"), f"{path}.{kind}[{place}].resources"
@@ -209,9 +223,13 @@ def _uses(
                         yield specs.RequestUse(container=name, claim=claim, request=request, field=f"{field}.claims[{number}]")
             for limits in ("limits", "requests"):
                 for resource in lenient_json.mapping(container, "resources", limits):
-                    if resource in own.resources and (
+                    if resource in classes.own.resources and (
                         limits == "limits" or resource not in lenient_json.mapping(container, "resources", "limits")
                     ):
                         where = errors.join_path(f"{field}.{limits}", json_errors.step(resource))
-                        request = specs.RequestSpec(name="", field=where, is_own=True, device_class=own.resources[resource])
+                        device_class = classes.own.resources[resource]
+                        class_configs = classes.configs.get(device_class, ())
+                        request = specs.RequestSpec(
+                            name="", field=where, is_own=True, device_class=device_class, class_configs=class_configs
+                        )
                         yield specs.RequestUse(container=name, claim="", request=request, field=where)

@@ -98,11 +98,11 @@ def drakit(
 
 
 @functools.cache
-def _program() -> Callable[[], object]:
-    """Return what runs the command line. It takes 20 ms to make, and a process of tests runs many commands."""
+def program() -> Callable[[], object]:
+    """Return what runs the command line. It takes 10 ms to make, and a process of tests runs many commands."""
     return typer.main.get_command(app)
 
 
 def main(interrupts: drakit_command.Interrupts) -> None:
     """Run the command line; ``interrupts`` handles Ctrl-C."""
-    process.guarded(_program(), "drakit", interrupts)
+    process.guarded(program(), "drakit", interrupts)

@@ -16,6 +16,7 @@ class RequestSpec:
 
     ``is_own``: only devices of this driver satisfy it, as its class or a selector shows. It is False where that is not known. With ``alternatives``
     (firstAvailable, each named ``request/alternative``), it is own if each of them is, and they have class, selectors, count and capacity instead.
+    ``class_configs`` are those of the class for this driver, as far as the class is known; the claim's are stronger.
     ``selectors`` are CEL expressions, without those of the class. ``count`` is None for all matching devices. ``capacity`` is what is requested of
     each device.
     """
@@ -24,6 +25,7 @@ class RequestSpec:
     field: str
     is_own: bool
     device_class: str = ""
+    class_configs: "tuple[ConfigSpec, ...]" = ()
     selectors: tuple[str, ...] = ()
     count: int | None = 1
     admin_access: bool = False
@@ -36,9 +38,9 @@ class RequestSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ConfigSpec:
-    """Valid parameters of a claim for this driver, decoded as one of ``config_types``. Empty ``requests`` means all requests.
+    """Valid parameters of a claim or DeviceClass for this driver, decoded as one of ``config_types``. Empty ``requests`` means all requests.
 
-    ``field`` is the path of the parameters: ``spec.devices.config[0].opaque.parameters``.
+    ``field`` is the path of the parameters: ``spec.devices.config[0].opaque.parameters``, in a class ``spec.config[0].opaque.parameters``.
     """
 
     config: object

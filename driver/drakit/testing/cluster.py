@@ -8,6 +8,8 @@
 
 It needs the extra ``drakit[cluster]``. Every call that waits has a time limit. Its error names what it waited for, the pods and claims with
 their conditions, the last warnings among the events, and the last lines of the driver's log.
+
+What serves the driver is imported where a cluster starts it: its libraries take 100 ms, and most tests with the kit need no cluster.
 """
 
 import collections
@@ -18,15 +20,10 @@ import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from drakit import extras, families
+from drakit import extras
 from drakit.core import advanced, arguments
 from drakit.core import driver as drivers
-from drakit.inputs import documents
-from drakit.kube import access_reviews, claims, client, events, slices, status
-from drakit.kube import claims as api_claims
-from drakit.node import background, engine, local_node, timing
-from drakit.node import node as nodes
-from drakit.node.publishing import cluster_publisher
+from drakit.node import local_node
 from drakit.telemetry import logs
 from drakit.testing import cluster_state
 from drakit.testing import node as small
@@ -113,6 +110,8 @@ class Cluster:
 
     def apply_file(self, path: pathlib.Path) -> None:
         """Create the objects of a YAML file, in order. Raises ValueError if it is not YAML."""
+        from drakit.inputs import documents  # noqa: PLC0415 - see the module's docstring
+
         self.apply(*(item for item in documents.load_all(path.read_text("utf-8")) if item is not None))
 
     def pod(self, name: str, *, namespace: str = "default") -> Object:
@@ -147,6 +146,7 @@ class Cluster:
         ``exclusive`` names variables and device nodes of parts that only one claim may have, as in ``check_driver``.
         """
         extras.require_tools()
+        from drakit.kube import client  # noqa: PLC0415 - see the module's docstring
         from drakit_tools.conformance import api_objects, restarts, suite  # noqa: PLC0415
 
         name = node or self._names[0]
@@ -238,6 +238,7 @@ class Cluster:
 
     def _rights(self, manifest: pathlib.Path) -> "list[tuple[resources.Resource, Object]]":
         """Return the objects of the manifest, after the namespaces that they are in."""
+        from drakit.inputs import documents  # noqa: PLC0415
         from drakit_cluster.objects import resources  # noqa: PLC0415
 
         objects = [(_kind_of(item), item) for item in documents.load_all(manifest.read_text("utf-8")) if item is not None]
@@ -248,15 +249,12 @@ class Cluster:
         """Raise AssertionError if the manifest lacks a right that the driver needs, because pods would wait in vain."""
         if self._rbac is None:
             return
+        from drakit.testing import cluster_driver  # noqa: PLC0415 - see the module's docstring
+
         made = drivers.made_by(self._make)
-        with contextlib.closing(client.connect(self.local.driver_kubeconfig(self._names[0]), seconds=SECONDS)) as api:
-            for right in families.rights(families.DriverFamily(lambda: made), None):
-                verbs = ", ".join(verb for verb in right.verbs if right.needed and not access_reviews.may(api, right.attributes(verb)))
-                if verbs:
-                    rule = f'{{apiGroups: ["{right.group}"], resources: [{right.resource}], verbs: [{verbs}]}}'
-                    raise AssertionError(
-                        f"{self._rbac} does not grant what {made.name} needs {right.why}; add a rule to its ClusterRole: {rule}"
-                    )
+        rule = cluster_driver.missing_rule(made, self.local.driver_kubeconfig(self._names[0]))
+        if rule:
+            raise AssertionError(f"{self._rbac} does not grant what {made.name} needs {rule}")
 
     def _wait(self, probe: Callable[[], _Result | None], *, what: str, seconds: float = SECONDS) -> _Result:
         """Return the first true result of ``probe``. Raises TimeoutError with ``what``, and with all that may be the reason."""
@@ -279,38 +277,26 @@ class Cluster:
         pools = advanced.cluster_pools(made)
         if not pools:
             return
-        with contextlib.closing(client.connect(self.local.kubeconfig, seconds=SECONDS)) as api:
-            ticking = timing.SystemClock()
-            store = slices.ApiSlices(api, driver=made.name, clock=ticking)
-            publishing = cluster_publisher.ClusterPublisher(made.name, store=store, leads=lambda: True, clock=ticking)
-            publishing.offer(pools)
-            publishing.reconcile()
+        from drakit.testing import cluster_driver  # noqa: PLC0415
+
+        cluster_driver.publish(made, pools, self.local.kubeconfig)
 
     def _start_driver(self, name: str, stack: contextlib.ExitStack) -> None:
+        from drakit.testing import cluster_driver  # noqa: PLC0415
+
         made = drivers.made_by(self._make)
         self.drivers[name] = made
         folder = self.local.node(name).folder
-        api = client.connect(self.local.driver_kubeconfig(name), seconds=SECONDS)
-        stack.callback(api.close)
-        ticking = timing.SystemClock()
-        statuses = status.ApiStatuses(api, status.Writer(driver=made.name, node=name, pool=name), ticking)
-        outside = nodes.NodeDependencies(
-            claim_source=api_claims.ApiClaims(api, seen=statuses.seen),
-            slice_store=slices.ApiSlices(api, driver=made.name, node=name, clock=ticking),
-            registry=folder.registry,
-            clock=ticking,
-            rescan_seconds=self._rescan,
-            api=background.ApiPorts(
-                statuses=statuses,
-                events=events.ApiEvents(api, component=made.name, host=name, recent=statuses.recent),
-                claim_list=api_claims.ApiClaimList(api),
-                bindings=claims.ApiBindings(api, driver=made.name, pool=name, clock=ticking),
-            ),
+        stack.enter_context(
+            cluster_driver.running(
+                made,
+                self.local.driver_kubeconfig(name),
+                node=name,
+                registry=folder.registry,
+                folders=local_node.Folders(home=folder.plugins / made.name, cdi=folder.cdi),
+                rescan_seconds=self._rescan,
+            )
         )
-        spec = local_node.DriverSpec(driver_name=made.name, build=lambda _: made, identity=engine.NodeIdentity(pool=name, boot_id="boot-1"))
-        node = nodes.Node(spec, local_node.Folders(home=folder.plugins / made.name, cdi=folder.cdi), outside, node_name=name)
-        stack.callback(node.stop)
-        node.start()
 
 
 def _kind_of(item: Object) -> "resources.Resource":

@@ -30,6 +30,12 @@ def partitions(profiles: Iterable[tuple[port.GpuInstanceProfile, Sequence[port.P
     The scheduler takes the first that fits, so this order chooses the placement: small before large, profiles without media engines before their
     variants with them, and within a profile the placement that leaves most other partitions possible first, the last one on a tie.
     """
+    return _ordered(tuple((profile, tuple(placements)) for profile, placements in profiles))
+
+
+@functools.lru_cache(maxsize=64)
+def _ordered(profiles: tuple[tuple[port.GpuInstanceProfile, tuple[port.Placement, ...]], ...]) -> tuple[Partition, ...]:
+    """Return all partitions in their order. Cached, because GPUs of one model have equal tables."""
     unsorted = [Partition(profile=profile, placement=placement) for profile, placements in profiles for placement in placements]
     freedom = {partition: _compatible(partition, unsorted) for partition in unsorted}
     return tuple(sorted(unsorted, key=lambda partition: (*_rank(partition), -freedom[partition], -partition.placement.start)))

@@ -47,10 +47,11 @@ class EventLog:
     def append(self, event: signals.Event) -> None:
         """Append an event."""
         with machines.locked(self._directory, _LOCK):
-            before = self.since(0)
-            number = before[-1].number + 1 if before else 1
-            kept = (*before, _Numbered(number=number, event=event))[-_KEPT:]
-            machines.rewrite(self._directory / _FILE, json.dumps(_FORMAT.encode(_Content(events=kept))))
+            text = self.text()
+            before = [] if text is None else json.loads(text)["events"]
+            number = before[-1]["number"] + 1 if before else 1
+            kept = [*before, _FORMAT.encode(_Numbered(number=number, event=event))][-_KEPT:]
+            machines.rewrite(self._directory / _FILE, json.dumps({"events": kept}))
 
     def since(self, number: int) -> list[_Numbered]:
         """Return the events after the one of that number, oldest first."""

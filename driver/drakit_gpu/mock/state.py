@@ -135,24 +135,24 @@ class StateFile:
 
     def __init__(self, directory: pathlib.Path, initial: MachineState, loses_mode: frozenset[port.GpuUuid] = frozenset()) -> None:
         self._directory = directory
+        self._path = directory / _FILE
         self._initial = initial
         self._loses_mode = loses_mode
-        self._boot, self._file = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(directory / _FILE)
+        self._boot, self._file = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(self._path)
         self._decoded: tuple[str, MachineState] | None = None
 
     def read(self) -> MachineState:
         """Return the present state. Raises SettingsError if the file belongs to another machine or is invalid."""
         boot_id = self.boot_id()
-        file = self._directory / _FILE
         text = self._file.text()
         if text is None:
             return dataclasses.replace(self._initial, boot_id=boot_id)
         cached = self._decoded
-        state = cached[1] if cached is not None and cached[0] == text else _decode(text, str(file))
+        state = cached[1] if cached is not None and cached[0] == text else _decode(text, str(self._path))
         self._decoded = text, state
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
             actual, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
-            raise drakit.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(file))
+            raise drakit.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(self._path))
         return state.booted(boot_id, self._loses_mode)
 
     def change(self, move: Callable[[MachineState], tuple[MachineState, Result]]) -> Result:
@@ -160,7 +160,7 @@ class StateFile:
         self.boot_id()
         with machines.locked(self._directory, _LOCK):
             after, result = move(self.read())
-            machines.rewrite(self._directory / _FILE, f"{json.dumps(_FORMAT.encode(after), indent=1)}\n")
+            machines.rewrite(self._path, f"{json.dumps(_FORMAT.encode(after), indent=1)}\n")
         return result
 
     def boot_id(self) -> str:

@@ -6,6 +6,9 @@ the qdiscs and filters that use them. A process that starts later finds the maps
 
 import contextlib
 import dataclasses
+import errno
+import functools
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
@@ -80,7 +83,11 @@ class KernelShares:
     def _enforced(self) -> Enforcement:
         with self._lock:
             if self._enforcement is None:
-                self._enforcement = _first_supported(self._candidates(), uses_ipvlan=self._uses_ipvlan)
+                try:
+                    self._enforcement = _first_supported(self._candidates, uses_ipvlan=self._uses_ipvlan)
+                except OSError as error:
+                    missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root privileges"
+                    self._enforcement = Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
             return self._enforcement
 
     def install(self, uplink: port.Uplink, share: port.Share) -> None:
@@ -283,18 +290,22 @@ def _failing_as(call: str) -> Iterator[None]:
         raise drakit.HardwareError(call, str(error)) from error
 
 
-def _first_supported(candidates: Iterable[Enforcement], *, uses_ipvlan: bool) -> Enforcement:
-    """Return the first way that this kernel supports, after installing a share by it in a temporary namespace."""
-    missing = ""
-    for candidate in candidates:
+@functools.cache
+def _first_supported(candidates: Callable[[], Iterable[Enforcement]], *, uses_ipvlan: bool) -> Enforcement:
+    """Return the first way that this kernel supports, after installing a share by it in a temporary namespace. Raise OSError if there is none.
+
+    The kernel is tried once per process.
+    """
+    last = OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    for candidate in candidates():
         try:
             _try(candidate)
         except OSError as error:
-            missing = f"this kernel cannot enforce shares ({error}); it needs HTB, ifb, clsact, cls_bpf, mirred and root privileges"
+            last = error
         else:
             features = dataclasses.replace(candidate.shaping, fair_queues=_has_fair_queues(), ipvlan=uses_ipvlan and _has_ipvlan())
             return dataclasses.replace(candidate, shaping=features)
-    return Enforcement(shaping=port.Shaping(classifier=port.Classifier.NONE, missing=missing))
+    raise last
 
 
 def _has_fair_queues() -> bool:

@@ -14,17 +14,21 @@ from drakit.admission import lenient_json, opaque, whole_objects
 from drakit.cli import composition, options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
-from drakit_tools import driver_checks, worlds
+from drakit_tools import driver_checks, live_lint, worlds
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
     from drakit_cluster.lint import Finding, Severity
     from drakit_cluster.manifests import Document
+    from drakit_cluster.objects.features import FeatureGates
 
 _OTHER_KIND = "the kind for these devices"
 _SELECTING = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 _INDENT = 2
 _NAMESPACE = "default"
+_UNKNOWN_FIELD = "unknown field"
+"""Of an object of a cluster: the server stored it, so it is newer than drakit."""
+_ABSENT = re.compile(r"\b(\w+) \S+ is not in these files")
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -45,6 +49,14 @@ class _Checked:
 def lint(
     given: sources.Given = None,
     files: sources.Files = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live",
+            help="Check the objects of a cluster, that of --kubeconfig or KUBECONFIG: what concerns devices, and pods and workloads that want some.",
+        ),
+    ] = False,
+    kubeconfig: sources.Kubeconfig = None,
     strict: Annotated[bool, typer.Option("--strict", help="Also fail on warnings.")] = False,
     gates: sources.Gates = None,
     kubernetes: Annotated[
@@ -52,7 +64,8 @@ def lint(
         typer.Option(
             "--kubernetes",
             metavar="VERSION,...",
-            help="Kubernetes version, or several: 1.34 to 1.37, or 1.38 as planned. Each finding then names its versions. Default: 1.37.",
+            help="Kubernetes version, or several: 1.34 to 1.37, or 1.38 as planned. Each finding then names its versions. Default: "
+            "that of the server, or 1.37.",
         ),
     ] = None,
     config: options.Config = None,
@@ -65,8 +78,12 @@ def lint(
     above the value, incomplete pools, selectors that select nothing or fail on some devices, unknown attributes and drivers, claims that fit on no
     node, taint rules that select nothing, pods whose claims are missing, pods of the host's network with a NIC, and claims of a pod with one
     interface name. It checks opaque parameters of drakit's own drivers, and pods with their claims, by the functions and settings of drakit webhook:
-    give it the settings of your driver. Kinds that do not concern devices are skipped and listed. Exit status is 0 without errors, 1 with an error
-    (or a warning, with --strict), and 2 for files or settings that cannot be read.
+    give it the settings of your driver. Kinds that do not concern devices are skipped and listed.
+
+    --live checks the objects of a cluster as its version does: slices, classes, claims, templates, taint rules, PodGroups, and the pods and
+    workloads that want devices. It reads no Secrets, and of pods neither environment nor commands.
+
+    Exit status is 0 without errors, 1 with an error (or a warning, with --strict), and 2 for files or settings that cannot be read.
 
     [bold]Examples[/bold]
 
@@ -76,15 +93,29 @@ def lint(
 
       drakit lint manifests/ --kubernetes 1.34,1.37
 
+      drakit lint --live
+
       drakit lint claims.yaml --set gpu.driver_name=gpu.nvidia.com
 
       kubectl get resourceslices,deviceclasses -o yaml | drakit lint - claims.yaml
     """
     settings = options.read(config=config, assignments=assignments, local=True)
-    checked = _lint([*(given or []), *(files or [])], gates or [], kubernetes, settings)
+    extras.require_local_cluster()
+    wanted, is_live = [*(given or []), *(files or [])], live or kubeconfig is not None
+    if not wanted and not is_live:
+        raise errors.ConfigError("nothing to check; add FILE, -f FILE, or --live")
+    if kubernetes is None and is_live:
+        kubernetes = sources.server_version(kubeconfig)
+    named = [part.strip() for part in kubernetes.split(",")] if kubernetes is not None else []
+    chosen = [sources.feature_gates(gates or [], version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates or [])]
+    documents = sources.read(wanted, samples=True)
+    cluster = live_lint.read(kubeconfig, documents, chosen, sources.gates(gates or [])) if is_live else None
+    if cluster is not None:
+        documents, chosen = [*documents, *cluster.documents], [*cluster.gates]
+    checked = _lint(documents, chosen, settings, cluster, is_compared=bool(named))
     if form is options.Format.TABLE:
         _print(checked)
-        output.note(_devices_notice(checked))
+        output.note("" if is_live else _devices_notice(checked))
     else:
         output.document([_document(finding, versions) for finding, versions in checked.found.items()], form)
     output.note(sources.skip_notice(checked.skipped))
@@ -92,15 +123,17 @@ def lint(
         raise typer.Exit(exits.Exit.NEGATIVE)
 
 
-def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, settings: values.Settings) -> _Checked:
-    extras.require_local_cluster()
+def _lint(
+    documents: "Sequence[Document]",
+    chosen: "Sequence[FeatureGates]",
+    settings: values.Settings,
+    cluster: live_lint.Cluster | None,
+    *,
+    is_compared: bool,
+) -> _Checked:
+    """Return the findings. ``is_compared``: a version was chosen, whose known errors count."""
     from drakit_cluster import lint as linting
 
-    if not files:
-        raise errors.ConfigError("nothing to check; add FILE, or -f FILE")
-    named = [part.strip() for part in kubernetes.split(",")] if kubernetes is not None else []
-    chosen = [sources.feature_gates(gates, version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates)]
-    documents = sources.read(files, samples=True)
     skipped = linting.skipped(documents)
     rules, known = composition.opaque_rules(settings), driver_checks.known(document.body for document in documents)
     refused = [finding for document in documents for finding in _refused(document, rules, known)]
@@ -120,12 +153,13 @@ def _lint(files: Sequence[str], gates: Sequence[str], kubernetes: str | None, se
         return None if refusal is None else (refusal.field, *_text_and_fix(refusal))
 
     found: dict[Finding, list[str]] = {}
-    own = _drakits_classes(documents)
+    own = _drakits_classes(documents) if cluster is None else []
     for features in chosen:
-        compared = sources.compared_errors(features.version if named else None)
-        for finding in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits, refuses=refuses):
-            if finding.document in own:
+        compared = sources.compared_errors(features.version if is_compared else None)
+        for raw in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits, refuses=refuses):
+            if raw.document in own or (cluster is not None and _is_unknown(raw, cluster)):
                 continue
+            finding = raw if cluster is None else _about_a_cluster(raw)
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -189,7 +223,8 @@ def _print(checked: _Checked) -> None:
     for finding, *alike in _grouped(checked.found):
         only = checked.found[finding]
         concerned = f"Kubernetes {', '.join(only)}: " if len(only) < len(checked.versions) else ""
-        where = f"{finding.document.place(finding.field)} (document {finding.document.number}), {finding.document.label}"
+        file = "" if _is_live(finding) else f"{finding.document.place(finding.field)} (document {finding.document.number}), "
+        where = f"{file}{finding.document.label}"
         field = f"{finding.field}: " if finding.field else ""
         more = [f"and {plurals.counted(len(alike), 'more time')}, last at {alike[-1].field}"] if alike else []
         output.say(out, f"{finding.severity}: {where}", hang=_INDENT)
@@ -206,6 +241,22 @@ def _print(checked: _Checked) -> None:
         output.say(output.prose(), f"Kubernetes {version}: {counts}", indent=_INDENT)
 
 
+def _about_a_cluster(finding: "Finding") -> "Finding":
+    text = finding.text.replace("in these files", "in the cluster").replace("these files have", "the cluster has")
+    return dataclasses.replace(finding, text=text, fix=finding.fix.replace("; add other classes to the files", "; or create it"))
+
+
+def _is_unknown(finding: "Finding", cluster: live_lint.Cluster) -> bool:
+    """Return whether a finding may be no mistake: the server may know the field, or the cluster may have the object."""
+    absent = _ABSENT.search(finding.text)
+    return (_is_live(finding) and finding.text == _UNKNOWN_FIELD) or (absent is not None and absent[1] in cluster.partial)
+
+
+def _is_live(finding: "Finding") -> bool:
+    """Return whether the object was read from a cluster."""
+    return finding.document.file == live_lint.SOURCE
+
+
 def _grouped(findings: "Mapping[Finding, Sequence[str]]") -> "Iterable[list[Finding]]":
     """Return the findings in groups: the same mistake of the same versions in many places of one object is shown once."""
     groups: dict[tuple[object, ...], list[Finding]] = {}
@@ -216,11 +267,10 @@ def _grouped(findings: "Mapping[Finding, Sequence[str]]") -> "Iterable[list[Find
 
 
 def _document(finding: "Finding", versions: Sequence[str]) -> Mapping[str, object]:
+    place = (finding.document.file, finding.document.number, finding.document.part.line_of(finding.field))
     return {
         "severity": str(finding.severity),
-        "file": finding.document.file,
-        "document": finding.document.number,
-        "line": finding.document.part.line_of(finding.field),
+        **dict(zip(("file", "document", "line"), (None, None, None) if _is_live(finding) else place, strict=True)),
         "kind": finding.document.body.get("kind"),
         "object": finding.document.label,
         "field": finding.field,

@@ -440,7 +440,8 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
     from drakit_cluster.simulation.report import refusals
 
     nodes = Nodes(question.fleet, gates=question.gates)
-    holders = moves.pods_of(nodes, list(filter(pod_claims.is_allocated, world.claims)), world.pods)
+    allocated = list(filter(pod_claims.is_allocated, world.claims))
+    holders = moves.pods_of(nodes, allocated, world.pods)
     planner = moves.MovePlanner(nodes, holders)
     movable = plurals.counted(len(holders), "pod or claim", "pods and claims")
     limit = moves.MOVES_MAX if max_moves is None else max_moves
@@ -454,7 +455,7 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
         if all(never):
             reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
         elif template in stuck:
-            reasons.append(f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node")
+            reasons.append(moves.why_no_place(nodes, moves.users_of(allocated, world.pods), template))
     return _Moved(
         question=question,
         moves=answer,

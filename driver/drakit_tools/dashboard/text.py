@@ -98,7 +98,7 @@ def _totals(state: model.State) -> Iterator[Line]:
     gpus = [gpu for pool in pools for gpu in pool.gpus]
     others = [device for pool in pools for device in pool.others]
     unwell = sum(pool.unwell for pool in pools)
-    parts = [*([f"waiting {len(state.waiting_pods)}"] if state.waiting_is_known else []), f"unhealthy {unwell}"]
+    parts = [*([f"waiting {plurals.counted(len(state.waiting_pods), 'pod')}"] if state.waiting_is_known else []), f"unhealthy {unwell}"]
     if gpus:
         taken, width = sum(_taken(gpu) for gpu in gpus), sum(gpu.width for gpu in gpus)
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")

@@ -21,6 +21,7 @@ from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.objects.resources import CLAIM, CLASS, POD, SLICE
+from fakes import forked_cli
 from fakes.fault_schedule import hardware, process, supervisor
 from fakes.fault_schedule.schedule import Action, Step
 from unit.cluster_kubelet import objects
@@ -49,9 +50,9 @@ class JournalEntries:
 class FaultyCluster:
     """Made once and used for many schedules. ``pods`` are those that should run, by name, with their claims' names."""
 
-    def __init__(self, gates: FeatureGates) -> None:
+    def __init__(self, gates: FeatureGates, commands: forked_cli.Commands) -> None:
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-        self.gates = gates
+        self.gates, self._commands = gates, commands
         self.machine = self._folder / "machine"
         hardware.prepare_folder(self.machine)
         self.quick_cluster = QuickCluster(self._folder / "c", timing=TIMING, gates=gates)
@@ -71,7 +72,7 @@ class FaultyCluster:
             for name, kind in CLASSES.items():
                 expression = f"device.driver == '{process.NAME}' && device.attributes['{process.NAME}'].kind == '{kind}'"
                 self.quick_cluster.create(CLASS, {"metadata": {"name": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}})
-            parent = supervisor.Parent()
+            parent = supervisor.Parent(self._commands)
             leaving.callback(parent.close)
             self.log = parent.log
             folder = self.node.folder

@@ -21,6 +21,8 @@ import threading
 import time
 import traceback
 
+import kubernetes.config  # noqa: F401 - loaded before the first fork
+
 from drakit.core import errors
 from drakit.kube import claims, client, events, slices, status
 from drakit.node import background, device_status, engine, local_node, node

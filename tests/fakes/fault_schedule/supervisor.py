@@ -5,20 +5,16 @@ import contextlib
 import dataclasses
 import json
 import os
-import pathlib
 import queue
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import IO
 
-from fakes import waits
+from fakes import forked_cli, waits
 from fakes.fault_schedule import process
 
-TESTS = pathlib.Path(__file__).parents[2]
 LOG_LINES = 3000
 PAUSE_SECONDS = 0.03
 ASK_SECONDS = 0.5
@@ -27,7 +23,7 @@ ASK_SECONDS = 0.5
 class Parent:
     """The process that forks drivers. ``log`` holds what they wrote last."""
 
-    def __init__(self) -> None:
+    def __init__(self, commands: forked_cli.Commands) -> None:
         self.log: collections.deque[str] = collections.deque(maxlen=LOG_LINES)
         self.threads: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
         self._made: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -35,27 +31,22 @@ class Parent:
         self._early: dict[int, int] = {}
         self._lock = threading.Lock()
         self._making = threading.Lock()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "fakes.fault_schedule.process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (str(TESTS), os.environ.get("PYTHONPATH"))))},
-        )
+        self._ending = contextlib.ExitStack()
+        errors, writer = os.pipe()
+        self._errors = self._ending.enter_context(os.fdopen(errors))
+        self._process = self._ending.enter_context(commands.talk("-m", "fakes.fault_schedule.process", error=writer))
+        os.close(writer)
         self._readers = [
             threading.Thread(target=self._follow, args=(self._process.stdout, self._on_line), daemon=True),
-            threading.Thread(target=self._follow, args=(self._process.stderr, self._logged), daemon=True),
+            threading.Thread(target=self._follow, args=(self._errors, self._logged), daemon=True),
         ]
         for reader in self._readers:
             reader.start()
 
     def make(self, order: process.Order, ended: Callable[[int], None]) -> int | None:
         """Fork a driver; its process id, None where it has ended already. ``ended`` is called with how it ended."""
-        assert self._process.stdin is not None
         with self._making:
-            self._process.stdin.write(json.dumps(dataclasses.asdict(order)) + "\n")
-            self._process.stdin.flush()
+            self._process.say(json.dumps(dataclasses.asdict(order)))
             child = self._made.get(timeout=waits.SECONDS)
         with self._lock:
             early = self._early.pop(child, None)
@@ -68,14 +59,11 @@ class Parent:
 
     def close(self) -> None:
         """End the parent; drivers must be stopped before."""
-        assert self._process.stdin is not None
         self._process.stdin.close()
-        self._process.wait(waits.SECONDS)
+        self._process.wait()
         for reader in self._readers:
             reader.join(waits.SECONDS)
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        self._ending.close()
 
     def _follow(self, stream: IO[str], take: Callable[[str], None]) -> None:
         for line in stream:

@@ -158,6 +158,18 @@ def test_parameters_that_do_not_fit_are_named_in_each_template_and_class(shell: 
     assert (refusal["object"], refusal["field"]) == ("DeviceClass sliced", "spec.config[0].opaque.parameters")
 
 
+def test_parameters_that_do_not_fit_a_pod_groups_claim_are_named_in_its_template(shell: command_line.CommandLine, slices: str) -> None:
+    spec = pod_spec("resourceClaimTemplateName", "a", schedulingGroup={"podGroupName": "g"})
+    shared = {"schedulingPolicy": {"basic": {}}, "resourceClaims": spec["resourceClaims"]}
+    group = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup", "metadata": {"name": "g"}, "spec": shared}
+    asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    gates = ("--gate", "DRAWorkloadResourceClaims=true", "--gate", "GenericWorkload=true")
+    found = allocate(shell, slices, template("a", claim("", "mig.drakit.dev", SLICED)), group, asked, options=gates)[1]
+    assert [(refusal["object"], refusal["field"]) for refusal in found] == [
+        ("template default/a", "spec.spec.devices.config[0].opaque.parameters")
+    ]
+
+
 def test_the_drivers_settings_decide_as_in_lint(shell: command_line.CommandLine, slices: str) -> None:
     objects = [claim("nic", NIC), pod("p", "nic", hostNetwork=True)]
     assert allocate(shell, slices, *objects, options=("--set", "nic.vfio=['driver:igbvf']"))[1] == []

@@ -341,6 +341,38 @@ def test_two_claims_of_one_template_with_a_name_are_an_error(shell: command_line
     assert finding["field"] == "spec.template.spec.containers[0].resources.claims[1]"
 
 
+def of_class(**parameters: object) -> dict[str, Any]:
+    """Return a DeviceClass for NICs with these parameters for its devices."""
+    opaque = {"driver": NIC, "parameters": {"apiVersion": f"{NIC}/v1", "kind": "NicConfig", **parameters}}
+    return device_class("named", f'device.driver == "{NIC}"', config=[{"opaque": opaque}])
+
+
+def asking(name: str, *configs: Mapping[str, object]) -> dict[str, Any]:
+    """Return a claim for a device of a class, with configurations of its own."""
+    claim = configured(*configs, count=1)
+    claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = name
+    return claim
+
+
+@pytest.mark.parametrize(
+    "first, second, fix",
+    [
+        (asking("named"), asking("named"), "write another value in the config of right, because this is of DeviceClass named"),
+        (named(), asking("named"), "write another value in the config of right, because this is of DeviceClass named"),
+        (asking("named"), named(), "name a claim or template for right that has another value or none"),
+        (asking("named"), asking("named", {"interfaceName": "net2"}), ""),
+        (asking("named"), asking("named", {"mtu": 1500}), ""),
+    ],
+    ids=["of one class", "of a claim and a class", "of a class and a claim", "another name", "parameters that replace those of the class"],
+)
+def test_names_of_classes_count_where_the_claim_has_no_parameters(
+    shell: command_line.CommandLine, first: dict[str, Any], second: dict[str, Any], fix: str
+) -> None:
+    found = lint(shell, of_class(interfaceName="net1"), *pair(first, second))
+    assert [finding["fix"] for finding in found] == ([fix] if fix else [])
+    assert all("left and right both give the pod the interface name net1" in finding["message"] for finding in found)
+
+
 FOR_ONE = {
     "one claim under two names": pair(named()),
     "two names": pair(named(), named("net2")),

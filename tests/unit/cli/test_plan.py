@@ -286,7 +286,8 @@ def test_only_pods_without_a_place_are_explained(shell: command_line.CommandLine
     held = [("a", "node-1", "gpu-0"), ("b", "node-2", "gpu-0")]
     result = shell.run("plan", "-f", two_nodes(tmp_path, held), "--ask", "nic=10G", "--ask", "gpu=2", "--move", "--why")
     assert (result.status, result.out.splitlines()[0]) == (0, "2 pods: move 1 pod or claim (the fewest)"), result.err
-    why = "why: gpu=2 fits on an empty node, but other pods use the devices that it needs on every node"
+    used = "other pods use the devices that it needs on every node: pod default/a, pod default/b"
+    why = f"why: gpu=2 fits on an empty node, but {used}"
     assert [line for line in result.out.splitlines() if line.startswith("why: ")] == [why]
 
 

@@ -64,14 +64,14 @@ def shown(seen: model.State, width: int | None = 80) -> list[str]:
 
 def test_what_waits_is_first_with_its_reason_and_its_age() -> None:
     lines = shown(state(node("node-1", GPU)))
-    assert lines[1] == "waiting 1  unhealthy 1  GPUs 1 of 1 in use (4 of 8 slices)  0 claims"
+    assert lines[1] == "waiting 1 pod  unhealthy 1  GPUs 1 of 1 in use (4 of 8 slices)  0 claims"
     assert lines[3:6] == ["WAITING", "  0/2 nodes are available", "    pod team-a/llm  2 x mig-3g.20gb  30m"]
 
 
 def test_claims_that_no_pod_uses_are_listed_apart_and_do_not_count_as_waiting() -> None:
     alone = model.Waiting(kind=model.CLAIM, name="team-a/old", asks="1 x gpu", reason="there is no DeviceClass gpu")
     lines = shown(dataclasses.replace(state(node("node-1", GPU)), waiting=(WAITS, alone)))
-    assert lines[1].startswith("waiting 1  ")
+    assert lines[1].startswith("waiting 1 pod  ")
     first = lines.index("CLAIMS THAT NO POD USES")
     assert first > lines.index("WAITING")
     assert lines[first + 1 : first + 3] == ["  there is no DeviceClass gpu", "    claim team-a/old  1 x gpu"]

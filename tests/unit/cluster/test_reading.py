@@ -1,5 +1,7 @@
 """YAML and JSON are taken apart as Kubernetes does it, every field keeps its line, and errors name document, line and column."""
 
+import json
+
 import pytest
 
 from drakit_cluster import manifests
@@ -54,6 +56,7 @@ BROKEN = {
     "an alias of itself": ("a: &x [*x]\n", "is not YAML: line 1, column 8: the alias *x leads back to itself"),
     "what JSON has not": ("a: !!binary aGk=\n", "is not YAML: a tag produces a value that JSON cannot hold"),
     "no text": ("a: \x00", "is not YAML: "),
+    "an endless number in JSON": (f'{{"a": {"1" * 5000}}}', "is not JSON: Exceeds the limit"),
     "a key twice in JSON": ('{"a": 1, "a": 2}', "is not JSON: key a occurs twice"),
 }
 
@@ -80,6 +83,15 @@ def test_objects_of_json_one_after_the_other_are_documents_and_tabs_are_blanks()
 def test_json_keeps_the_lines_of_its_fields() -> None:
     (only,) = manifests.read("f.json", '{"apiVersion": "v1",\n "kind": "Node",\n "metadata": {\n  "name": "n"}}')
     assert only.place("metadata.name") == "f.json:4"
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("a", "b")]
+    first, second = manifests.read("f.json", json.dumps({"apiVersion": "v1", "kind": "List", "items": nodes}, indent=1))
+    assert [one.place() for one in (first, second)] == ["f.json:5", "f.json:12"]
+    assert second.place("metadata.name") == "f.json:16"
+
+
+def test_json_has_the_values_of_json() -> None:
+    (only,) = reading.parts('{"a": 1e3, "b": "\\ud800", "c": [1, "on", null]}')
+    assert only.body == {"a": 1000.0, "b": "\ufffd", "c": [1, "on", None]}
 
 
 def test_keys_are_text_and_dates_stay_text() -> None:

@@ -9,6 +9,8 @@ from unit.cluster_selectors.asking import ALL_OFF, ALL_ON, FISH, A, compiled, ve
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
 EXPENSIVE = f"{TEN}.all(x, " * 7 + "int('1'.find('[0-9]*')) < 100" + ")" * 7
+SMALL_BUDGET = Selectors(cost_limit=COST_LIMIT // 50)
+"""Selectors whose budget is spent in milliseconds."""
 LOOP = "device.attributes.all(d{0}, "
 DOUBLED = "".join(f"cel.bind(x{number + 1}, x{number} + x{number}, " for number in range(60))
 
@@ -63,7 +65,7 @@ def test_every_loop_over_the_names_of_a_device_counts_32_elements() -> None:
 def test_an_exceeded_budget_ends_the_evaluation_in_any_expression(inner: str) -> None:
     expression = f"{TEN}.all(x, " * 7 + inner + ")" * 7 + " || true"
     with pytest.raises(RunError, match="actual cost limit exceeded"):
-        verdict(expression)
+        SMALL_BUDGET.verdict(compiled(expression), FISH)
 
 
 def test_a_given_budget_is_enforced() -> None:
@@ -117,7 +119,7 @@ NESTED = {
 def test_a_comparison_of_lists_in_lists_costs_all_their_elements(expression: str) -> None:
     assert compiled(expression, ALL_ON).max_cost > COST_LIMIT
     with pytest.raises(RunError, match="actual cost limit exceeded"):
-        verdict(expression)
+        SMALL_BUDGET.verdict(compiled(expression), FISH)
 
 
 @pytest.mark.parametrize(

@@ -111,12 +111,16 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
     assert "Tasks that never started" in text
 
 
-def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot() -> None:
-    fleet = fleets.fleet_of({MACHINE: 1})
-    text = html(fleet, work := tasks.ordered([task("a", "gpu=1", 0, 5)]), [results.run(fleet, work, policies.parse("first-fit"))])
-    assert "Every task that started, started at once." in text
-    assert "No pod waited before the last arrival." in text
-    assert "waited at most" not in text
+@pytest.fixture(scope="module")
+def page_of_one_task() -> str:
+    work, fleet = tasks.ordered([task("a", "gpu=1", 0, 5)]), fleets.fleet_of({MACHINE: 1})
+    return html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+
+
+def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot(page_of_one_task: str) -> None:
+    assert "Every task that started, started at once." in page_of_one_task
+    assert "No pod waited before the last arrival." in page_of_one_task
+    assert "waited at most" not in page_of_one_task
 
 
 def test_the_page_says_command_seed_versions_mix_date_and_conclusion_first() -> None:
@@ -130,10 +134,8 @@ def test_the_page_says_command_seed_versions_mix_date_and_conclusion_first() -> 
         assert fact in head
 
 
-def test_plots_and_tables_have_a_form_for_narrow_screens() -> None:
-    work = tasks.ordered([task("a", "gpu=1", 0, 5)])
-    fleet = fleets.fleet_of({MACHINE: 1})
-    text = html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+def test_plots_and_tables_have_a_form_for_narrow_screens(page_of_one_task: str) -> None:
+    text = page_of_one_task
     assert text.count('<div class="broad"') == text.count('<div class="narrow"') > 0
     assert '<td class="n" data-label="Started">1</td>' in text
     for label in ("Mean wait", "p50 wait", "p95 wait", "Max wait", "Mean use", "Peak use", "Mean fragmented", "Peak fragmented"):

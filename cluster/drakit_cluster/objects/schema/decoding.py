@@ -41,12 +41,19 @@ class Decoder:
         decoded: dict[str, Json] = dict(shape.zero)
         for name, item in value.items():
             member_shape = shape.fields.get(name, ANY if shape.open else None)
-            where = f"{path}.{name}" if path else name
-            if member_shape is None:
-                self.unknown.append(where)
+            if item is not None and isinstance(member_shape, Leaf):
+                # Most fields are leaves, whose paths are needed only in errors.
+                made = _LEAVES[member_shape.type](item)
+                decoded[name] = _leaf(member_shape, item, _below(path, name)) if made is None else made
+            elif member_shape is None:
+                self.unknown.append(_below(path, name))
             elif item is not None:
-                decoded[name] = self.decode(member_shape, item, where)
+                decoded[name] = self.decode(member_shape, item, _below(path, name))
         return decoded
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _type_error(path: str, expected: str, value: Json) -> errors.BadRequestError:
@@ -70,7 +77,7 @@ def _integer(value: Json) -> Json:
 def _quantity(value: Json) -> Json:
     """Return a quantity in canonical form, as a server returns it: ``1024Mi`` becomes ``1Gi``."""
     try:
-        return str(quantity.parse(value))
+        return quantity.canonical(value)
     except quantity.QuantityError:
         return None
 

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from drakit_cluster.objects.json_types import Json
 
 
-class Type(enum.Enum):
+class Type(enum.StrEnum):
     """The type of a leaf."""
 
     STRING = "a string"

@@ -6,14 +6,16 @@ to the pods that stay, so the answer is exact. If this search would take too lon
 estimate.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import json_types, naming
-from drakit_cluster.objects.devices import AllocationError
+from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
+from drakit_cluster.scheduling.explain import obstacles, wording
 from drakit_cluster.simulation.engine import blocks
 from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
 from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
@@ -327,6 +329,28 @@ def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
         )
         by_name |= dict.fromkeys(user.pods or [user.name], user)
     return list(dict.fromkeys(by_name.values()))
+
+
+def why_no_place(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> str:
+    """Return why a pod that fits on an empty node has no place, with the first of the users that have what it needs where it may run."""
+    takers = _takers(nodes, users, template)
+    by = f": {wording.listed(takers)}" if takers else ""
+    return f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node{by}"
+
+
+def _takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
+    holders: dict[int, dict[DeviceId, list[str]]] = {}
+    for user in users:
+        for grant in (grant for claim in user.claims for grant in nodes.grants_of(claim)):
+            for device in grant.devices():
+                holders.setdefault(grant.node.rank, {}).setdefault(device, []).append(user.name)
+    names: list[str] = []
+    for node in nodes.all:
+        if node.rank in holders and template.may_run_on(node.type.node):
+            with contextlib.suppress(AllocationError):
+                problem = node.type.allocator().problem(claims=template.claims, node=node.type.node, allocated=node.used)
+                names += obstacles.takers(problem, holders[node.rank])
+    return list(dict.fromkeys(names))
 
 
 def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> list[Pod]:

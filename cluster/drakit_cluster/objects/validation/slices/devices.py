@@ -119,7 +119,9 @@ def has_list(attribute: Json) -> bool:
 
 def _attribute(attribute: Json, path: str) -> Iterator[Failure]:
     values = json_types.mapping(attribute)
-    yield from _ATTRIBUTE_VALUES(attribute, path)
+    for field, rule in _ATTRIBUTE_VALUES.items():
+        if (value := values.get(field)) is not None:
+            yield from rule(value, f"{path}.{field}")
     for field in LISTS:
         if values.get(field) == []:
             yield failure.invalid(f"{path}.{field}", [], "must have at least one member, or be left out")
@@ -138,12 +140,16 @@ def _version(value: str, path: str) -> Iterator[Failure]:
     yield from _string(value, path)
 
 
-_ATTRIBUTE_VALUES = rules.all_of(
-    rules.if_set(rules.of_text(_string), "string"),
-    rules.if_set(rules.of_text(_version), "version"),
-    rules.texts("strings", _string),
-    rules.texts("versions", _version),
-)
+def _texts(rule: rules.NameRule) -> rules.Rule:
+    return lambda values, path: rules.each(values if isinstance(values, list) else [], path, rules.of_text(rule))
+
+
+_ATTRIBUTE_VALUES = {
+    "string": rules.of_text(_string),
+    "version": rules.of_text(_version),
+    "strings": _texts(_string),
+    "versions": _texts(_version),
+}
 attributes = rules.entries("attributes", names.qualified, _attribute, shown=names.QUALIFIED_BYTES)
 counters = rules.entries("counters", names.label, limit=MAX_COUNTERS, shown=formats.LABEL_BYTES)
 
