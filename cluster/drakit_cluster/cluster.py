@@ -210,9 +210,9 @@ class LocalCluster:
         Like the real scheduler, it watches each kind separately: it can see a pod before an older class.
         """
         current = (
-            (resource, element)
+            (resource, entry.view)
             for resource in (NODE, CLASS, SLICE, TAINT_RULE, POD_GROUP, CLAIM)
-            for element in self.api.list(resource).items
+            for entry in self._store.scan(resource)[0]
         )
         return self._scheduler is not None and all(self._scheduler.loop.has_observed(*observed) for observed in current)
 
