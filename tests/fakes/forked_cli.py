@@ -43,8 +43,9 @@ LATE = (
     "drakit_tools.demo.story",
     *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
     "kubernetes.config",
-    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family"),
+    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
+    *("rich.markdown", "pydantic.type_adapter"),
 )
 """The modules that commands import late."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")

@@ -12,7 +12,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import author, waits
+from fakes import author, obligations, waits
 
 TASK = "chip-0-left"
 
@@ -138,13 +138,14 @@ def test_a_stop_that_ends_nothing_is_a_broken_obligation() -> None:
     hardware = author.Hardware()
     Leaky.left = []
     try:
-        with pytest.raises(testing.CheckError) as raised:
-            testing.check_driver(lambda: Leaky(hardware), hardware=lambda: dict(hardware.made), device_names=[TASK], every=40)
+        found = obligations.judged(
+            "stop() ends every thread that start() started", lambda: Leaky(hardware), lambda: dict(hardware.made), (TASK,)
+        )
     finally:
         for driver in Leaky.left:
             driver.ending.set()
-    assert "FAIL  stop() ends every thread that start() started: thread" in str(raised.value)
-    assert "'the watch'" in str(raised.value)
+    assert str(found).startswith("FAIL  stop() ends every thread that start() started: thread")
+    assert "'the watch'" in found.message
 
 
 def test_a_good_watch_passes() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from drakit.testing import bench, checking
+from fakes import obligations
 
 OTHERS = "a claim leaves the hardware of other claims as it was"
 REQUESTS = "requests of one claim do not overwrite each other's hardware"
@@ -252,20 +252,10 @@ def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...], every
 @pytest.mark.parametrize("make, obligation", FAULTS)
 def test_a_planted_fault_is_found_by_the_obligation_that_it_breaks(make: Callable[[Hardware], Card], obligation: str) -> None:
     hardware: Hardware = {}
-    made = bench.Bench(
-        make=lambda: make(hardware),
-        hardware=lambda: repr(hardware),
-        has_hardware=True,
-        groups=(("a",), ("link",)),
-        parameters=(),
-        refused=(),
-        consumed={},
-        exclusive=("ENGINES_*", "/dev/null"),
-        earlier=(),
-        death=testing.Death.RAISE,
-        every=90,
+    found = obligations.judged(
+        obligation, lambda: make(hardware), lambda: repr(hardware), ("a",), ("link",), exclusive=("ENGINES_*", "/dev/null"), every=90
     )
-    assert checking.judged(obligation, made).verdict is drakit.Verdict.FAILED
+    assert found.verdict is drakit.Verdict.FAILED
 
 
 def test_a_driver_that_ignores_the_amount_of_a_claim_is_warned() -> None:
