@@ -125,7 +125,7 @@ def test_plain_values_are_those_that_kubectl_reads() -> None:
 
 
 @pytest.mark.parametrize("text", ["y", "N", "1e3", "08", "0o17", "5.", "2026-01-02", "0000:07:00.0", "="])
-def test_text_that_kubectl_or_a_reader_of_yaml_1_1_would_read_as_another_value_is_written_in_quotes(text: str) -> None:
+def test_text_that_others_would_read_as_another_value_is_written_in_quotes(text: str) -> None:
     assert documents.dump([text]) == f"- '{text}'\n"
     assert documents.dump([text, "\udcff"]).startswith(f"- '{text}'\n")
 
