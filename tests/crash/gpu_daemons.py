@@ -79,7 +79,7 @@ class World:
         answers: list[dict[str, object]] = []
 
         def is_over() -> bool:
-            answers.append(self.parent.ask(self.node.life(act, self.wants)))
+            answers.append(killable_gpu_driver.live(self.node.life(act, self.wants), killable_gpu_driver.Stepper()))
             return control_daemon.CONTROL not in str(answers[-1].get("error"))
 
         waits.eventually(is_over)
@@ -126,7 +126,7 @@ def a_world(parent: gpu_scenarios.Parent, story: str) -> Iterator[World]:
         (place / "lab.yaml").write_text(gpu_scenarios.FILE.format(model=MODEL, mode="false"))
         root, address = mps_daemon.install(place / "root").path, place / "kubelet"
         node = gpu_scenarios.Node(folder=place / "world", file=place / "lab.yaml", root=root, kubelet=str(address))
-        kubelet = mps_pods.FakePods(place / "pods.log", grace=0.5)
+        kubelet = mps_pods.FakePods(place / "pods.log", grace=0.5, backoff=0.1)
         world = World(node=node, parent=parent, kubelet=kubelet, wants=reported.mine)
         with contextlib.closing(kubelet), mps_pods.served(kubelet, address):
             if reported.other is not None:

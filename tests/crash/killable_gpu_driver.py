@@ -296,17 +296,21 @@ def stepper_of(life: Life, at: int | None) -> Stepper:
     return kind(at, daemons_fall if life.falls == "daemons" else killed)
 
 
+def live(life: Life, stepper: Stepper) -> dict[str, object]:
+    """Live a life; return what ``serve`` returns, or the exception that ended it as the error."""
+    try:
+        return serve(life, stepper)
+    except Exception as error:  # noqa: BLE001 - told to the test
+        return {"error": f"{type(error).__name__}: {error}", "steps": []}
+
+
 def fork(life: Life, at: int | None) -> dict[str, object]:
     """Live in a process of its own; what it told, or the signal that ended it."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        try:
-            reported = json.dumps(serve(life, stepper_of(life, at)))
-        except Exception as error:  # noqa: BLE001 - told to the parent, which is the test
-            reported = json.dumps({"error": f"{type(error).__name__}: {error}", "steps": []})
-        os.write(writing, reported.encode())
+        os.write(writing, json.dumps(live(life, stepper_of(life, at))).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:

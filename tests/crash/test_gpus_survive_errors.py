@@ -1,7 +1,7 @@
 """Each NVML error at each call of prepare and unprepare, before its effect, after it, and from then on.
 
 Once the error is gone and the kubelet has tried again, the world is that of a node that never met it; a claim that is given up leaves nothing. The
-normal run takes a seeded sample. The full one takes every code that the port knows, at every call of every table: given once, before or after the
+normal run draws a sample. The full one takes every code that the port knows, at every call of every table: given once, before or after the
 effect, and given by that call from then on. (A code that the port does not know reaches the driver as ``UNKNOWN``.)
 
 What comes after an error depends on nothing but what a driver that starts then would find. Many errors leave the very same world, so each world is
@@ -9,7 +9,6 @@ judged once; every error is met for itself.
 """
 
 import pathlib
-import random
 import shutil
 import tempfile
 
@@ -17,9 +16,10 @@ import pytest
 
 from crash import gpu_scenarios, killable_gpu_driver
 from drakit_gpu import nvml_errors, port
+from fakes import examples
 
 HERE = gpu_scenarios.InThisProcess()
-SAMPLE = 4
+SAMPLE = 2
 # A call may fail once before or after its effect, or again and again from a point on.
 Point = tuple[str, int, bool, nvml_errors.Code]
 
@@ -93,7 +93,7 @@ def test_a_sampled_error_changes_nothing_in_the_end(model: str) -> None:
         found = points(result, folder / "names")
         assert len(found) > 400
         judge = Judge(result)
-        for number, point in enumerate(random.Random(model).sample(found, SAMPLE)):
+        for number, point in enumerate(examples.draw(f"errors {model}").sample(found, SAMPLE)):
             judge.check(point, folder / str(number))
         assert judge.worlds
 

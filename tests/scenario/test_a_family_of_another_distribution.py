@@ -12,7 +12,7 @@ import yaml
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.resources import POD, SLICE
-from fakes import driver_process, waits
+from fakes import driver_process, forked_cli, waits
 
 ROOT = pathlib.Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello"
@@ -28,12 +28,6 @@ def installed(folder: pathlib.Path, entry_point: str = "hello = hello_driver.__m
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: hello-driver\nVersion: 0.1.0\n")
     (metadata / "entry_points.txt").write_text(f"[drakit.families]\n{entry_point}\n")
     return {"PYTHONPATH": str(folder)}
-
-
-def drakit(*words: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        driver_process.drakit(*words), env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=waits.SECONDS
-    )
 
 
 def test_a_pod_gets_a_device_of_a_driver_that_was_only_installed(tmp_path: pathlib.Path) -> None:
@@ -74,8 +68,11 @@ def test_a_pod_gets_a_device_of_a_driver_that_was_only_installed(tmp_path: pathl
         ("gpu = drakit_gpu.family:FAMILY", "two installed distributions have a family 'gpu'; uninstall one"),
     ],
 )
-def test_a_distribution_that_breaks_the_rules_is_named(tmp_path: pathlib.Path, entry_point: str, message: str) -> None:
-    ran = drakit("slices", "--mock", MACHINE, environment=installed(tmp_path / "site", entry_point))
+def test_a_distribution_that_breaks_the_rules_is_named(
+    commands: forked_cli.Commands, tmp_path: pathlib.Path, entry_point: str, message: str
+) -> None:
+    environment = {**os.environ, **installed(tmp_path / "site", entry_point)}
+    ran = commands.run("-m", "drakit", "slices", "--mock", MACHINE, program="python", environment=environment)
     assert ran.returncode == 2
     assert message in ran.stderr
     assert "Traceback" not in ran.stderr

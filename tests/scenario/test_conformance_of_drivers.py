@@ -19,7 +19,7 @@ from drakit.kube import client
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from drakit_tools.conformance import api_objects
-from fakes import author, command_line, demo, forked_cli, waits
+from fakes import author, command_line, demo, forked_cli
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -82,7 +82,9 @@ def test_the_template_of_a_new_project_passes_conformance(
     assert set(verdicts.values()) == {"pass"}
 
 
-def test_conformance_runs_with_existing_claims_and_a_restart_command(cluster: clusters.LocalCluster, tmp_path: pathlib.Path) -> None:
+def test_conformance_runs_with_existing_claims_and_a_restart_command(
+    cluster: clusters.LocalCluster, commands: forked_cli.Commands, tmp_path: pathlib.Path
+) -> None:
     folder = cluster.node(NODE).folder
     where = ["--node", NODE, "--folder", str(folder.root), "--kubeconfig", str(folder.kubeconfig)]
     run = shlex.join([sys.executable, "-m", "drakit", "run", "--mock", command_line.MACHINE, "--family", "nic", *where])
@@ -95,14 +97,8 @@ def test_conformance_runs_with_existing_claims_and_a_restart_command(cluster: cl
         with contextlib.closing(client.connect(cluster.kubeconfig)) as api, api_objects.Objects(api).made(["device"], "default") as make:
             given = [word for one in make("nic.drakit.dev") for word in ("--claim", f"default/{one['metadata']['name']}")]  # type: ignore[index,call-overload]
             found = ["--socket", str(folder.registry), "--driver", "nic.drakit.dev", "--kubeconfig", str(cluster.kubeconfig)]
-            done = subprocess.run(
-                [sys.executable, "-m", "drakit.testing", "conformance", *found, *given, "--restart", str(restart)],
-                env=demo.environment(cluster.folder),
-                capture_output=True,
-                text=True,
-                timeout=waits.SECONDS,
-                check=False,
-            )
+            words = ("conformance", *found, *given, "--restart", str(restart))
+            done = commands.run(*words, program="kit", environment=demo.environment(cluster.folder))
     finally:
         os.kill(int(pid.read_text()), signal.SIGTERM)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -12,7 +12,7 @@ from drakit.core import claim as claims
 from drakit.core import records
 from fakes import netns, nic_attach, nic_network, nic_wire
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.long]
 
 V4, V6 = "10.99.1.2", "fd99::1:2"
 PARAMETERS: records.Record = {"interfaceName": "fast0", "addresses": [f"{V4}/16", f"{V6}/64"]}

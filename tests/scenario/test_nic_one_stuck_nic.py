@@ -108,6 +108,7 @@ def test_a_held_lock_of_one_nic_delays_no_check_of_another(world: nic_attach.Wor
         nic_attach.until(lambda: left_after_a_collection(driver) == 0, "both attachments are removed")
 
 
+@pytest.mark.long
 def test_an_attach_names_a_lock_of_another_process_and_succeeds_once_it_is_released(world: nic_attach.World) -> None:
     with world.driver() as driver, nic_attach.pod() as pod:
         share, said = driver.prepare(claim(1, "nic0")), list[nic_attach.Said]()

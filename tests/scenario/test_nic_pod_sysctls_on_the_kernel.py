@@ -69,6 +69,7 @@ def test_a_class_chooses_others(form: str) -> None:
         assert read(pod.space, "fast0", list(wanted)) == wanted
 
 
+@pytest.mark.long
 def test_a_router_gives_an_address_and_a_route_only_where_the_class_says_so(form: str) -> None:
     def seen(**more: object) -> tuple[bool, bool]:
         with nic_wire.wired(nic_wire.WHOLE) as wired, nic_attach.pod() as pod, attached(wired, form, pod, **more):

@@ -73,6 +73,7 @@ def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) 
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_one_of_two_publishers_writes_and_the_other_takes_over_after_a_kill(cluster: Cluster) -> None:
     with cluster.publisher("first") as first:
         until(lambda: cluster.devices() == 31 and cluster.holder() == "first", "the first publisher's slices")

@@ -107,6 +107,7 @@ def test_a_driver_that_does_not_run_is_in_the_event_of_the_pod(node: Node) -> No
     assert waits.eventually(lambda: page_events("no-driver") <= node.events())
 
 
+@pytest.mark.long
 def test_a_deleted_pod_ends_only_when_its_driver_runs_again(node: Node) -> None:
     with node.driver():
         assert waits.eventually(node.publishes)

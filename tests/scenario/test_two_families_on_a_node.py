@@ -131,6 +131,7 @@ def put(path: pathlib.Path, kind: str) -> socket.socket | None:
     return None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["file", "folder", "socket"])
 def test_a_foreign_file_at_the_socket_of_one_family_delays_only_that_one(node: Node, kind: str) -> None:
     path = node.folder.plugins / "gpu.drakit.dev" / "dra.sock"
