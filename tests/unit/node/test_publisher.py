@@ -85,13 +85,13 @@ def test_a_thousand_idle_rounds_write_nothing() -> None:
     assert store.writes == before
 
 
-def test_dozens_of_slices_are_written_once_each() -> None:
+def test_hundreds_of_slices_are_written_once_each() -> None:
     store = slice_store.FakeSliceStore()
-    many = inventory.Inventory(devices=tuple(device.Device(name=f"d-{number:05}") for number in range(128 * 30)))
+    many = inventory.Inventory(devices=tuple(device.Device(name=f"d-{number:05}") for number in range(128 * 110)))
     made = start(store, many)
-    assert made.reconcile() == 30
+    assert made.reconcile() == 110
     assert made.reconcile() == 0
-    assert {one.spec.pool for one in store.list()} == {resource_slice.Pool(name="node-1", generation=1, count=30)}
+    assert {one.spec.pool for one in store.list()} == {resource_slice.Pool(name="node-1", generation=1, count=110)}
 
 
 def test_another_process_with_the_same_offer_writes_only_its_probe() -> None:
