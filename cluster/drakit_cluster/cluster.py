@@ -35,7 +35,7 @@ from drakit_cluster.runtime import HookRunner, Mode
 from drakit_cluster.scheduling.scheduler import Scheduler
 
 _DRIVER_NAMESPACE, _DRIVER_ACCOUNT = "drakit-system", "drakit"
-_POLL_SECONDS = 0.005
+_FIRST_PAUSE, _LAST_PAUSE, _GROWTH = 0.005, 0.05, 1.2
 _NODE_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 _Result = TypeVar("_Result")
 
@@ -190,15 +190,19 @@ class LocalCluster:
             watch.close()
 
     def wait_for(self, probe: Callable[[], _Result | None], *, timeout: float = 10.0, what: str = "the condition") -> _Result:
-        """Call ``probe`` until it returns something true, and return that. Raises TimeoutError, which names ``what``, after ``timeout`` seconds."""
-        deadline = time.monotonic() + timeout
+        """Call ``probe`` until it returns something true, and return that. Raises TimeoutError, which names ``what``, after ``timeout`` seconds.
+
+        The longer it waits, the less often it calls.
+        """
+        deadline, pause = time.monotonic() + timeout, _FIRST_PAUSE
         while True:
             result = probe()
             if result:
                 return result
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"timed out after {timeout:g} s waiting for {what}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * _GROWTH, _LAST_PAUSE)
 
     def is_scheduler_current(self) -> bool:
         """Return whether the scheduler has seen every current object that it decides by, and so uses them for a pod created now.
@@ -206,9 +210,9 @@ class LocalCluster:
         Like the real scheduler, it watches each kind separately: it can see a pod before an older class.
         """
         current = (
-            (resource, element)
+            (resource, entry.view)
             for resource in (NODE, CLASS, SLICE, TAINT_RULE, POD_GROUP, CLAIM)
-            for element in self.api.list(resource).items
+            for entry in self._store.scan(resource)[0]
         )
         return self._scheduler is not None and all(self._scheduler.loop.has_observed(*observed) for observed in current)
 

@@ -150,7 +150,7 @@ def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
 
 def of_objects(source: str, objects: Iterable[Object]) -> list[Document]:
     """Return the documents of objects that are in no file, such as those of a cluster."""
-    return [_document(source, Part(number=number, line=0, body=obj, node=None)) for number, obj in enumerate(objects, 1)]
+    return [_document(source, Part(number=number, first_line=0, body=obj)) for number, obj in enumerate(objects, 1)]
 
 
 def _samples(file: str, text: str) -> list[Document]:
@@ -182,8 +182,8 @@ def _document(file: str, part: Part) -> Document:
 def take(documents: Iterable[Document], gates: FeatureGates) -> Intake:
     """Return the result of sending the documents to a server with these gates. Documents of other kinds are skipped."""
     intake = Intake()
-    registry = Registry(gates=gates, has_roles=False)
-    stored = Registry(registry.store, gates=FeatureGates(enabled=frozenset(Gate), version=gates.version), has_roles=False)
+    registry = Registry(gates=gates)
+    stored = Registry(registry.store, gates=FeatureGates(enabled=frozenset(Gate), version=gates.version))
     checked = [entry for entry in documents if entry.resource is not None]
     for resource in _ORDER:
         for document in checked:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from drakit.admission import lenient_json
 from drakit.core import errors
 from drakit.kube import client, transport
 from drakit.telemetry import plurals
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _FORBIDDEN, _NOT_FOUND = 403, 404
 _SHOWN_OBJECTS = 3
+_PAGE = 500
 _INDEX = re.compile(r"\[[^\]]*\]")
 _WITHOUT: Mapping[str, str] = {
     "DeviceClass": "only the classes of the files are known",
@@ -38,6 +40,8 @@ class Reading:
 
     objects: "Mapping[Resource, list[Object]]"
     notes: "Sequence[Note]"
+    partial: Collection[str]
+    """The kinds of which there may be others, because some could not be read."""
 
 
 def read(kubeconfig: pathlib.Path | None) -> Reading:
@@ -83,7 +87,8 @@ def _read(kubeconfig: pathlib.Path | None, without: Mapping[str, str], kinds: "S
     api = client.connect(kubeconfig)
     try:
         reader = _Reader(api, without)
-        return Reading(objects={kind: reader.readable(kind) for kind in kinds or _deciding()}, notes=reader.notes)
+        objects = {kind: reader.readable(kind) for kind in kinds or _deciding()}
+        return Reading(objects=objects, notes=reader.notes, partial=reader.partial)
     finally:
         api.close()
 
@@ -97,6 +102,7 @@ class _Reader:
         self._without = without
         self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
+        self.partial: set[str] = set()
 
     def readable(self, kind: "Resource") -> "list[Object]":
         """Return the objects of a kind that can be read. Raise ApiError if there is no answer without the kind."""
@@ -109,6 +115,7 @@ class _Reader:
             return []
         if not isinstance(items, (list, tuple)):
             self._note(f"the list of {kind.plural} has no items and is ignored, so {self._consequence(kind)}", doubtful=True)
+            self.partial.add(kind.kind)
             return []
         objects: list[Object] = []
         unreadable: list[str] = []
@@ -119,6 +126,7 @@ class _Reader:
             elif isinstance(item, dict):
                 objects.append(item)
         if unreadable:
+            self.partial.add(kind.kind)
             more = f" and {len(unreadable) - _SHOWN_OBJECTS} more" if len(unreadable) > _SHOWN_OBJECTS else ""
             counted = plurals.counted(len(unreadable), kind.kind)
             self._note(f"{counted} cannot be read and count as absent: {'; '.join(unreadable[:_SHOWN_OBJECTS])}{more}", doubtful=True)
@@ -133,11 +141,25 @@ class _Reader:
             versions = [served for served in versions if (served.version, served.plural) in found]
         for served in versions:
             try:
-                return self._api.request("GET", served.path(), timeout=manifests.LIST_SECONDS).get("items")
+                return self._listed(served.path())
             except errors.ApiError as error:
                 if error.status != _NOT_FOUND:
                     raise
         raise errors.ApiError("the server does not serve them", status=_NOT_FOUND)
+
+    def _listed(self, path: str) -> object:
+        """Return the items of a list, read page by page. Raise ApiError."""
+        query = {"limit": str(_PAGE)}
+        listed: list[object] = []
+        while True:
+            page = self._api.request("GET", path, query=query, timeout=manifests.LIST_SECONDS)
+            items = page.get("items")
+            if not isinstance(items, (list, tuple)):
+                return items
+            listed += items
+            query["continue"] = lenient_json.text(page, "metadata", "continue")
+            if not query["continue"]:
+                return listed
 
     def _missing(self, kind: "Resource", error: errors.ApiError) -> None:
         from drakit_cluster.objects import resources
@@ -148,6 +170,7 @@ class _Reader:
         if kind.kind not in self._without:
             reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
+        self.partial |= {kind.kind} if is_forbidden else set()
         is_unchecked = self._without[kind.kind] == _UNCHECKED
         if error.status == _NOT_FOUND and (is_unchecked or kind is resources.POD_GROUP):
             return  # Most servers have no PodGroups. A pod that names one gets an error of its own.

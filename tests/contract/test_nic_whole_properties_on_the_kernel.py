@@ -272,7 +272,8 @@ def kernel_view(space: netns.Namespace, name: str) -> list[str]:
         f"bridge link show dev {name}",
         f"cat /proc/sys/net/ipv4/conf/{name}/arp_ignore",
     )
-    return [" ".join(space.run("sh", "-c", f"{command} 2>&1 || true").split()) for command in commands]
+    shown = space.run("sh", "-c", "; echo ----; ".join(f"{command} 2>&1" for command in commands) + "; true")
+    return [" ".join(part.split()) for part in shown.split("----\n")]
 
 
 @pytest.mark.parametrize("name", DROPPED)

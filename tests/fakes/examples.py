@@ -1,6 +1,6 @@
 """How many examples tests try, and which: a part in `make test`, other ones in each run; all with ``DRAKIT_TEST_EXAMPLES=full`` (`make crash`).
 
-A run draws its points of a matrix by the seed in ``DRAKIT_TEST_SEED``, which is random unless it is given, and is printed where a test fails.
+A run draws its points of a matrix by the seed in ``TEST_EXAMPLES_SEED``, which is random unless it is given, and is printed where a test fails.
 """
 
 import os
@@ -11,7 +11,7 @@ from typing import TypeVar
 Point = TypeVar("Point")
 
 FULL = os.environ.get("DRAKIT_TEST_EXAMPLES") == "full"
-SEED = "DRAKIT_TEST_SEED"
+SEED = "TEST_EXAMPLES_SEED"
 _LEAST = 10
 
 

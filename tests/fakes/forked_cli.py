@@ -6,7 +6,7 @@ kit as ``python -m drakit.testing`` does; the half second of imports is paid onc
 processes share. A test about starts or about the end of the interpreter wants the real start.
 
 ``python -m fakes.forked_cli SOCKET MODULES...`` imports modules and serves; ``forked_client`` runs one command with its own descriptors. Its program
-is ``drakit``, ``kit`` for the test kit, or ``python`` for any script or module.
+is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
 """
 
 import atexit
@@ -42,8 +42,9 @@ LATE = (
     "drakit_tools.demo.story",
     *(f"drakit_tools.commands.{command}" for command in ("allocate", "free", "lint", "plan", "simulate")),
     "kubernetes.config",
-    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family"),
+    *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
+    *("rich.markdown", "pydantic.type_adapter"),
 )
 """The modules that commands import late."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
@@ -259,6 +260,10 @@ class Commands:
         finally:
             talk.close()
 
+    def code(self, text: str, *words: object, out: int = 2) -> Started:
+        """Start ``python -c TEXT WORDS...``, which writes its output and errors to a descriptor."""
+        return self.start("-c", text, *map(str, words), out=out, folder=pathlib.Path.cwd(), environment=os.environ, program="python")
+
     @staticmethod
     def _order(words: Sequence[str], folder: pathlib.Path | None, environment: Mapping[str, str] | None, namespace: str) -> Order:
         place = str(folder or pathlib.Path.cwd())
@@ -337,8 +342,12 @@ def _command(order: Order, descriptors: list[int]) -> None:
 
 
 def _python(words: list[str]) -> None:
-    """Run ``python FILE WORDS...`` or ``python -m MODULE WORDS...``."""
+    """Run ``python FILE WORDS...``, ``python -m MODULE WORDS...`` or ``python -c TEXT WORDS...``."""
     importlib.invalidate_caches()
+    if words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 - as the option says
+        return
     is_module = words[0] == "-m"
     name, *sys.argv[1:] = words[1:] if is_module else words
     sys.argv[0] = name

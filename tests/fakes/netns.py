@@ -55,14 +55,18 @@ class Namespace:
         """A NIC with carrier, its wire in the same namespace under the name ``<name>-wire``."""
         wire = f"{name[:10]}-wire"
         several = ("numtxqueues", str(queues), "numrxqueues", str(queues)) if queues > 1 else ()
-        self.ip("link", "add", name, "address", mac, "mtu", str(mtu), *several, "type", "veth", "peer", "name", wire)
-        for end in (name, wire) if up else ():
-            self.ip("link", "set", end, "up")
+        commands = [("link", "add", name, "address", mac, "mtu", str(mtu), *several, "type", "veth", "peer", "name", wire)]
+        commands += [("link", "set", end, "up") for end in (name, wire) if up]
+        _run("ip", "-n", self.name, "-batch", "-", given="".join(f"{' '.join(words)}\n" for words in commands))
         deadline = time.monotonic() + waits.SECONDS
-        while up and any(self.links()[end]["operstate"] != "UP" for end in (name, wire)):
+        while up and not self._have_carrier(name, wire):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{name} and its wire did not find each other")
             time.sleep(0.01)
+
+    def _have_carrier(self, *names: str) -> bool:
+        links = self.links()
+        return all(links[name]["operstate"] == "UP" for name in names)
 
     def links(self) -> dict[str, dict[str, object]]:
         """What ``ip -j -d link`` says, by interface name."""
@@ -70,12 +74,14 @@ class Namespace:
 
     def state(self) -> dict[str, object]:
         """Links, IPv4 addresses and routes, qdiscs and filters: what a driver could change and what does not change by itself."""
+        links = self.links()
+        filters = "".join(f"filter show dev {link}\n" for link in links)
         return {
-            "links": json.loads(self.ip("-j", "-d", "link")),
+            "links": links,
             "addresses": json.loads(self.ip("-4", "-j", "address")),
             "routes": self.ip("-4", "route", "show", "table", "all"),
             "qdiscs": json.loads(_run("tc", "-n", self.name, "-j", "qdisc")),
-            "filters": [_run("tc", "-n", self.name, "filter", "show", "dev", link) for link in self.links()],
+            "filters": _run("tc", "-n", self.name, "-batch", "-", given=filters),
         }
 
     def settled_state(self) -> dict[str, object]:
@@ -117,5 +123,5 @@ def why_not() -> str:
     return ""
 
 
-def _run(*words: str, timeout: float = waits.SECONDS) -> str:
-    return subprocess.run(words, check=True, capture_output=True, text=True, timeout=timeout).stdout
+def _run(*words: str, timeout: float = waits.SECONDS, given: str = "") -> str:
+    return subprocess.run(words, input=given, check=True, capture_output=True, text=True, timeout=timeout).stdout

@@ -270,7 +270,4 @@ def inhabited(space: netns.Namespace) -> Iterator[int]:
 
 def until(holds: Callable[[], bool], what: str, seconds: float = waits.SECONDS) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+    assert waits.eventually(holds, seconds), what

@@ -5,6 +5,7 @@ import http.server
 import json
 import pathlib
 import threading
+import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from drakit_cluster.objects.json_types import Json, Object
 
 GROUP = "resource.k8s.io"
 CORE = ("events", "nodes", "pods")
+_BATCH = ("cronjobs", "jobs")
 _CLAIMS = ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
 RULES: Mapping[str, tuple[str, ...]] = {
     "1.34": ("v1alpha3",),
@@ -34,8 +36,11 @@ class StubApi:
     serves_rules: bool = True
     discovery: int = 200
 
-    def answer(self, path: str) -> tuple[int, Json]:
-        """Return status and body for a path. A user without a right gets 403 also at API versions that are not served, as from Kubernetes."""
+    def answer(self, path: str, query: Mapping[str, str]) -> tuple[int, Json]:
+        """Return status and body for a path; of a list the page that the query asks for.
+
+        A user without a right gets 403 also at API versions that are not served, as from Kubernetes.
+        """
         if path == "/version":
             return 200, {"gitVersion": f"v{self.version}.1"}
         parts = path.strip("/").split("/")
@@ -44,11 +49,15 @@ class StubApi:
         plural, version = parts[-1], parts[-2]
         if status := self.statuses.get(plural):
             return status, _status(status)
-        is_other = (parts[:2] == ["api", "v1"] and plural in CORE) or (parts[:3] == ["apis", "apps", "v1"] and plural in self.objects)
+        is_workload = parts[:3] == ["apis", "batch" if plural in _BATCH else "apps", "v1"] and plural in self.objects
+        is_other = (parts[:2] == ["api", "v1"] and plural in CORE) or is_workload
         if not is_other and plural not in self._served().get(version, ()):
             return 404, _status(404)
         items: list[Json] = list(self.objects.get(plural, ()))
-        return 200, self.answers.get(plural, {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items})
+        start = int(query.get("continue") or 0)
+        end = start + int(query.get("limit") or len(items))
+        metadata: Json = {"continue": str(end)} if end < len(items) else {}
+        return 200, self.answers.get(plural, {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items[start:end]})
 
     def _served(self) -> dict[str, list[str]]:
         served: dict[str, list[str]] = {"v1": list(_CLAIMS)}
@@ -75,7 +84,8 @@ def serving(api: StubApi, folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = api.answer(self.path.partition("?")[0])
+            path, _, query = self.path.partition("?")
+            status, body = api.answer(path, dict(urllib.parse.parse_qsl(query)))
             text = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable
 
 SECONDS = 300.0
-_POLL_SECONDS = 0.02
+_FIRST_PAUSE, _LAST_PAUSE, _GROWTH = 0.01, 0.1, 1.2
 
 
-def eventually(holds: Callable[[], object]) -> bool:
-    """Return True as soon as a condition holds, and False where it does not hold within ``SECONDS``."""
-    end = time.monotonic() + SECONDS
+def eventually(holds: Callable[[], object], seconds: float = SECONDS) -> bool:
+    """Return True soon after a condition holds, and False where it does not hold within a time. The longer it waits, the less often it asks."""
+    end, pause = time.monotonic() + seconds, _FIRST_PAUSE
     while not holds():
         if time.monotonic() > end:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(pause * _GROWTH, _LAST_PAUSE)
     return True

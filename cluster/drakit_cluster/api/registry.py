@@ -6,7 +6,9 @@ the write starts again.
 """
 
 import datetime
+import functools
 import json
+import uuid
 from collections.abc import Callable
 from typing import Unpack
 
@@ -18,7 +20,7 @@ from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.proposals import Proposals, Writer
 from drakit_cluster.api.reviewing import TRUSTED, Change, Operation, Review
 from drakit_cluster.api.storage import query, watching
-from drakit_cluster.api.storage.store import Entry, Key, Store
+from drakit_cluster.api.storage.store import FIRST_VERSION, Entry, Key, Store
 from drakit_cluster.client import api
 from drakit_cluster.client.api import Listing
 from drakit_cluster.objects import errors, json_types, resources
@@ -39,8 +41,7 @@ def _utc_now() -> datetime.datetime:
 class Registry:
     """The verbs for all kinds; see :class:`drakit_cluster.client.api.Api` for their contract. Safe to call from any thread.
 
-    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces, and with ``has_roles``
-    the default roles.
+    Writes take a ``review``; the cluster's own components write without one. A new registry has the default namespaces and roles.
     """
 
     def __init__(
@@ -49,17 +50,27 @@ class Registry:
         *,
         gates: FeatureGates | None = None,
         now: Callable[[], datetime.datetime] = _utc_now,
-        has_roles: bool = True,
     ) -> None:
         self.store = store or Store()
         self.gates = gates or FeatureGates()
         self._clock = now
         self._proposals = Proposals(store=self.store, gates=self.gates, now=self._now)
         self._context = Context(gates=self.gates, selectors=cel.Selectors(self.gates))
-        initial_objects: list[tuple[Resource, Object]] = [
-            (resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES
-        ]
-        for resource, obj in initial_objects + (roles.bootstrap() if has_roles else []):
+        self._fill()
+
+    def _fill(self) -> None:
+        """Add the initial objects that the store does not have."""
+        if self.store.version > FIRST_VERSION:
+            self._create_missing()
+            return
+        now = self._now()
+        for resource, obj in _initial_objects(self.gates):
+            metadata = json_types.mapping(obj, "metadata") | {"uid": str(uuid.uuid4()), "creationTimestamp": now}
+            self.store.put(resource, obj | {"metadata": metadata})
+
+    def _create_missing(self) -> None:
+        namespaces: list[tuple[Resource, Object]] = [(resources.NAMESPACE, {"metadata": {"name": name}}) for name in DEFAULT_NAMESPACES]
+        for resource, obj in namespaces + roles.bootstrap():
             if self.store.get(resource, Key("", json_types.text(obj, "metadata", "name"))) is None:
                 self.create(resource, obj)
 
@@ -281,3 +292,18 @@ class Registry:
     def _is_empty(self, namespace: str) -> bool:
         selection = query.Query(namespace=namespace)
         return not any(self.select(resource, selection)[0] for resource in resources.ALL if resource.namespaced)
+
+
+class _Checked(Registry):
+    """A registry that creates its initial objects as any others."""
+
+    def _fill(self) -> None:
+        self._create_missing()
+
+
+@functools.lru_cache(maxsize=32)
+def _initial_objects(gates: FeatureGates) -> list[tuple[Resource, Object]]:
+    """Return the objects of a new cluster in the order of their creation. They are created once, because each takes part of a millisecond."""
+    store = _Checked(gates=gates).store
+    entries = [(resource, entry) for resource in resources.ALL for entry in store.scan(resource)[0]]
+    return [(resource, entry.view) for resource, entry in sorted(entries, key=lambda pair: pair[1].version)]

@@ -63,7 +63,7 @@ class KnownClaims:
         namespace = _namespace(document)
         for field_name, kind in _SOURCES:
             name = json_types.text(entry, field_name)
-            if name and self.requests and name not in self.names(kind, namespace):
+            if name and self.requests and (kind, namespace, name) not in self.requests:
                 text = f"{kind} {namespace}/{name} is not in these files"
                 yield findings.warning(document, f"{path}.{field_name}", text, self._elsewhere(kind, namespace, name))
 

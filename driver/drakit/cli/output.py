@@ -70,6 +70,7 @@ def progress(text: Callable[[], str], after: float = SLOW_SECONDS) -> Iterator[N
         yield
     finally:
         timer.cancel()
+        timer.join()  # A note that is being written comes before the result.
 
 
 def width(out: rich.console.Console) -> int | None:

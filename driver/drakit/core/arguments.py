@@ -41,7 +41,7 @@ def checked(kind: Class) -> Class:
     Errors of the class itself come first. Fields with an annotation that says nothing at run time are not checked: an amount, a function, a protocol.
     """
     construct = kind.__init__
-    expected: dict[str, _Field] = {}
+    fields = functools.cache(lambda: _expected(kind))  # Annotations may name classes that are defined later.
 
     @functools.wraps(construct)
     def init(self: object, *positional: object, **given: object) -> None:
@@ -57,8 +57,7 @@ def checked(kind: Class) -> Class:
         except (TypeError, AttributeError, ValueError) as error:
             failure = error
             _check_names(kind.__name__, "field", given, kind.__dataclass_fields__)
-        if not expected:
-            expected.update(_expected(kind))
+        expected = fields()
         for name, value in given.items():
             field = expected.get(name)
             # Most values are of exactly an expected class, and this runs for each device of a node.

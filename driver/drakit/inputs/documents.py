@@ -103,8 +103,8 @@ def _is_within_limits(text: str) -> bool:
 
 
 def values_max(text: str) -> int:
-    """Return a number of values that a text cannot exceed without aliases: ``-`` is the start, the value and the end of a list."""
-    return 3 * len(text) + 4
+    """Return a number of values that a text cannot exceed without aliases: ``?`` is the start, a key, its value and the end of a mapping."""
+    return 3 * len(text) + 5
 
 
 def levels_max(text: str) -> int:
@@ -221,7 +221,10 @@ class Loader(_FastLoader):  # type: ignore[misc] # either loader is a class
                 return self._mapping(node)
         elif tag == _LIST:
             return [self._value(item) for item in node.value]
-        return self.construct_object(node, deep=True)
+        try:
+            return self.construct_object(node, deep=True)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise yaml.constructor.ConstructorError(None, None, f"a value does not fit its tag ({tag})", node.start_mark) from error
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, object]:
         """Return a mapping whose keys are text."""

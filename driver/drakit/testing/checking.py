@@ -78,8 +78,8 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
         every=every,
     )
     checks: list[reports.Check] = []
-    for name, check in obligations.ALL.items():
-        checks.append(reports.judged(name, functools.partial(_restoring, check, bench)))
+    for name in obligations.ALL:
+        checks.append(judged(name, bench))
         progress(checks[-1])
     report = reports.Report(driver=driver, checks=tuple(checks), crash_points=bench.crash_points)
     if junit is not None:
@@ -87,6 +87,11 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     if report.count(advanced.Verdict.FAILED):
         raise CheckError(report)
     return report
+
+
+def judged(name: str, bench: benches.Bench) -> reports.Check:
+    """Check one obligation, and return its result."""
+    return reports.judged(name, functools.partial(_restoring, obligations.ALL[name], bench))
 
 
 def _restoring(check: Callable[[benches.Bench], None], bench: benches.Bench) -> None:

@@ -144,8 +144,7 @@ class Node:
     @property
     def all_devices(self) -> Mapping[str, devices.Device]:
         """Every device that a claim can get, by name: those of the node and of the driver's cluster pools."""
-        shared = (device for pool in advanced.cluster_pools(self.driver) for device in pool.inventory.flat().devices)
-        return {**{device.name: device for device in shared}, **self.offered.by_name()}
+        return {name: device for name, (device, _) in self._with_pools().items()}
 
     @property
     def context(self) -> contexts.DriverContext:
@@ -194,8 +193,8 @@ class Node:
         by default a shared device is accounted as without a request. With ``admin_access`` other claims may have the devices too. Raises ValueError
         for a capacity that no device has.
         """
-        offered = self.all_devices
-        _check_offered(consumed or {}, offered.values())
+        offered = self._with_pools()
+        _check_offered(consumed or {}, (device for device, _ in offered.values()))
         results = tuple(
             dataclasses.replace(self._result(index, device, offered.get(device), consumed or {}), admin_access=admin_access)
             for index, device in enumerate(device_names)
@@ -334,19 +333,24 @@ class Node:
         )
         return opened
 
-    def _pool_of(self, name: str) -> str:
-        if (own := self.offered.by_name().get(name)) is not None:
-            return own.pool_on(POOL)
-        return next((pool.name for pool in advanced.cluster_pools(self.driver) if name in pool.inventory.by_name()), POOL)
+    def _with_pools(self) -> dict[str, tuple[devices.Device, str]]:
+        """Return every device that a claim can get, and its pool, by name. The first cluster pool with the name counts."""
+        shared = {
+            device.name: (device, pool.name)
+            for pool in reversed(advanced.cluster_pools(self.driver))
+            for device in pool.inventory.flat().devices
+        }
+        return shared | {name: (device, device.pool_on(POOL)) for name, device in self.offered.by_name().items()}
 
     def _result(
-        self, index: int, name: str, device: devices.Device | None, consumed: Mapping[str, quantity.Amount]
+        self, index: int, name: str, offered: tuple[devices.Device, str] | None, consumed: Mapping[str, quantity.Amount]
     ) -> claims.AllocationResult:
+        device, pool = offered or (None, POOL)
         shared = device is not None and device.allow_multiple_allocations
         return claims.AllocationResult(
             request=f"request-{index}",
             driver=self.driver.name,
-            pool=self._pool_of(name),
+            pool=pool,
             device=name,
             share_id=names.ShareId(str(uuid.uuid4())) if shared else None,
             binding_conditions=device.binding_conditions if device else (),

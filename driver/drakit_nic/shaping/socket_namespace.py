@@ -67,6 +67,8 @@ def _offsets(content: bytes, wanted: Sequence[tuple[str, str]]) -> dict[tuple[st
             member_name, _, bits = _MEMBER.unpack_from(content, at + number * _MEMBER.size)
             if member_name == position:
                 found.setdefault(key, (bits & _OFFSET_BITS) // 8)
+        if len(found) == len(wanted):
+            break
     return found
 
 

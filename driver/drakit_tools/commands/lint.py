@@ -28,6 +28,7 @@ _INDENT = 2
 _NAMESPACE = "default"
 _UNKNOWN_FIELD = "unknown field"
 """Of an object of a cluster: the server stored it, so it is newer than drakit."""
+_ABSENT = re.compile(r"\b(\w+) \S+ is not in these files")
 _INDEX = re.compile(r"\[[^\]]*\]")
 
 
@@ -108,10 +109,10 @@ def lint(
     named = [part.strip() for part in kubernetes.split(",")] if kubernetes is not None else []
     chosen = [sources.feature_gates(gates or [], version) for version in dict.fromkeys(named)] or [sources.feature_gates(gates or [])]
     documents = sources.read(wanted, samples=True)
-    if is_live:
-        of_cluster, chosen = live_lint.documents(kubeconfig, documents, chosen, sources.gates(gates or []))
-        documents += of_cluster
-    checked = _lint(documents, chosen, settings, is_compared=bool(named), is_live=is_live)
+    cluster = live_lint.read(kubeconfig, documents, chosen, sources.gates(gates or [])) if is_live else None
+    if cluster is not None:
+        documents, chosen = [*documents, *cluster.documents], [*cluster.gates]
+    checked = _lint(documents, chosen, settings, cluster, is_compared=bool(named))
     if form is options.Format.TABLE:
         _print(checked)
         output.note("" if is_live else _devices_notice(checked))
@@ -123,14 +124,20 @@ def lint(
 
 
 def _lint(
-    documents: "Sequence[Document]", chosen: "Sequence[FeatureGates]", settings: values.Settings, *, is_compared: bool, is_live: bool
+    documents: "Sequence[Document]",
+    chosen: "Sequence[FeatureGates]",
+    settings: values.Settings,
+    cluster: live_lint.Cluster | None,
+    *,
+    is_compared: bool,
 ) -> _Checked:
     """Return the findings. ``is_compared``: a version was chosen, whose known errors count."""
     from drakit_cluster import lint as linting
 
     skipped = linting.skipped(documents)
     rules, known = composition.opaque_rules(settings), driver_checks.known(document.body for document in documents)
-    refused = [finding for document in documents for finding in _refused(document, rules, known)]
+    classes = {reference: obj for reference, obj in known.items() if reference[0] == whole_objects.CLASS}
+    refused = [finding for document in documents for finding in _refused(document, rules, known, classes)]
     kinds = frozenset(document.body.get("kind") for document in documents)
 
     def fits(driver: str, parameters: object, attributes: Mapping[str, object]) -> bool:
@@ -147,13 +154,13 @@ def _lint(
         return None if refusal is None else (refusal.field, *_text_and_fix(refusal))
 
     found: dict[Finding, list[str]] = {}
-    own = [] if is_live else _drakits_classes(documents)
+    own = _drakits_classes(documents) if cluster is None else []
     for features in chosen:
         compared = sources.compared_errors(features.version if is_compared else None)
         for raw in linting.lint([*documents, *own], features, refused, compared=compared, fits=fits, refuses=refuses):
-            if raw.document in own or (_is_live(raw) and raw.text == _UNKNOWN_FIELD):
+            if raw.document in own or (cluster is not None and _is_unknown(raw, cluster)):
                 continue
-            finding = dataclasses.replace(raw, text=_about_a_cluster(raw.text)) if is_live else raw
+            finding = raw if cluster is None else _about_a_cluster(raw)
             concerned = found.setdefault(finding, [])
             concerned += [features.version] if features.version not in concerned else []
     versions = [features.version for features in chosen]
@@ -183,20 +190,25 @@ def _devices_notice(checked: _Checked) -> str:
     return "selectors were not compared with devices: no file has ResourceSlices; add those that drakit slices -o yaml or kubectl writes"
 
 
-def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known) -> "Iterator[Finding]":
-    """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes."""
+def _refused(document: "Document", rules: opaque.Rules, known: whole_objects.Known, classes: whole_objects.Known) -> "Iterator[Finding]":
+    """Yield a finding for each mistake that drakit's drivers find in a claim or pod, as ``drakit webhook`` does, or else for likely mistakes.
+
+    ``classes`` are those that are known. A check reads all objects that it gets, so it gets only those that it needs.
+    """
     from drakit_cluster import lint as linting
     from drakit_cluster.lint import pod_templates
 
     kind, version = document.body.get("kind"), document.body.get("apiVersion")
     if isinstance(kind, str) and isinstance(version, str) and opaque.is_known(version, kind):
-        refused = driver_checks.of_object(kind, document.body, rules, known)
+        refused = driver_checks.of_object(kind, document.body, rules, classes)
         severity = linting.Severity.ERROR if refused else linting.Severity.WARNING
         for mistake in refused or opaque.warnings(kind, document.body, rules):
             yield _finding(document, severity, mistake)
     namespace = lenient_json.text(document.body, "metadata", "namespace") or _NAMESPACE
     for pod in pod_templates.of(document):
-        for mistake in whole_objects.of_pod(pod.spec, rules, known, namespace=namespace, path=pod.path):
+        claims = whole_objects.claims_of(pod.spec, namespace).values()
+        needed = {**classes, **{reference: known[reference] for reference in claims if reference in known}}
+        for mistake in whole_objects.of_pod(pod.spec, rules, needed, namespace=namespace, path=pod.path):
             yield _finding(document, linting.Severity.ERROR, mistake)
 
 
@@ -235,8 +247,15 @@ def _print(checked: _Checked) -> None:
         output.say(output.prose(), f"Kubernetes {version}: {counts}", indent=_INDENT)
 
 
-def _about_a_cluster(text: str) -> str:
-    return text.replace("in these files", "in the cluster").replace("these files have", "the cluster has")
+def _about_a_cluster(finding: "Finding") -> "Finding":
+    text = finding.text.replace("in these files", "in the cluster").replace("these files have", "the cluster has")
+    return dataclasses.replace(finding, text=text, fix=finding.fix.replace("; add other classes to the files", "; or create it"))
+
+
+def _is_unknown(finding: "Finding", cluster: live_lint.Cluster) -> bool:
+    """Return whether a finding may be no mistake: the server may know the field, or the cluster may have the object."""
+    absent = _ABSENT.search(finding.text)
+    return (_is_live(finding) and finding.text == _UNKNOWN_FIELD) or (absent is not None and absent[1] in cluster.partial)
 
 
 def _is_live(finding: "Finding") -> bool:

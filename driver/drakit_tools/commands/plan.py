@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
 _INDENT = 2
 _SHOWN_NODES = 3
-_SEARCHING_MOVES = (
-    "still searching: every way to move {} of {} that have devices, so that {} fit; --max-moves N ends the search after N moves"
-)
+_SEARCHING_MOVES = "still searching: all ways to move {} of {} with devices, to make room for {}; --max-moves N moves at most N"
 _SEARCHING_NODES = "still searching: the fewest nodes of {} for {}; fewer pods, or one --buy at a time, end the search earlier"
 
 
@@ -45,7 +43,7 @@ class _Question:
     sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
     """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
     staying: Sequence[str] = ()
-    """The pods of DaemonSets, and the static pods, with devices of the node that is drained."""
+    """The pods of DaemonSets with devices of the node that is drained."""
 
     def number(self, names: Collection[str]) -> int:
         """Return how many pods and claims some entries of ``pods`` are."""
@@ -171,7 +169,7 @@ def plan(
         elif answer is not None:
             answer.print(why=why)
         if question.staying:
-            _say(f"a drain does not end pods of a DaemonSet or static pods; on {drain} stay: {', '.join(question.staying)}")
+            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
@@ -231,7 +229,7 @@ def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple
 def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
     """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
 
-    As kubectl drain, it leaves out the pods of DaemonSets and static pods. Admin access counts for no pod: it takes no device. Raises ConfigError.
+    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
     """
     from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves
@@ -401,9 +399,9 @@ class _Moved:
         """Write the answer for people."""
         pods = self.question.counted
         if not self.possible:
-            limit = "" if self.limit is None else f", with at most {plurals.counted(self.limit, 'move')}"
-            stopped = f"no plan was found{limit}; the search was stopped before all plans were tried"
-            _say(f"{pods}: {f'no moves make room{limit}' if self.moves.exact else stopped}")
+            plan = "no plan" if self.limit is None else f"no plan with at most {plurals.counted(self.limit, 'move')}"
+            none = "no moves make room" if self.limit is None else f"{plan} makes room"
+            _say(f"{pods}: {none if self.moves.exact else f'{plan} was found; the search was stopped before all plans were tried'}")
             if self.homeless:
                 total = self.question.total
                 fit = total - self.question.number(self.homeless)
@@ -435,7 +433,6 @@ class _Moved:
 
 def _moved(question: _Question, world: "whatif.World", max_moves: int | None) -> _Moved:
     from drakit_cluster.client import pod_claims
-    from drakit_cluster.scheduling.explain import wording
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.plan import moves
     from drakit_cluster.simulation.report import refusals
@@ -456,9 +453,7 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
         if all(never):
             reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
         elif template in stuck:
-            reason = f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node"
-            takers = moves.takers(nodes, moves.users_of(allocated, world.pods), template)
-            reasons.append(f"{reason}: {wording.listed(takers)}" if takers else reason)
+            reasons.append(moves.why_no_place(nodes, moves.users_of(allocated, world.pods), template))
     return _Moved(
         question=question,
         moves=answer,

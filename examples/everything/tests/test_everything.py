@@ -32,7 +32,7 @@ def test_gpus_keep_their_contract(shared: bool) -> None:  # noqa: FBT001
             {**GPU, "sharing": {"strategy": "SpacePartitioning", "spacePartitioningConfig": {"partitionCount": -1}}},
         ],
         consumed={"memory": "1Gi", "compute": 1} if shared else {},
-        every=25,
+        every=60,
     )
 
 
@@ -41,12 +41,12 @@ def test_interfaces_keep_their_contract() -> None:
         lambda: net.NetDriver(settings.Settings(devices=1)),
         parameters=[{**NET, "bwBurst": {"ingressBurst": 8000}}],
         refused_parameters=[{**NET, "bwBurst": {"egressBurst": 2**35}}],
-        every=25,
+        every=60,
     )
 
 
 def test_numa_nodes_keep_their_contract() -> None:
-    testing.check_driver(lambda: cpu.CpuDriver(cpu.Settings(devices=1)), consumed={cpu.CAPACITY: 1}, every=25)
+    testing.check_driver(lambda: cpu.CpuDriver(cpu.Settings(devices=1)), consumed={cpu.CAPACITY: 1}, every=60)
 
 
 def test_a_container_gets_the_variables_of_its_gpu() -> None:

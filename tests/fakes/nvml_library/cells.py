@@ -86,7 +86,7 @@ class Library:
     def gpu(self, handle: object) -> port.Gpu:
         """The GPU of a handle."""
         meaning = self.meant(handle)
-        found = next((gpu for gpu in self.hardware.gpus() if gpu.uuid == meaning), None)
+        found = self.hardware.gpu(cast("port.GpuUuid", meaning))
         if found is None:
             raise nvml_errors.CallError("", nvml_errors.Code.GPU_IS_LOST)
         return found

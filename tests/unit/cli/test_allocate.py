@@ -43,9 +43,9 @@ def claim(name: str, *requests: dict[str, object], **fields: object) -> dict[str
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
+def slices(shell: command_line.CommandLine, published_json: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(CLASS + published(command_line.MACHINE))
+    file.write_text(published_json(command_line.MACHINE, before=CLASS))
     return str(file)
 
 
@@ -345,7 +345,7 @@ def test_slices_classes_and_allocations_are_read_from_a_live_cluster(
 ) -> None:
     memory = registry.Registry()
     kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
-    for one in filter(None, yaml.load_all(pathlib.Path(slices).read_text(), Loader=yaml.CSafeLoader)):
+    for one in map(json.loads, pathlib.Path(slices).read_text().splitlines()):
         memory.create(kinds[one["kind"]], one)
     memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
     held = memory.create(resources.CLAIM, as_object(claim("held", request("3g.20gb"))), namespace="demo")
@@ -479,7 +479,7 @@ def test_a_pod_of_a_live_group_uses_the_claim_that_the_group_has(
 ) -> None:
     memory = registry.Registry(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True}))
     kinds = {"DeviceClass": resources.CLASS, "ResourceSlice": resources.SLICE}
-    for one in filter(None, yaml.load_all(pathlib.Path(slices).read_text(), Loader=yaml.CSafeLoader)):
+    for one in map(json.loads, pathlib.Path(slices).read_text().splitlines()):
         memory.create(kinds[one["kind"]], one)
     memory.create(resources.NAMESPACE, {"metadata": {"name": "demo"}})
     shared, own, group, pod = members("p")

@@ -1,7 +1,7 @@
 """``drakit allocate`` warns of what fits by the scheduler's rules and is then refused by the driver, as ``drakit lint`` does."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -47,11 +47,9 @@ SLICED = {"kind": "GpuConfig", "sharing": {"strategy": "TimeSlicing"}}
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine) -> str:
+def slices(shell: command_line.CommandLine, published_json: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(
-        shell.run("slices", "--mock", command_line.MACHINE, "--node", "node-1", "-o", "yaml", "--folder", str(shell.folder / "n")).out
-    )
+    file.write_text(published_json(command_line.MACHINE, families=()))
     return str(file)
 
 

@@ -38,9 +38,9 @@ def pod(name: str, *, claim: bool = False, limits: dict[str, int] | None = None,
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
+def slices(shell: command_line.CommandLine, published_json: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(published(command_line.MACHINE))
+    file.write_text(published_json(command_line.MACHINE))
     return str(file)
 
 

@@ -47,9 +47,9 @@ def claim(device_class: str, *expressions: str, **fields: object) -> dict[str, o
 
 
 @pytest.fixture
-def slices(shell: command_line.CommandLine, published: Callable[..., str]) -> str:
+def slices(shell: command_line.CommandLine, published_json: Callable[..., str]) -> str:
     file = shell.folder / "slices.yaml"
-    file.write_text(CLASSES + published(MACHINE, *NAMED))
+    file.write_text(published_json(MACHINE, *NAMED, before=CLASSES))
     return str(file)
 
 

@@ -1,6 +1,7 @@
 """What lint says of parameters for GPUs that the selected devices cannot have, such as time slices for MIG partitions."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -23,21 +24,28 @@ def claim(device_class: str, kind: str, *requests: str) -> dict[str, Any]:
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": devices}}
 
 
-def lint(shell: command_line.CommandLine, obj: object) -> list[dict[str, Any]]:
+Lint = Callable[[object], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def lint(shell: command_line.CommandLine, published_json: Callable[..., str]) -> Lint:
+    """What lint says of an object beside the slices of a node with two GPUs and drakit's classes."""
     slices, classes = shell.folder / "slices.yaml", "driver/drakit_tools/demo/deviceclasses.yaml"
-    if not slices.exists():
-        machine = ("--mock", "dgx-a100-40gb-2gpu", "--family", "gpu", "--folder", str(shell.folder / "lab"))
-        slices.write_text(shell.run("slices", *machine, "-o", "yaml").out)
-    file = shell.folder / "claim.yaml"
-    file.write_text(yaml.dump(obj, Dumper=yaml.CSafeDumper))
-    found: list[dict[str, Any]] = json.loads(shell.run("lint", str(slices), classes, str(file), "-o", "json").out)
-    return [one for one in found if one["file"] == str(file)]
+    slices.write_text(published_json("dgx-a100-40gb-2gpu"))
+
+    def found(obj: object) -> list[dict[str, Any]]:
+        file = shell.folder / "claim.yaml"
+        file.write_text(yaml.dump(obj, Dumper=yaml.CSafeDumper))
+        findings: list[dict[str, Any]] = json.loads(shell.run("lint", str(slices), classes, str(file), "-o", "json").out)
+        return [one for one in findings if one["file"] == str(file)]
+
+    return found
 
 
 @pytest.mark.parametrize("device_class, kind", [("mig.drakit.dev", "GpuConfig"), ("gpu.drakit.dev", "MigConfig")])
-def test_parameters_that_fit_no_selected_device_are_found(shell: command_line.CommandLine, device_class: str, kind: str) -> None:
+def test_parameters_that_fit_no_selected_device_are_found(lint: Lint, device_class: str, kind: str) -> None:
     for requests, severity, word in ((("r",), "error", "refuses to prepare"), ((), "warning", "has no effect")):
-        (finding,) = lint(shell, claim(device_class, kind, *requests))
+        (finding,) = lint(claim(device_class, kind, *requests))
         assert (finding["severity"], finding["field"]) == (severity, "spec.devices.config[0].opaque.parameters")
         assert f"{kind} fits none" in finding["message"]
         assert word in finding["message"]
@@ -45,9 +53,9 @@ def test_parameters_that_fit_no_selected_device_are_found(shell: command_line.Co
 
 
 @pytest.mark.parametrize("device_class, kind", [("gpu.drakit.dev", "GpuConfig"), ("mig.drakit.dev", "MigConfig")])
-def test_parameters_that_fit_are_fine(shell: command_line.CommandLine, device_class: str, kind: str) -> None:
+def test_parameters_that_fit_are_fine(lint: Lint, device_class: str, kind: str) -> None:
     sharing = {"strategy": "TimeSlicing" if kind == "GpuConfig" else "MPS"}
-    assert lint(shell, with_sharing(claim(device_class, kind, "r"), sharing)) == []
+    assert lint(with_sharing(claim(device_class, kind, "r"), sharing)) == []
 
 
 def test_each_type_of_device_has_a_kind_of_parameters() -> None:
@@ -68,8 +76,8 @@ def with_sharing(obj: dict[str, Any], sharing: dict[str, Any], **exactly: object
 
 
 @pytest.mark.parametrize("sharing, what", [(MPS, "MPS"), (SLICED, "time slices")])
-def test_a_whole_gpu_in_mig_mode_is_not_shared(shell: command_line.CommandLine, sharing: dict[str, Any], what: str) -> None:
-    (finding,) = lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), sharing, selectors=[{"cel": {"expression": IN_MIG_MODE}}]))
+def test_a_whole_gpu_in_mig_mode_is_not_shared(lint: Lint, sharing: dict[str, Any], what: str) -> None:
+    (finding,) = lint(with_sharing(claim("gpu.drakit.dev", "GpuConfig"), sharing, selectors=[{"cel": {"expression": IN_MIG_MODE}}]))
     assert (finding["severity"], finding["field"]) == ("error", "spec.devices.config[0].opaque.parameters.sharing")
     assert f"is in MIG mode, in which a whole GPU has no {what}" in finding["message"]
     assert "turn MIG mode off" in finding["fix"]
@@ -78,15 +86,15 @@ def test_a_whole_gpu_in_mig_mode_is_not_shared(shell: command_line.CommandLine, 
 IN_MIG_MODE = 'device.attributes["gpu.drakit.dev"].?migMode.orValue("") == "on"'
 
 
-def test_a_gpu_in_mig_mode_is_fine_if_nothing_changes_its_settings(shell: command_line.CommandLine) -> None:
+def test_a_gpu_in_mig_mode_is_fine_if_nothing_changes_its_settings(lint: Lint) -> None:
     only = {"selectors": [{"cel": {"expression": IN_MIG_MODE}}]}
-    assert lint(shell, with_sharing(claim("gpu.drakit.dev", "GpuConfig"), {"strategy": "TimeSlicing"}, **only)) == []
+    assert lint(with_sharing(claim("gpu.drakit.dev", "GpuConfig"), {"strategy": "TimeSlicing"}, **only)) == []
     admins = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, adminAccess=True, **only)
-    assert [one for one in lint(shell, admins) if "MIG mode" in one["message"]] == []
+    assert [one for one in lint(admins) if "MIG mode" in one["message"]] == []
     overridden = with_sharing(claim("gpu.drakit.dev", "GpuConfig"), MPS, **only)
     parameters = {"apiVersion": "gpu.drakit.dev/v1", "kind": "GpuConfig"}
     overridden["spec"]["devices"]["config"].append({"opaque": {"driver": GPU, "parameters": parameters}})
-    assert lint(shell, overridden) == []
+    assert lint(overridden) == []
 
 
 @pytest.mark.parametrize("values", [{"migMode": "on-demand"}, {"migMode": "off"}, {}, {"type": "vfio", "migMode": "on"}])
@@ -104,26 +112,26 @@ WRONG = {
 
 
 @pytest.mark.parametrize("device_class, domain, name, fix", WRONG.values(), ids=WRONG)
-def test_a_wrong_attribute_is_explained(shell: command_line.CommandLine, device_class: str, domain: str, name: str, fix: str) -> None:
+def test_a_wrong_attribute_is_explained(lint: Lint, device_class: str, domain: str, name: str, fix: str) -> None:
     obj = claim(device_class, "GpuConfig")
     obj["spec"]["devices"]["config"] = []
     obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [
         {"cel": {"expression": f'device.attributes["{domain}"].{name} == "3g.20gb"'}}
     ]
-    (finding,) = lint(shell, obj)
+    (finding,) = lint(obj)
     assert f"no such key: {name}" in finding["message"]
     assert finding["fix"].startswith(fix)
 
 
-def test_a_profile_as_like_two_others_is_explained_with_both(shell: command_line.CommandLine) -> None:
+def test_a_profile_as_like_two_others_is_explained_with_both(lint: Lint) -> None:
     for profile, fix in (("3g.40gb", "write 3g.20gb or 7g.40gb"), ("3G.20GB", "write 3g.20gb;")):
         obj = claim("mig.drakit.dev", "MigConfig")
         expression = f'device.attributes["{GPU}"].profile == "{profile}"'
         obj["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
-        (finding,) = lint(shell, obj)
+        (finding,) = lint(obj)
         assert finding["fix"].startswith(fix)
 
 
-def test_a_class_of_another_driver_is_explained_with_drakits(shell: command_line.CommandLine) -> None:
-    (finding,) = lint(shell, claim("mig.nvidia.com", "MigConfig"))
+def test_a_class_of_another_driver_is_explained_with_drakits(lint: Lint) -> None:
+    (finding,) = lint(claim("mig.nvidia.com", "MigConfig"))
     assert finding["fix"] == "write mig.drakit.dev"

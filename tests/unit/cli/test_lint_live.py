@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from drakit_cluster.objects import features
 from drakit_cluster.objects.json_types import Object
+from drakit_tools import live_lint
 from fakes import command_line, stub_api
 from fakes.stub_api import StubApi
 
@@ -37,9 +39,9 @@ def template(name: str, device_class: str) -> Object:
     return {"metadata": metadata(name), "spec": {"spec": request(device_class)}}
 
 
-def workload(name: str, pod: object) -> object:
+def workload(name: str, pod: object) -> dict[str, object]:
     labels = {"app": name, "env": "prod"}
-    template = {"metadata": {"labels": labels}, "spec": pod}
+    template = {"metadata": {"labels": labels, "annotations": {"a": SECRET}}, "spec": pod}
     return {"metadata": metadata(name), "spec": {"selector": {"matchLabels": labels}, "template": template}}
 
 
@@ -60,6 +62,7 @@ OBJECTS: object = {
         {"metadata": metadata("plain"), "spec": {"containers": [{"name": "C_", "image": "i"}]}},
         {"metadata": metadata("ended"), "spec": spec("lost"), "status": {"phase": "Succeeded"}},
     ],
+    "jobs": [{**workload("over", spec("lost")), "status": {"conditions": [{"type": "Complete", "status": "True"}]}}],
     "deployments": [workload("web", spec("missing", restartPolicy="Never")), workload("fine", spec("good"))],
     "secrets": [{"metadata": metadata("s"), "data": {"a": SECRET}}],
 }
@@ -91,6 +94,30 @@ def test_mistakes_of_a_clusters_objects_are_found_once_and_without_secrets(shell
     assert SECRET not in ran.out + ran.err + shown.out + shown.err
 
 
+def test_what_may_be_secret_is_not_among_what_is_checked(shell: command_line.CommandLine) -> None:
+    with stub_api.serving(StubApi(version="1.36", objects=OBJECTS), shell.folder) as kubeconfig:  # type: ignore[arg-type] # As above.
+        cluster = live_lint.read(kubeconfig, [], [features.FeatureGates()], ())
+    bodies = json.dumps([document.body for document in cluster.documents])
+    assert ("demo" in bodies, SECRET in bodies) == (True, False)
+
+
+@pytest.mark.parametrize("kind, plural", [("ResourceClaimTemplate", "resourceclaimtemplates"), ("DeviceClass", "deviceclasses")])
+def test_what_may_not_be_listed_is_not_called_missing(shell: command_line.CommandLine, kind: str, plural: str) -> None:
+    file = shell.folder / "class.json"
+    file.write_text(json.dumps({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", **CLASS}))
+    objects: dict[str, object] = OBJECTS  # type: ignore[assignment] # JSON that is written as Python's.
+    assert f"{kind} " in lint(shell, StubApi(version="1.36", objects=objects), str(file)).out  # type: ignore[arg-type]
+    ran = lint(shell, StubApi(version="1.36", objects=objects, statuses={plural: 403}), str(file))  # type: ignore[arg-type]
+    assert f"{plural} may not be listed" in " ".join(ran.err.split())
+    assert f"{kind} " not in ran.out.replace(f"error: {kind}", "")
+
+
+def test_a_long_list_is_read_page_by_page(shell: command_line.CommandLine) -> None:
+    objects = {"deviceclasses": [{**CLASS, "metadata": {"name": f"x-{number}", "uid": f"x-{number}"}} for number in range(1001)]}
+    ran = lint(shell, StubApi(version="1.37", objects=objects))  # type: ignore[arg-type]
+    assert ran.out.splitlines()[-1] == "1001 objects: 0 errors, 0 warnings"
+
+
 def test_kinds_that_may_not_be_listed_are_named_and_the_others_are_checked(shell: command_line.CommandLine) -> None:
     objects: dict[str, object] = {"resourceclaimtemplates": [template("bad", "y")], "deviceclasses": [CLASS]}
     ran = lint(shell, StubApi(version="1.37", objects=objects, statuses={"pods": 403, "resourceslices": 403}))  # type: ignore[arg-type]
@@ -109,3 +136,12 @@ def test_an_object_of_a_file_replaces_that_of_the_cluster(shell: command_line.Co
     ran = lint(shell, StubApi(version="1.37", objects=objects), str(file), *options)  # type: ignore[arg-type]
     assert (ran.status, ran.out.splitlines()[0]) == (0, "2 objects: 0 errors, 0 warnings"), ran.out
     assert "ResourceClaimTemplate demo/bad is that of the files, not that of the cluster" in ran.err
+
+
+def test_a_file_without_a_namespace_replaces_an_object_of_the_default_one(shell: command_line.CommandLine) -> None:
+    made = workload("web", spec("good"))
+    file = shell.folder / "file.json"
+    file.write_text(json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", **made, "metadata": {"name": "web"}}))
+    objects = {"deployments": [{**made, "metadata": {**metadata("web"), "namespace": "default"}}]}
+    ran = lint(shell, StubApi(version="1.37", objects=objects), str(file))  # type: ignore[arg-type]
+    assert "Deployment default/web is that of the files, not that of the cluster" in ran.err

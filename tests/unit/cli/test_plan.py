@@ -76,7 +76,7 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
 def test_the_search_ends_after_the_most_moves_that_are_allowed(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     fleet = cluster(tmp_path, ("gpu-0-mig-1g5gb-19-6", "gpu-1-mig-1g5gb-19-6"))
     question = ("plan", "-f", fleet, "--ask", "gpu=1", "--move", "--max-moves")
-    assert shell.run(*question, "0").out == "1 pod: no moves make room, with at most 0 moves\n"
+    assert shell.run(*question, "0").out == "1 pod: no plan with at most 0 moves makes room\n"
     assert shell.run(*question, "1").out.startswith("1 pod: move 1 pod or claim (the fewest)\n")
     wrong = shell.run("plan", "--ask", "gpu=1", "--buy", SMALL, "--max-moves", "1")
     assert (wrong.status, wrong.err) == (2, "drakit: --max-moves limits the search of --move; leave it out with --buy\n")
@@ -222,7 +222,7 @@ def test_pods_of_a_daemon_set_stay_and_are_named(shell: command_line.CommandLine
         spec: Object = {"nodeName": "node-1", "containers": [{"name": "c", "image": "i"}]}
         items.append({"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec})
 
-    said = "a drain does not end pods of a DaemonSet or static pods; on node-1 stay: pod default/agent-1"
+    said = "a drain does not end pods of a DaemonSet; on node-1 stay: pod default/agent-1"
     alone = changed(two_nodes(tmp_path, [("agent-1", "node-1", "gpu-0")]), of_daemon_set)
     result = shell.run("plan", "-f", alone, "--drain", "node-1")
     assert (result.status, result.out) == (0, f"nothing has to move from node-1\n{said}\n"), result.err

@@ -47,13 +47,15 @@ COMMANDS = {
 }
 
 
-def on_a_terminal(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int) -> str:
-    """What a command writes on a terminal of this width, without colours, and without what a bar of progress was before it was overwritten."""
-    text = CODES.sub("", raw(commands, words, folder, width)).replace("\r\n", "\n")
+def plain(written: str) -> str:
+    """What a command wrote on a terminal, without colours, and without what a bar of progress was before it was overwritten."""
+    text = CODES.sub("", written).replace("\r\n", "\n")
     return "\n".join(line.rsplit("\r", 1)[-1] for line in text.split("\n"))
 
 
-def raw(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int, **variables: str) -> str:
+def raw(
+    commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, width: int, program: str = "drakit", **variables: str
+) -> str:
     """What a command writes on a terminal of this width, with these variables in its environment."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (50, width))
@@ -70,7 +72,7 @@ def raw(commands: forked_cli.Commands, words: list[str], folder: pathlib.Path, w
     reader.start()
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"} | {"HOME": str(folder), "TERM": "xterm"}
     environment = {key: value for key, value in environment.items() if key not in {"NO_COLOR", "FORCE_COLOR"}} | variables
-    order = forked_cli.Order(words=words, folder=str(folder), environment=environment, namespace="", session=False)
+    order = forked_cli.Order(words=words, folder=str(folder), environment=environment, namespace="", session=False, program=program)
     forked_cli.request(commands.server, order, [theirs, theirs, theirs]).wait(forked_cli.SECONDS)
     os.close(theirs)
     reader.join()
@@ -88,26 +90,39 @@ def files(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
-def test_no_line_is_wider_than_the_terminal_unless_it_is_one_word(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
+def test_a_line_wider_than_the_terminal_is_one_word_and_no_color_has_no_colours(
+    commands: forked_cli.Commands, files: pathlib.Path, command: str
+) -> None:
     for width in (60, 80, 200):
-        lines = on_a_terminal(commands, command.split(), files, width).splitlines()
+        written = raw(commands, command.split(), files, width, NO_COLOR="1")
+        lines = plain(written).splitlines()
         assert sum(len(line.split()) for line in lines) > 10
         assert [line for line in lines if len(line) > width and max(map(len, line.split())) < width - NAMES] == []
+        assert COLOURS.findall(written) == []
 
 
-COLOURED = {"help": "--help", "help of a command": "show --help", "demo": "demo"}
+STAGE = """
+from drakit.cli import output
+from drakit_tools.demo import stage
+shown = stage.Stage(output.console(), chapters=1)
+shown.chapter("what the demo shows")
+shown.check("it holds", 1, 1)
+"""
+COLOURED = {
+    "help": ("drakit", ["--help"]),
+    "help of a command": ("drakit", ["show", "--help"]),
+    "the demo's stage": ("python", ["-c", STAGE]),
+}
 
 
-@pytest.mark.parametrize("command", [*COLOURED.values(), *COMMANDS.values()], ids=[*COLOURED, *COMMANDS])
-def test_no_color_turns_colours_off(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
-    written = raw(commands, command.split(), files, 80, NO_COLOR="1")
-    assert len(written) > 20
+@pytest.mark.parametrize("program, words", COLOURED.values(), ids=COLOURED)
+def test_a_terminal_shows_colours_that_no_color_turns_off(
+    commands: forked_cli.Commands, files: pathlib.Path, program: str, words: list[str]
+) -> None:
+    coloured, written = (raw(commands, words, files, 80, program, **variables) for variables in ({}, {"NO_COLOR": "1"}))
+    assert COLOURS.findall(coloured)
+    assert plain(written).split() == plain(coloured).split()
     assert COLOURS.findall(written) == []
-
-
-@pytest.mark.parametrize("command", COLOURED.values(), ids=COLOURED)
-def test_a_terminal_shows_colours(commands: forked_cli.Commands, files: pathlib.Path, command: str) -> None:
-    assert COLOURS.findall(raw(commands, command.split(), files, 80))
 
 
 def test_force_color_adds_colours_in_a_pipe_and_changes_no_line(commands: forked_cli.Commands, files: pathlib.Path) -> None:

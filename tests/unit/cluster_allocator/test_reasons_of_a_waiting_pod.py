@@ -58,3 +58,11 @@ def test_who_draws_a_counter_is_named_and_who_draws_another_is_not() -> None:
     text = reason_in(slices, held("x", "pool", "a0", "p"), held("y", "pool", "b0", "q"), claim(request(selectors=[selector])))
     assert "counter a of set: 1 needed, none of 1 left" in text
     assert text.endswith("), taken by claim ns/x of pod p")
+
+
+def test_who_has_what_another_request_of_the_pod_can_do_without_is_not_named() -> None:
+    slices = [resource_slice([device("d0"), device("d1")], name="n1", pool="n1", place={"nodeName": "n1"})]
+    nothing: Object = {"cel": {"expression": "false"}}
+    text = reason_in(slices, held("x", "n1", "d0", "p"), claim(request("fits"), request("odd", selectors=[nothing])))
+    assert "request odd: needs 1 device, none available" in text
+    assert "taken by" not in text

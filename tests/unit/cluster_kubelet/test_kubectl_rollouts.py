@@ -1,25 +1,17 @@
 """kubectl creates, scales, restarts and rolls back workloads of the local cluster."""
 
-import os
 import pathlib
-import shutil
-import subprocess
-
-import pytest
 
 from drakit_cluster.objects.resources import DEPLOYMENT
-from fakes import waits
+from fakes import kubectl as program
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 from unit.cluster_kubelet.test_workloads import images, pods
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not on PATH")
+pytestmark = program.needed
 
 
 def kubectl(cluster: QuickCluster, folder: pathlib.Path, line: str) -> str:
-    environment = {"KUBECONFIG": str(cluster.cluster.kubeconfig), "HOME": str(folder), "PATH": os.environ["PATH"]}
-    done = subprocess.run(["kubectl", *line.split()], env=environment, capture_output=True, text=True, timeout=waits.SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return program.run(cluster.cluster.kubeconfig, folder, line.split())
 
 
 def test_kubectl_rolls_a_deployment_out_and_back(cluster: QuickCluster, folder: pathlib.Path) -> None:

@@ -88,10 +88,9 @@ PLACES = [("mig=3g.20gb", "3g20gb-9-4"), ("mig=3g.20gb", "3g20gb-9-0"), ("mig=1g
     "metadata, moving",
     [
         ({"ownerReferences": [{"kind": "DaemonSet", "name": "d", "controller": True}]}, "claim default/c1"),
-        ({"annotations": {"kubernetes.io/config.mirror": "hash"}}, "claim default/c1"),
         ({"ownerReferences": [{"kind": "ReplicaSet", "name": "r", "controller": True}]}, "pod default/p"),
     ],
-    ids=["a DaemonSet", "a static pod", "a Deployment"],
+    ids=["a DaemonSet", "a Deployment"],
 )
 def test_pods_that_would_start_again_on_their_node_do_not_move(metadata: Object, moving: str) -> None:
     claims = [held(f"c{gpu}", "mig=1g.5gb", name(0), f"gpu-{gpu}-mig-1g5gb-19-6") for gpu in (0, 1)]

@@ -21,7 +21,23 @@ from unit.docs import markdown
 
 SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.committed()}
 FILES = {block.value: block.text for blocks in SHOWN.values() for block in blocks if block.mark == "file"}
-DRIVERS = sorted(name for name, text in FILES.items() if "(drakit.Driver[" in text and "/" not in name)
+RUN = [command.line for page in SHOWN for block in markdown.blocks(page) if block.mark == "run" for command in markdown.commands(block)]
+
+
+def checked(text: str, name: str) -> Iterator[tuple[str, str]]:
+    """The drivers that a program checks, each with the file that defines it."""
+    for driver in re.findall(r"check_driver\((?:lambda: )?(\w+)", text):
+        imported = re.search(rf"^from (\w+) import .*\b{driver}\b", text, re.MULTILINE)
+        yield f"{imported[1]}.py" if imported else name, driver
+
+
+CHECKED = {driver for name, text in FILES.items() if any(f"python {name}" in line for line in RUN) for driver in checked(text, name)}
+"""What programs check that test_shown_output_is_real runs."""
+DRIVERS = sorted(
+    name
+    for name, text in FILES.items()
+    if "/" not in name and {(name, kind) for kind in re.findall(r"^class (\w+)\(.*drakit\.Driver\[", text, re.MULTILINE)} - CHECKED
+)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ EXAMPLES = sorted(path.parent for path in (manifests.ROOT / "examples").glob("*/
 FAMILY = manifests.ROOT / "examples" / "tpu"
 """The example that has no command of its own: ``drakit run`` serves it."""
 
-RARELY = {"cpu", "fpga", "hello"}
+RARELY = {"cpu", "fpga", "hello", "tpu"}
 """The examples that the full run installs. hello is the new project below; what the others show is tested without an environment of their own too."""
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,7 +37,7 @@ def check(clean: wheels.CleanEnvironment, project: pathlib.Path, mypy_cache: pat
     (package,) = project.glob("*_driver")
     clean.check_types(project, mypy_cache, package.name, "tests")
     assert "testing.check_driver(" in "".join(file.read_text() for file in (project / "tests").glob("*.py"))
-    tested = clean.run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+    tested = clean.run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert "skipped" not in tested
     assert command_of(project) in {file.name for file in clean.python.parent.iterdir()}
 

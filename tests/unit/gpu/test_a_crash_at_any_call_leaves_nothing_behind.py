@@ -31,6 +31,8 @@ CODES = [
     pytest.param(nvml_errors.Code.NOT_FOUND, marks=pytest.mark.full),
     pytest.param(nvml_errors.Code.UNKNOWN, marks=pytest.mark.full),
 ]
+ALSO_NAMED = {"census": "gpus", "gpu": "gpus", "known_gpu": "gpus"}
+"""Methods of the port whose faults have another name."""
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)], ids=["sampled", "every"])
 
 
@@ -51,6 +53,17 @@ def others(node: gpu_node.GpuNode) -> bool:
     return {ADMIN, OTHER} <= set(node.instances()) and node.driver.prepare(node.journal["other"].grant).record == node.journal[
         "other"
     ].grant.record
+
+
+def calls_of(node: gpu_node.GpuNode, *names: str) -> list[str]:
+    """The calls to the hardware that a claim for each of these devices makes. A fault at another call cannot occur."""
+    node.steps.names.clear()
+    for name in names:
+        node.prepare(name)
+        node.unprepare()
+    made = {ALSO_NAMED.get(call, call) for call in (step.partition(" ")[2] for step in node.steps.names)}
+    assert made <= nvml_errors.CALLS.keys()
+    return sorted(made)
 
 
 def crash_points(directory: pathlib.Path, *, of_prepare: bool) -> int:
@@ -111,7 +124,7 @@ def test_any_error_of_any_call_is_reported_and_leaves_nothing_behind(
     node: gpu_node.GpuNode, code: nvml_errors.Code, moment: fault_injection.Moment
 ) -> None:
     injector = fault_injection.Faults(node.choice.directory)
-    for call in nvml_errors.CALLS:
+    for call in calls_of(node, PARTITION):
         fault = fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code)
         injector.arm(fault)
         try:
@@ -143,7 +156,7 @@ def test_any_error_of_any_call_leaves_nothing_behind_where_the_mode_is_changed_t
     injector = fault_injection.Faults(node.choice.directory)
     gpu = node.hardware.gpus()[0].uuid
     for name in (HOPPER, "gpu-0"):
-        for call in nvml_errors.CALLS:
+        for call in calls_of(node, HOPPER, "gpu-0"):
             node.hardware.set_mig_mode(gpu, enabled=name == "gpu-0")
             injector.arm(fault_injection.Fault(call=call, moment=moment, action=fault_injection.Action.FAIL, code=code, times=6))
             try:

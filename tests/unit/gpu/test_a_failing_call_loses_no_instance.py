@@ -50,8 +50,11 @@ def test_a_call_that_fails_once_leaves_no_instance(tmp_path: pathlib.Path, call:
                     node.unprepare()
                     break
             assert not node.journal
+            is_pending = (node.choice.directory / "gpu-faults.json").exists()
             fault_injection.Faults(node.choice.directory).disarm()
             assert not node.instances(), f"{call} {moment.value} its effect, after {skip} others"
+            if is_pending:  # The claim makes no more of these calls.
+                break
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -84,6 +84,7 @@ _TOKENS = (
 
 
 @hypothesis.given(strategies.lists(strategies.sampled_from(_TOKENS), max_size=40))
+@hypothesis.example(["?"])
 def test_a_text_that_is_not_checked_is_within_the_limits(tokens: list[str]) -> None:
     text = "".join(tokens)
     levels = deepest = values = 0
@@ -175,6 +176,10 @@ def test_many_deep_brackets_end_no_process_and_take_little_memory() -> None:
         ("a: [", "did not find expected node content"),
         ("{[x]: 1}", "unhashable"),
         ("!!python/object:os.system {}", "could not determine a constructor"),
+        ("- a: !!bool x", "line 1, column 6: a value does not fit its tag (tag:yaml.org,2002:bool)"),
+        ('a: !!int ""', "line 1, column 4: a value does not fit its tag"),
+        ("a: !!timestamp x", "line 1, column 4: a value does not fit its tag"),
+        ("a: !!map [b]", "line 1, column 4: a value does not fit its tag"),
         ("a: \x00", "control characters are not allowed"),
     ],
 )

@@ -16,7 +16,7 @@ import pytest
 
 from drakit.core import errors, ports
 from drakit.journal import locks
-from fakes import waits
+from fakes import forked_cli, waits
 
 HOLDER = """
 import pathlib, sys
@@ -149,7 +149,7 @@ def test_a_killed_process_releases_its_locks(tmp_path: pathlib.Path) -> None:
             assert not is_free(tmp_path, "gpu-0")
 
 
-def test_processes_with_overlapping_sets_all_finish(tmp_path: pathlib.Path) -> None:
+def test_processes_with_overlapping_sets_all_finish(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
     script = """
 import pathlib, random, sys
 from drakit.journal import locks
@@ -158,8 +158,8 @@ for _ in range(100):
     with device_locks.hold(chance.sample(["a", "b", "c", "d"], 2), lambda: True):
         pass
 """
-    children = [subprocess.Popen([sys.executable, "-c", script, str(tmp_path), str(seed)]) for seed in range(3)]
-    assert [child.wait(timeout=waits.SECONDS) for child in children] == [0, 0, 0]
+    children = [commands.code(script, tmp_path, seed) for seed in range(3)]
+    assert [child.wait(waits.SECONDS) for child in children] == [0, 0, 0]
 
 
 def test_a_lock_file_deleted_by_hand_locks_again_on_the_new_one(tmp_path: pathlib.Path) -> None:

@@ -3,15 +3,13 @@
 import json
 import pathlib
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from drakit import machines
 from drakit.core import errors
 from drakit_nic import mock_port, port
-from fakes import waits
+from fakes import forked_cli, waits
 
 MACHINE = "dgx-a100-40gb"
 
@@ -50,21 +48,17 @@ for number in range(10):
 """
 
 
-def start(program: str, *words: object) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", program, MACHINE, *map(str, words)])
-
-
-def test_a_share_outlives_a_driver_killed_between_effect_and_answer(tmp_path: pathlib.Path) -> None:
-    assert start(PREPARE_AND_DIE, tmp_path).wait(waits.SECONDS) == -signal.SIGKILL
+def test_a_share_outlives_a_driver_killed_between_effect_and_answer(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
+    assert commands.code(PREPARE_AND_DIE, MACHINE, tmp_path).wait(waits.SECONDS) == -signal.SIGKILL
     survivor = mock_port.MockPort(choice(tmp_path))
     assert survivor.shares() == (share(),)
     survivor.remove("share-1")
     assert mock_port.MockPort(choice(tmp_path)).shares() == ()
 
 
-def test_two_processes_lose_none_of_each_other_s_shares(tmp_path: pathlib.Path) -> None:
+def test_two_processes_lose_none_of_each_other_s_shares(commands: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
     machines.boot_id(tmp_path)
-    workers = [start(INSTALL_TEN, tmp_path, name) for name in ("a", "b", "c")]
+    workers = [commands.code(INSTALL_TEN, MACHINE, tmp_path, name) for name in ("a", "b", "c")]
     assert [worker.wait(waits.SECONDS) for worker in workers] == [0, 0, 0]
     assert len(mock_port.MockPort(choice(tmp_path)).shares()) == 30
 

@@ -1,6 +1,7 @@
 """The pools of the cluster are as offered while this process leads, and untouched while it does not."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -81,10 +82,14 @@ def test_nothing_is_written_without_leading() -> None:
     assert store.writes == 0
 
 
+@functools.cache
+def tpus() -> tuple[inventory.ClusterPool, ...]:
+    return tuple(offer.of(machine.load("tpu-v5e-16x16")))
+
+
 @pytest.mark.parametrize("answers", range(1, 12))
 def test_losing_the_lease_stops_the_round_and_the_next_leader_finishes_it(answers: int) -> None:
-    store, lead = slice_store.FakeSliceStore(), Lead()
-    offered = offer.of(machine.load("tpu-v5e-16x16"))
+    store, lead, offered = slice_store.FakeSliceStore(), Lead(), tpus()
     first = start(store, *offered, lead=lead)
     lead.left = answers
     try:

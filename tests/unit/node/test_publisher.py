@@ -75,23 +75,23 @@ def test_counter_sets_and_devices_are_in_slices_of_one_generation() -> None:
     assert all(not (one.spec.page.devices and one.spec.page.counter_sets) for one in store.list())
 
 
-def test_ten_thousand_idle_rounds_write_nothing() -> None:
+def test_a_thousand_idle_rounds_write_nothing() -> None:
     store = slice_store.FakeSliceStore()
     idle = start(store)
     idle.reconcile()
     before = store.writes
-    for _ in range(10_000):
+    for _ in range(1000):
         assert idle.reconcile() == 0
     assert store.writes == before
 
 
-def test_hundreds_of_slices_are_written_once_each() -> None:
+def test_dozens_of_slices_are_written_once_each() -> None:
     store = slice_store.FakeSliceStore()
-    many = inventory.Inventory(devices=tuple(device.Device(name=f"d-{number:05}") for number in range(128 * 110)))
+    many = inventory.Inventory(devices=tuple(device.Device(name=f"d-{number:05}") for number in range(128 * 30)))
     made = start(store, many)
-    assert made.reconcile() == 110
+    assert made.reconcile() == 30
     assert made.reconcile() == 0
-    assert {one.spec.pool for one in store.list()} == {resource_slice.Pool(name="node-1", generation=1, count=110)}
+    assert {one.spec.pool for one in store.list()} == {resource_slice.Pool(name="node-1", generation=1, count=30)}
 
 
 def test_another_process_with_the_same_offer_writes_only_its_probe() -> None:

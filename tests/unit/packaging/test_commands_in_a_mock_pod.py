@@ -8,17 +8,14 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 
 import pytest
-import yaml
 
-from fakes import forked_cli
+from fakes import forked_cli, manifests
 
-ROOT = pathlib.Path(__file__).parents[3]
 UID = "4cf8db2d-06c0-4d70-9a51-e59b25b2c16c"
 FIELDS = {
     "spec.nodeName": "node-1",
@@ -29,7 +26,7 @@ FIELDS = {
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="a read-only home is a mount"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl renders the kustomizations and is not installed"),
+    manifests.needs_kubectl,
 ]
 CLAIM = {
     "apiVersion": "resource.k8s.io/v1",
@@ -46,8 +43,7 @@ CLAIM = {
 
 def environment(folder: str, daemonset: str) -> dict[str, str]:
     """The driver's environment as the kubelet makes it of the manifest."""
-    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=True)
-    sets = {one["metadata"]["name"]: one for one in yaml.safe_load_all(run.stdout) if one["kind"] == "DaemonSet"}
+    sets = {one["metadata"]["name"]: one for one in manifests.rendered(folder) if one["kind"] == "DaemonSet"}
     pod = sets[daemonset]["spec"]["template"]["spec"]
     found: dict[str, str] = {}
     for entry in pod["containers"][0]["env"]:
@@ -138,6 +134,5 @@ def test_the_machine_of_a_node_can_be_changed_and_changed_back(pod: Pod) -> None
     [("daemonset/overlays/mock", "drakit-gpu"), ("daemonset/overlays/mock", "drakit-nic"), ("examples/tpu/deploy", "drakit-tpu")],
 )
 def test_no_overlay_names_its_machine_where_commands_in_the_pod_do_not_see_it(folder: str, daemonset: str) -> None:
-    run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "--mock" not in run.stdout
+    assert "--mock" not in json.dumps(manifests.rendered(folder))
     assert "DRAKIT_MOCK__MACHINE" in environment(folder, daemonset)

@@ -81,6 +81,6 @@ def test_the_source_distributions_build_the_same_wheels(dist: pathlib.Path, tmp_
     for name, folder in wheels.FOLDERS.items():
         if folder:
             (tmp_path / f"{name}-0.1.0").rename(tmp_path / "drakit-0.1.0" / folder)
-    wheels.build(tmp_path / "again", tmp_path / "drakit-0.1.0")
+    wheels.build(tmp_path / "again", tmp_path / "drakit-0.1.0", only="wheel")
     for wheel in dist.glob("*.whl"):
         assert wheel.read_bytes() == (tmp_path / "again" / wheel.name).read_bytes()

@@ -3,10 +3,10 @@
 import importlib.metadata
 import json
 import pathlib
-import subprocess
-import sys
 
 import pytest
+
+from fakes import forked_cli
 
 CODE = "import sys; sys.path.insert(0, sys.argv[1]); from drakit import extras; print(extras.command('cluster', 'tools'))"
 
@@ -30,12 +30,15 @@ CODE = "import sys; sys.path.insert(0, sys.argv[1]); from drakit import extras; 
         ),
     ],
 )
-def test_the_command_takes_parts_from_where_drakit_came(tmp_path: pathlib.Path, record: dict[str, object] | None, command: str) -> None:
+def test_the_command_takes_parts_from_where_drakit_came(
+    tmp_path: pathlib.Path, commands: forked_cli.Commands, record: dict[str, object] | None, command: str
+) -> None:
     info = tmp_path / "drakit-9.9.9.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: drakit\nVersion: 9.9.9\n")
     if record is not None:
         (info / "direct_url.json").write_text(json.dumps(record))
-    ran = subprocess.run([sys.executable, "-c", CODE, str(tmp_path)], capture_output=True, text=True, check=True)
+    (tmp_path / "hint.py").write_text(CODE)
+    ran = commands.run(str(tmp_path / "hint.py"), str(tmp_path), program="python")
     assert ran.stdout.strip() == command
     assert importlib.metadata.version("drakit") != "9.9.9"

@@ -2,22 +2,17 @@
 
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 from drakit import extras
-from fakes import demo, forked_cli, waits
+from fakes import demo, forked_cli
 
 ROOT = pathlib.Path(__file__).parents[3]
 WITHOUT = f"import sys; sys.path[:] = [part for part in sys.path if part != {str(ROOT / 'cluster')!r}]; "
 """What a Python program does to find no local cluster, as if pip had not installed it."""
 ABSENT = f"the local cluster is not installed (missing: drakit_cluster); run: {extras.command('cluster')}"
-
-
-def python(program: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +29,13 @@ def test_a_command_that_needs_it_says_what_to_install(without: forked_cli.Comman
     assert (ran.returncode, ran.stderr, ran.stdout) == (2, f"drakit: {ABSENT}\n", "")
 
 
-def test_the_test_kit_says_what_to_install() -> None:
-    ran = python("from drakit import testing; testing.Cluster(object).__enter__()")
+def run(without: forked_cli.Commands, folder: pathlib.Path, program: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "program.py").write_text(program)
+    return without.run(str(folder / "program.py"), program="python")
+
+
+def test_the_test_kit_says_what_to_install(without: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
+    ran = run(without, tmp_path, "from drakit import testing; testing.Cluster(object).__enter__()")
     assert ran.returncode == 1
     assert ran.stderr.splitlines()[-1] == f"drakit.core.errors.SettingsError: {ABSENT}"
 
@@ -46,6 +46,8 @@ def test_other_commands_do_without_it(without: forked_cli.Commands, arguments: t
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_no_module_imports_it_before_it_is_used() -> None:
-    ran = python("from drakit import testing; from drakit.cli import app; print('drakit_cluster' in sys.modules)")
+def test_no_module_imports_it_before_it_is_used(without: forked_cli.Commands, tmp_path: pathlib.Path) -> None:
+    ran = run(
+        without, tmp_path, "import sys; from drakit import testing; from drakit.cli import app; print('drakit_cluster' in sys.modules)"
+    )
     assert (ran.stdout, ran.stderr) == ("False\n", "")

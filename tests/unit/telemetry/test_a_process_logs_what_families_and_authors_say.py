@@ -3,12 +3,10 @@
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-from fakes import command_line, waits
+from fakes import command_line, forked_cli
 
 UID = command_line.UID
 PACKAGE = {
@@ -73,16 +71,14 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def stderr_of_prepare(folder: pathlib.Path, *, level: str, style: str) -> str:
+def stderr_of_prepare(commands: forked_cli.Commands, folder: pathlib.Path, *, level: str, style: str) -> str:
     """What the author's own program writes on standard error while it prepares a claim."""
     claim = command_line.CommandLine(run=lambda *_: command_line.Result(status=0, out="", err=""), folder=folder).claim_file(
         {"request": "r", "driver": "boards.example.com", "pool": "node-1", "device": "board-0"}
     )
     settings = ["--set", f"log.level={level}", "--set", f"log.format={style}"]
-    command = [sys.executable, "-m", "acme_boards", "prepare", claim, "--node", "node-1", "--folder", str(folder / "node"), *settings]
-    ran = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=waits.SECONDS, check=False, env=os.environ | {"COLUMNS": "200"}
-    )
+    words = ["-m", "acme_boards", "prepare", claim, "--node", "node-1", "--folder", str(folder / "node"), *settings]
+    ran = commands.run(*words, folder=folder, environment=os.environ | {"COLUMNS": "200"}, program="python")
     assert ran.returncode == 0, ran.stderr
     return ran.stderr
 
@@ -91,8 +87,10 @@ def events(stderr: str) -> dict[str, dict[str, object]]:
     return {line["event"]: line for line in map(json.loads, stderr.splitlines())}
 
 
-def test_an_authors_debug_and_info_are_json_lines_with_their_keys_and_the_claims(program: pathlib.Path) -> None:
-    lines = events(stderr_of_prepare(program, level="debug", style="json"))
+def test_an_authors_debug_and_info_are_json_lines_with_their_keys_and_the_claims(
+    commands: forked_cli.Commands, program: pathlib.Path
+) -> None:
+    lines = events(stderr_of_prepare(commands, program, level="debug", style="json"))
     counted = {"level": "debug", "logger": "acme_boards.driver", "boards": 1}
     assert counted.items() <= lines["boards counted"].items()
     assert counted.items() <= lines["boards counted again"].items()
@@ -112,16 +110,16 @@ def test_an_authors_debug_and_info_are_json_lines_with_their_keys_and_the_claims
     assert "OSError: no such board" in str(lines["board lost"]["exception"])
 
 
-def test_a_line_that_cannot_be_written_is_named_and_its_caller_goes_on(program: pathlib.Path) -> None:
-    lines = events(stderr_of_prepare(program, level="info", style="json"))
+def test_a_line_that_cannot_be_written_is_named_and_its_caller_goes_on(commands: forked_cli.Commands, program: pathlib.Path) -> None:
+    lines = events(stderr_of_prepare(commands, program, level="info", style="json"))
     assert "TypeError" in str(lines["bad %d"]["error"])
     assert "RuntimeError: no text" in str(lines["bad field"]["error"])
     assert "RuntimeError: no text" in str(lines["bad field again"]["error"])
     assert "boards counted" not in lines
 
 
-def test_the_console_format_has_the_same_keys(program: pathlib.Path) -> None:
-    written = stderr_of_prepare(program, level="info", style="console")
+def test_the_console_format_has_the_same_keys(commands: forked_cli.Commands, program: pathlib.Path) -> None:
+    written = stderr_of_prepare(commands, program, level="info", style="console")
     [opened] = [line for line in written.splitlines() if "board opened " in line and "again" not in line]
     assert "device=board-0" in opened
     assert f"claim_uid={UID}" in opened
@@ -132,5 +130,5 @@ def test_the_console_format_has_the_same_keys(program: pathlib.Path) -> None:
     assert "\\u001b[31m0" in opened
 
 
-def test_only_errors_are_written_where_only_errors_are_asked_for(program: pathlib.Path) -> None:
-    assert list(events(stderr_of_prepare(program, level="error", style="json"))) == ["board lost"]
+def test_only_errors_are_written_where_only_errors_are_asked_for(commands: forked_cli.Commands, program: pathlib.Path) -> None:
+    assert list(events(stderr_of_prepare(commands, program, level="error", style="json"))) == ["board lost"]

@@ -1,7 +1,6 @@
 """``check_driver`` finds a release that cannot read what an earlier one journaled, from claims that the author kept."""
 
 import dataclasses
-import functools
 import json
 import pathlib
 from typing import Any
@@ -11,8 +10,7 @@ import pytest
 import drakit
 from drakit import testing
 from drakit.journal import inspection
-from drakit.testing import bench, obligations, report
-from fakes import versioned_driver
+from fakes import obligations, versioned_driver
 
 CHECK = "claims of earlier releases keep their hardware and can be undone"
 
@@ -51,21 +49,7 @@ def earlier(tmp_path: pathlib.Path) -> pathlib.Path:
 
 
 def check(kind: type[Any], board: versioned_driver.Board, *earlier: pathlib.Path) -> testing.Check:
-    """Make this check alone, as ``check_driver`` makes it after the others."""
-    made = bench.Bench(
-        make=lambda: kind(board),
-        hardware=board.used,
-        has_hardware=True,
-        groups=(("board",),),
-        parameters=(),
-        refused=(),
-        consumed={},
-        exclusive=("SLOTS",),
-        earlier=earlier,
-        death=testing.Death.RAISE,
-        every=1,
-    )
-    return report.judged(CHECK, functools.partial(obligations.ALL[CHECK], made))
+    return obligations.judged(CHECK, lambda: kind(board), board.used, ("board",), exclusive=("SLOTS",), earlier=earlier)
 
 
 def test_a_release_that_reads_the_older_form_passes(board: versioned_driver.Board, earlier: pathlib.Path) -> None:

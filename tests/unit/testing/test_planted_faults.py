@@ -1,4 +1,4 @@
-"""``check_driver`` finds each of these faulty drivers by the obligation that it breaks; each fault is one small change of a good driver."""
+"""The conformance suite finds each of these faulty drivers by the obligation that it breaks; each fault is one small change of a good driver."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import pytest
 
 import drakit
 from drakit import testing
+from fakes import obligations
 
 OTHERS = "a claim leaves the hardware of other claims as it was"
 REQUESTS = "requests of one claim do not overwrite each other's hardware"
@@ -240,7 +241,7 @@ FAULTS: list[tuple[Callable[[Hardware], Card], str]] = [
 ]
 
 
-def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...] = ("ENGINES_*", "/dev/null"), every: int = 90) -> testing.Report:
+def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...], every: int = 90) -> testing.Report:
     hardware: Hardware = {}
     try:
         return testing.check_driver(lambda: make(hardware), hardware=lambda: repr(hardware), exclusive=exclusive, every=every)
@@ -250,12 +251,19 @@ def check(make: Callable[[Hardware], Card], *, exclusive: tuple[str, ...] = ("EN
 
 @pytest.mark.parametrize("make, obligation", FAULTS)
 def test_a_planted_fault_is_found_by_the_obligation_that_it_breaks(make: Callable[[Hardware], Card], obligation: str) -> None:
-    failed = {item.name: item.message for item in check(make).checks if item.verdict is drakit.Verdict.FAILED}
-    assert obligation in failed, failed
+    hardware: Hardware = {}
+    found = obligations.judged(
+        obligation, lambda: make(hardware), lambda: repr(hardware), ("a",), ("link",), exclusive=("ENGINES_*", "/dev/null"), every=90
+    )
+    assert found.verdict is drakit.Verdict.FAILED
 
 
 def test_a_driver_that_ignores_the_amount_of_a_claim_is_warned() -> None:
-    warned = {item.name: item.message for item in check(GivesEachShareTheSame, every=900).checks if item.verdict is drakit.Verdict.WARNING}
+    warned = {
+        item.name: item.message
+        for item in check(GivesEachShareTheSame, exclusive=("ENGINES_*",), every=900).checks
+        if item.verdict is drakit.Verdict.WARNING
+    }
     text = "link: hardware and edits are the same whether a claim takes rate 1 or 2; enforce grant.consumed_capacity, if the hardware can"
     assert warned == {"the amounts of a claim make a difference": text}
 

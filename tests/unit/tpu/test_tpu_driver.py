@@ -2,14 +2,16 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 
 import pytest
 
-from drakit import machines
+import drakit
+from drakit import machines, testing
 from drakit.core import claim as claims
 from drakit.core import claim_status, errors, names
 from drakit.core import driver as drivers
-from tpu_driver import driver, machine, mock
+from tpu_driver import driver, machine, mock, offer
 
 
 def claim(number: int) -> claims.ClaimRef:
@@ -119,3 +121,17 @@ def test_a_broken_state_file_is_a_hardware_error(tmp_path: pathlib.Path) -> None
     (tmp_path / "node-1" / "tpus.json").write_text("{")
     with pytest.raises(errors.HardwareError, match="attach: the mock machine's state"):
         made.prepare(grant(made, "tpu-2x2-1"))
+
+
+class Offering(driver.TpuDriver, drakit.ClusterPools):
+    """The node's driver with the pools that the publisher offers, so that the suite has devices to allocate."""
+
+    def cluster_pools(self) -> Sequence[drakit.ClusterPool]:
+        return offer.of(machine.load("tpu-v5e-8x8"))
+
+
+def test_the_driver_keeps_its_contract(tmp_path: pathlib.Path) -> None:
+    pool = machine.load("tpu-v5e-8x8")
+    chips = mock.MockChips(tmp_path, 4)
+    report = testing.check_driver(lambda: Offering(pool, chips, node=pool.nodes[0]), hardware=chips.user, every=60)
+    assert report.crash_points > 2

@@ -1,5 +1,6 @@
 """The API as an ASGI application: authenticate, find the target, authorize, act, and turn every error into a Status."""
 
+import functools
 from collections.abc import Mapping
 
 from starlette.concurrency import run_in_threadpool
@@ -42,8 +43,10 @@ class App:
         self._tokens = tokens
         self._authorizer = authorizer
         self._metrics = metrics
-        self._documents: Mapping[str, Object] = discovery.documents(registry.gates) | {openapi.PREFIX: openapi.index(registry.gates)}
-        self._encoded: dict[str, bytes] = {}
+        self._documents: Mapping[str, Object] = {
+            **discovery.documents(registry.gates),
+            openapi.PREFIX: openapi.index(registry.gates),
+        }
         self._context = Context(
             registry=registry,
             streams=self.streams,
@@ -105,11 +108,7 @@ class App:
         """Answer an OpenAPI document. It is made at the first request, in a thread, because reading its texts takes time."""
         if path == openapi.V2_PATH:
             return Response(openapi.V2, media_type=openapi.V2_MEDIA)
-        if path not in self._encoded:
-            if (made := await run_in_threadpool(openapi.document, self._registry.gates, path)) is None:
-                raise errors.NotFoundError(_not_found_message(path, None, self._registry.gates))
-            self._encoded[path] = answers.encode(made)
-        return answers.raw(self._encoded[path])
+        return answers.raw(await run_in_threadpool(_openapi, self._registry.gates, path))
 
     def _user(self, request: Request) -> User:
         """Return the user of a request. Raises BadRequestError for impersonation, which would otherwise run as the token's own user."""
@@ -153,6 +152,14 @@ class App:
         quoted_name = f' "{attributes.name}"' if attributes.name else ""
         details = Details(name=attributes.name, group=attributes.group, kind=attributes.resource)
         raise errors.ForbiddenError(f"{qualified}{quoted_name} is forbidden: {why}", details)
+
+
+@functools.lru_cache(maxsize=64)
+def _openapi(gates: FeatureGates, path: str) -> bytes:
+    """Return an encoded OpenAPI document. Raises NotFoundError for another path."""
+    if (made := openapi.document(gates, path)) is None:
+        raise errors.NotFoundError(_not_found_message(path, None, gates))
+    return answers.encode(made)
 
 
 def _not_found_message(path: str, target: Target | None, gates: FeatureGates) -> str:

@@ -1,6 +1,8 @@
 """Discovery: the groups, versions and resources of the server, and its version."""
 
+import functools
 import re
+from collections.abc import Mapping
 
 from drakit_cluster.api.http import verbs
 from drakit_cluster.objects import json_types, resources, versions
@@ -23,7 +25,8 @@ def _served(gates: FeatureGates) -> list[Resource]:
     return [resource for resource in resources.SERVED if gates.serves(resource)]
 
 
-def documents(gates: FeatureGates) -> dict[str, Object]:
+@functools.lru_cache(maxsize=32)
+def documents(gates: FeatureGates) -> Mapping[str, Object]:
     """Return every discovery document by its path."""
     served = _served(gates)
     groups = sorted({resource.group for resource in served if resource.group})

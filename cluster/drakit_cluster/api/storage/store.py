@@ -50,7 +50,7 @@ class Entry:
 
     def copy(self) -> Object:
         """Return the caller's own copy of the object."""
-        decoded: Object = json.loads(self.encoded)
+        decoded: Object = json.loads(self.encoded.decode())
         return decoded
 
 
@@ -203,7 +203,7 @@ class Store:
         self._version += 1
         json_types.child(obj, "metadata")["resourceVersion"] = str(self._version)
         encoded = _encoded(obj)
-        return Entry(key, self._version, json.loads(encoded), encoded)
+        return Entry(key, self._version, json.loads(encoded.decode()), encoded)
 
     def _record(self, resource: Resource, change: Change) -> None:
         history = self._history.setdefault(resource, deque())

@@ -73,10 +73,13 @@ def of_pools(problem: Problem) -> list[Obstacle]:
 
 
 def takers(problem: Problem, holders: Holders) -> list[str]:
-    """Return the claims that have the devices of the requested kind, or what these need of their boards, in the order of the devices."""
+    """Return the claims that have the devices of the requested kind, or what these need of their boards, in the order of the devices.
+
+    Only the requests count that have too few devices; all of them, if each alone has enough.
+    """
     texts = RefusalTexts(problem, holders)
     claims: list[str] = []
-    for request in problem.requests:
+    for request in [request for request in problem.requests if not _has_enough(problem, request)] or problem.requests:
         for option in request.options:
             for device in problem.inventory.devices:
                 verdict = problem.suitability.verdict(option.want, device)
@@ -85,20 +88,26 @@ def takers(problem: Problem, holders: Holders) -> list[str]:
     return list(dict.fromkeys(claims))
 
 
+def _has_enough(problem: Problem, request: Request) -> bool:
+    """Return whether an option of the request has enough devices before anything is chosen."""
+    devices, verdict = problem.inventory.devices, problem.suitability.verdict
+    return any(
+        sum(verdict(option.want, device) is None for device in devices) >= max(problem.number(option), 1) for option in request.options
+    )
+
+
 def of_requests(problem: Problem, holders: Holders) -> list[Obstacle]:
     """Return the requests that have too few devices before anything is chosen."""
     texts = RefusalTexts(problem, holders)
-    return [obstacle for request in problem.requests for obstacle in _alone(problem, texts, request)]
+    return [obstacle for request in problem.requests if not _has_enough(problem, request) for obstacle in _alone(problem, texts, request)]
 
 
 def _alone(problem: Problem, texts: RefusalTexts, request: Request) -> list[Obstacle]:
-    """Return why no option of the request has enough devices; an empty list if one has."""
+    """Return why no option of a request has enough devices."""
     shortages = []
     for option in request.options:
         verdicts = [(device, problem.suitability.verdict(option.want, device)) for device in problem.inventory.devices]
         suitable, needed = sum(verdict is None for _, verdict in verdicts), problem.number(option)
-        if suitable >= max(needed, 1):
-            return []
         groups = _Groups()
         for device, refusal in verdicts:
             mismatched = problem.suitability.mismatch(option.want, device) if refusal is Refusal.IN_USE else None

@@ -15,7 +15,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
-from drakit_cluster.scheduling.explain import obstacles
+from drakit_cluster.scheduling.explain import obstacles, wording
 from drakit_cluster.simulation.engine import blocks
 from drakit_cluster.simulation.engine.nodes import Grant, Node, Nodes
 from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadError
@@ -23,9 +23,6 @@ from drakit_cluster.simulation.workload.templates import PodTemplate, WorkloadEr
 STEPS_MAX = 200_000
 """The number of decisions after which the search stops."""
 MOVES_MAX = 8
-_MIRROR = "kubernetes.io/config.mirror"
-_KEEPING_OWNERS = frozenset({"DaemonSet", "Node"})
-"""The kinds whose pods start again on their node; a Node owns the mirrors of static pods."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -308,9 +305,8 @@ class User:
 
 
 def stays(pod: Object) -> bool:
-    """Return whether a pod stays with its node, also in a drain: it belongs to a DaemonSet, or is the mirror of a static pod."""
-    is_mirror = _MIRROR in json_types.mapping(pod, "metadata", "annotations")
-    return is_mirror or json_types.text(pod_claims.owner(pod), "kind") in _KEEPING_OWNERS
+    """Return whether a pod stays with its node, also in a drain: it belongs to a DaemonSet. Static pods have no claims; Kubernetes refuses them."""
+    return json_types.text(pod_claims.owner(pod), "kind") == "DaemonSet"
 
 
 def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
@@ -331,8 +327,14 @@ def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
     return list(dict.fromkeys(by_name.values()))
 
 
-def takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
-    """Return the users that have what a pod needs on the nodes where it may run, in the order of the nodes."""
+def why_no_place(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> str:
+    """Return why a pod that fits on an empty node has no place, with the first of the users that have what it needs where it may run."""
+    takers = _takers(nodes, users, template)
+    by = f": {wording.listed(takers)}" if takers else ""
+    return f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node{by}"
+
+
+def _takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
     holders: dict[int, dict[DeviceId, list[str]]] = {}
     for user in users:
         for grant in (grant for claim in user.claims for grant in nodes.grants_of(claim)):
@@ -351,7 +353,7 @@ def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> l
     """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
     A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown. Pods of
-    DaemonSets and static pods stay as well.
+    DaemonSets stay as well.
     """
     holders = []
     for user in filter(lambda user: user.may_move, users_of(claims, pods)):

@@ -3,14 +3,12 @@
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
@@ -18,10 +16,11 @@ from drakit import machines
 from drakit.core import errors
 from drakit_gpu import nvml_errors, port
 from drakit_gpu.mock import fault_injection, mock_gpus
-from fakes import gpu_node, waits
+from fakes import forked_cli, gpu_node, waits
 
 MACHINE = "dgx-a100-40gb-2gpu"
 PROFILE, SLICE = 19, port.Placement(start=6, size=1)
+Start: TypeAlias = Callable[..., forked_cli.Started]
 MAKE_ONE = """
 import pathlib, sys
 from drakit import machines
@@ -40,15 +39,23 @@ def choice(tmp_path: pathlib.Path) -> machines.Choice:
     return machines.Choice(name=MACHINE, directory=tmp_path / "machine", owner="node-a")
 
 
-@contextlib.contextmanager
-def process(choice: machines.Choice, *starts: int) -> Iterator["subprocess.Popen[str]"]:
-    arguments = [sys.executable, "-c", MAKE_ONE, str(choice.directory), *map(str, starts)]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as running:
-        try:
-            yield running
-        finally:
-            if running.poll() is None:
-                running.kill()
+@pytest.fixture
+def output(tmp_path: pathlib.Path) -> pathlib.Path:
+    """What all processes print."""
+    return tmp_path / "output"
+
+
+@pytest.fixture
+def start(commands: forked_cli.Commands, choice: machines.Choice, output: pathlib.Path) -> Iterator[Start]:
+    """Start a process that makes an instance at each start; those that still run are killed at the end."""
+    with output.open("ab") as written, contextlib.ExitStack() as ending:
+
+        def begin(*starts: int) -> forked_cli.Started:
+            running = commands.code(MAKE_ONE, choice.directory, *starts, out=written.fileno())
+            ending.callback(running.send_signal, signal.SIGKILL)
+            return running
+
+        yield begin
 
 
 def until_stalled(injector: fault_injection.Faults) -> fault_injection.Stall:
@@ -68,50 +75,48 @@ def starts(choice: machines.Choice) -> list[int]:
 
 @pytest.mark.parametrize("moment,left", [(fault_injection.Moment.BEFORE, []), (fault_injection.Moment.AFTER, [6])])
 def test_a_driver_killed_in_a_call_leaves_the_effect_the_call_had(
-    choice: machines.Choice, moment: fault_injection.Moment, left: list[int]
+    choice: machines.Choice, start: Start, moment: fault_injection.Moment, left: list[int]
 ) -> None:
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=moment, action=fault_injection.Action.HANG))
-    with process(choice, 6) as victim:
-        stall = until_stalled(injector)
-        assert (stall.pid, stall.call, stall.moment) == (victim.pid, "create_gpu_instance", moment)
-        os.kill(victim.pid, signal.SIGKILL)
-        assert victim.wait() == -signal.SIGKILL
+    victim = start(6)
+    stall = until_stalled(injector)
+    assert (stall.pid, stall.call, stall.moment) == (victim.pid, "create_gpu_instance", moment)
+    victim.kill()
+    assert victim.wait(waits.SECONDS) == -signal.SIGKILL
     assert starts(choice) == left
     assert not injector.stalled()
     mock_gpus.MockGpus(choice).create_gpu_instance(mock_gpus.MockGpus(choice).gpus()[1].uuid, PROFILE, SLICE)
 
 
-def test_a_hanging_call_continues_on_release_and_blocks_no_other(choice: machines.Choice) -> None:
+def test_a_hanging_call_continues_on_release_and_blocks_no_other(choice: machines.Choice, start: Start) -> None:
     injector = fault_injection.Faults(choice.directory)
     injector.arm(fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.HANG))
-    with process(choice, 6) as slow:
-        until_stalled(injector)
-        with process(choice, 5) as quick:
-            assert quick.wait() == 0
-        assert slow.poll() is None
-        injector.release()
-        assert slow.wait() == 0
+    slow = start(6)
+    until_stalled(injector)
+    assert start(5).wait(waits.SECONDS) == 0
+    assert slow.poll() is None
+    injector.release()
+    assert slow.wait(waits.SECONDS) == 0
     assert starts(choice) == [5, 6]
 
 
-def test_a_machine_can_kill_the_process_that_calls_it_between_effect_and_answer(choice: machines.Choice) -> None:
+def test_a_machine_can_kill_the_process_that_calls_it_between_effect_and_answer(
+    choice: machines.Choice, start: Start, output: pathlib.Path
+) -> None:
     injector = fault_injection.Faults(choice.directory)
     injector.arm(
         fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE, skip=1)
     )
-    with process(choice, 6, 5, 4) as victim:
-        assert victim.wait() == -signal.SIGKILL
-        assert victim.stdout is not None
-        assert victim.stdout.read() == "1\n", "the first call was answered, the second was not, the third was not made"
+    assert start(6, 5, 4).wait(waits.SECONDS) == -signal.SIGKILL
+    assert output.read_text() == "1\n", "the first call was answered, the second was not, the third was not made"
     assert starts(choice) == [5, 6]
-    with process(choice, 4) as successor:
-        assert successor.wait() == 0
+    assert start(4).wait(waits.SECONDS) == 0
 
 
-def test_two_processes_change_one_machine_in_turn(choice: machines.Choice) -> None:
-    with process(choice, *range(7)) as first, process(choice, *range(7, 14)) as second:
-        assert (first.wait(), second.wait()) == (0, 0)
+def test_two_processes_change_one_machine_in_turn(choice: machines.Choice, start: Start) -> None:
+    first, second = start(*range(7)), start(*range(7, 14))
+    assert (first.wait(waits.SECONDS), second.wait(waits.SECONDS)) == (0, 0)
     assert sorted(starts(choice)) == sorted([*range(7), *range(7)])
 
 
@@ -291,18 +296,17 @@ def test_the_state_is_for_its_owner_alone(choice: machines.Choice) -> None:
     assert json.loads((choice.directory / "gpus.json").read_text())["machine"] == MACHINE
 
 
-def test_a_driver_killed_while_it_prepares_is_recovered_by_the_next(tmp_path: pathlib.Path) -> None:
+def test_a_driver_killed_while_it_prepares_is_recovered_by_the_next(choice: machines.Choice, start: Start) -> None:
     """The journal holds the intent, the machine holds a GPU instance without a compute instance, the process is gone."""
-    node = gpu_node.GpuNode(tmp_path)
+    node = gpu_node.GpuNode(choice.directory)
     node.prepare("gpu-0-mig-1g5gb-19-6")
     grant = node.journal["a"].grant
     node.driver.unprepare(grant)
     node.journal["a"] = gpu_node.JournalEntry(grant=dataclasses.replace(grant, record={}))
-    fault_injection.Faults(tmp_path).arm(
+    fault_injection.Faults(choice.directory).arm(
         fault_injection.Fault(call="create_gpu_instance", moment=fault_injection.Moment.AFTER, action=fault_injection.Action.DIE)
     )
-    with process(node.choice, 6) as victim:
-        assert victim.wait() == -signal.SIGKILL
+    assert start(6).wait(waits.SECONDS) == -signal.SIGKILL
     assert node.instances() == [(0, 19, 6)]
     node.restart()
     node.recover()
