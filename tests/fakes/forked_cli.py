@@ -5,11 +5,10 @@ kit as ``python -m drakit.testing`` does; the half second of imports is paid onc
 ``ip netns exec`` would run it, and with a folder sealed. It ends without freeing its objects one by one, because each free copies a page that the
 processes share. A test about starts or about the end of the interpreter wants the real start.
 
-``python -m fakes.forked_cli --serve SOCKET MODULES...`` imports modules and serves; ``python -I -S forked_cli.py SOCKET PROGRAM WORDS...`` runs
-one command with its own descriptors. PROGRAM is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
+``python -m fakes.forked_cli SOCKET MODULES...`` imports modules and serves; ``forked_client`` runs one command with its own descriptors. Its program
+is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
 """
 
-import array
 import atexit
 import contextlib
 import ctypes
@@ -30,12 +29,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NotRequired, TextIO, TypedDict
 
+from fakes import forked_client
+
 SECONDS = 300.0
-"""As ``waits.SECONDS``; this file also runs alone."""
-_MESSAGE = 1 << 20
+"""As ``waits.SECONDS``."""
 _DESCRIPTORS = 3
 _CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
-_SERVE = "--serve"
 LATE = (
     "drakit.cli.app",
     "drakit.cli.composition",
@@ -160,11 +159,8 @@ class Talk:
 
 def request(server: str, order: Order, descriptors: list[int]) -> Started:
     """Have a command run with these descriptors as standard input, output and error."""
-    asking = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asking = forked_client.send(server, order, descriptors)
     try:
-        asking.connect(server)
-        asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _MESSAGE)
-        asking.sendmsg([json.dumps(order).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
         return Started(asking, order["words"])
     except BaseException:
         asking.close()
@@ -191,7 +187,7 @@ class Commands:
         found = os.pathsep.join(map(str, filter(None, (tests, *paths, os.environ.get("PYTHONPATH")))))
         program = ("-c", f"{before}\nfrom fakes import forked_cli; forked_cli.main()") if before else ("-m", "fakes.forked_cli")
         self._serving = subprocess.Popen(
-            [python, *program, _SERVE, self.server, *modules],
+            [python, *program, self.server, *modules],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": found},
@@ -277,7 +273,7 @@ class Commands:
         """Write programs ``drakit`` and ``python`` into a folder, which run by this server; for shells."""
         for name in ("drakit", "python"):
             program = folder / name
-            forked = f'exec {sys.executable} -I -S {__file__} {self.server} {name} "$@"'
+            forked = f'exec {sys.executable} -I -S {forked_client.__file__} {self.server} {name} "$@"'
             program.write_text(f"#!/bin/sh\n{forked}\n")
             program.chmod(0o755)
 
@@ -414,7 +410,7 @@ class _Server:
 
     def _fork(self) -> Callable[[], None] | None:
         connection, _ = self._listening.accept()
-        order, descriptors, _, _ = socket.recv_fds(connection, _MESSAGE, _DESCRIPTORS)
+        order, descriptors, _, _ = socket.recv_fds(connection, forked_client.MESSAGE, _DESCRIPTORS)
         if not order:  # Whoever asked was killed.
             connection.close()
             return None
@@ -458,13 +454,8 @@ def _serve(path: str, modules: Sequence[str]) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Serve, or run one command."""
-    if sys.argv[1] == _SERVE:
-        _end(_serve(sys.argv[2], sys.argv[3:]))
-        return
-    order = Order(words=sys.argv[3:], folder=os.getcwd(), environment=dict(os.environ), namespace="", session=False)  # noqa: PTH109
-    order["program"] = sys.argv[2]
-    sys.exit(request(sys.argv[1], order, [0, 1, 2]).wait() & 0xFF)
+    """Serve."""
+    _end(_serve(sys.argv[1], sys.argv[2:]))
 
 
 if __name__ == "__main__":
