@@ -308,6 +308,9 @@ def _first_supported(candidates: Callable[[], Iterable[Enforcement]], *, uses_ip
     raise last
 
 
+os.register_at_fork(after_in_child=_first_supported.cache_clear)  # A child may have fewer rights.
+
+
 def _has_fair_queues() -> bool:
     """Return whether this kernel has fq_codel, after creating such a queue in a temporary namespace."""
     with _scratch_ifb() as (sock, ifb):
