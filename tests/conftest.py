@@ -5,6 +5,7 @@ tests live to the end, so the garbage collector starts after them and leaves the
 """
 
 import gc
+import itertools
 import os
 import pathlib
 import secrets
@@ -21,6 +22,9 @@ _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process",
 """Names that a test module imports where its tests start processes or a whole cluster."""
 
 _MEMORY = "/dev/shm"
+
+_WAITING = 3
+"""How many processes begin with long tests."""
 
 hypothesis.settings.register_profile(
     "any-machine", deadline=None, max_examples=examples.count(100), suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -65,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     look at a failed test.
     """
     os.environ.setdefault(examples.SEED, str(secrets.randbelow(10**6)))
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would say between tests that a server was stopped
     if config.option.basetemp is None and _has_memory():
         os.environ["TMPDIR"] = tempfile.tempdir = _MEMORY
         folder = tempfile.TemporaryDirectory(prefix="dk")
@@ -117,10 +122,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def _start_long_tests_first(items: list[pytest.Item]) -> None:
-    """Put a long test at the start of the tests of each process: xdist gives each an equal part of the list, and at the end all would wait for it."""
+    """Put long tests at the start of the tests of the first processes: xdist gives each an equal part of the list, and at the end all would wait.
+
+    A long test mostly waits; the other processes use the processors meanwhile.
+    """
     long = [item for item in items if item.get_closest_marker("long")]
-    others = [item for item in items if not item.get_closest_marker("long")]
-    part = len(items) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    for number, item in enumerate(long):
-        others.insert(number * (part + 1) % max(len(others), 1), item)
-    items[:] = others
+    others = iter([item for item in items if not item.get_closest_marker("long")])
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    waiting = min(_WAITING, processes)
+    ordered: list[pytest.Item] = []
+    for number in range(waiting):
+        begun = long[number::waiting]
+        ordered += [*begun, *itertools.islice(others, max(len(items) // processes - len(begun), 0))]
+    items[:] = [*ordered, *others]
