@@ -294,8 +294,10 @@ def _unavailable(refused: Mapping[str, str], takers_on: Callable[[Sequence[str]]
         alike.setdefault(reason, []).append(name)
     groups = []
     for reason, names in list(alike.items())[:_SHOWN_NODES]:
-        takers = takers_on(names[:_SHOWN_NODES])
-        by = f", taken by {wording.listed(takers)}" if takers else ""
+        examined = names if len(names) <= _SHOWN_NODES else names[:1]
+        takers = takers_on(examined)
+        where = "" if examined == names else f"on {examined[0]} "
+        by = f", {where}taken by {wording.listed(takers)}" if takers else ""
         groups.append(f"{wording.listed(names, _SHOWN_NODES)}: {reason}{by}")
     more = sum(len(names) for names in list(alike.values())[_SHOWN_NODES:])
     return f"0/{len(refused)} nodes are available: {'; '.join(groups)}{f'; and {more} more' if more else ''}"

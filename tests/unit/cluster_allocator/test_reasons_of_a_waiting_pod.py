@@ -43,11 +43,17 @@ def held(name: str, pool: str, device: str, *pods: str) -> Object:
 
 
 def test_equal_nodes_name_once_the_claims_and_pods_that_have_what_is_missing() -> None:
-    slices = [resource_slice([device("d0")], name=node, pool=node, place={"nodeName": node}) for node in ("n1", "n2", "n3", "n4")]
     taken = [held(f"c{number}", f"n{number}", "d0", *pods) for number, pods in enumerate([("p",), (), ("q", "r"), ("s",)], 1)]
     refused = "claim default/c, request r: needs 1 device, none available (1x in use)"
+
+    def refusal(*nodes: str) -> str:
+        slices = [resource_slice([device("d0")], name=node, pool=node, place={"nodeName": node}) for node in nodes]
+        return reason_in(slices, *taken, claim(request()))
+
     by = "taken by claim ns/c1 of pod p, claim ns/c2, claim ns/c3 of pods q, r"
-    assert reason_in(slices, *taken, claim(request())) == f"0/4 nodes are available: n1, n2, n3 and 1 more: {refused}, {by}"
+    assert refusal("n1", "n2", "n3") == f"0/3 nodes are available: n1, n2, n3: {refused}, {by}"
+    by = "on n1 taken by claim ns/c1 of pod p"
+    assert refusal("n1", "n2", "n3", "n4") == f"0/4 nodes are available: n1, n2, n3 and 1 more: {refused}, {by}"
 
 
 def test_who_draws_a_counter_is_named_and_who_draws_another_is_not() -> None:
