@@ -45,11 +45,7 @@ class Registry:
     """
 
     def __init__(
-        self,
-        store: Store | None = None,
-        *,
-        gates: FeatureGates | None = None,
-        now: Callable[[], datetime.datetime] = _utc_now,
+        self, store: Store | None = None, *, gates: FeatureGates | None = None, now: Callable[[], datetime.datetime] = _utc_now
     ) -> None:
         self.store = store or Store()
         self.gates = gates or FeatureGates()
