@@ -29,8 +29,7 @@ _WITHOUT: Mapping[str, str] = {
     "PodGroup": "pods that use claims of a PodGroup do not find it",
     "Pod": "extended resources that running pods use count as free, their anti-affinity is not followed, and pending pods are not decided",
 }
-"""By kind that an answer can do without: what the answer then assumes. Without another kind there is no answer."""
-_UNCHECKED = "they are not checked"
+"""By kind that a decision can do without: what the decision then assumes. Without another kind there is no decision."""
 _UNUSED = "no rule taints a device"
 
 
@@ -46,7 +45,7 @@ class Reading:
 
 def read(kubeconfig: pathlib.Path | None) -> Reading:
     """Return all objects on which a decision depends. Raise SettingsError, or ApiError if slices or claims cannot be read."""
-    return _read(kubeconfig, _WITHOUT)
+    return _read(kubeconfig, _deciding(), decides=True)
 
 
 def read_to_check(kubeconfig: pathlib.Path | None) -> Reading:
@@ -62,7 +61,7 @@ def read_to_check(kubeconfig: pathlib.Path | None) -> Reading:
         resources.JOB,
     )
     kinds = (*_deciding(), resources.CLAIM_TEMPLATE, *workloads)
-    reading = _read(kubeconfig, {kind.kind: _UNCHECKED for kind in kinds}, kinds)
+    reading = _read(kubeconfig, kinds, decides=False)
     if not any(reading.objects.values()) and reading.notes:
         raise errors.ApiError(f"nothing to check: {reading.notes[0].text}", status=_FORBIDDEN)
     return reading
@@ -83,23 +82,23 @@ def _deciding() -> "Sequence[Resource]":
     )
 
 
-def _read(kubeconfig: pathlib.Path | None, without: Mapping[str, str], kinds: "Sequence[Resource]" = ()) -> Reading:
+def _read(kubeconfig: pathlib.Path | None, kinds: "Sequence[Resource]", *, decides: bool) -> Reading:
     api = client.connect(kubeconfig)
     try:
-        reader = _Reader(api, without)
-        objects = {kind: reader.readable(kind) for kind in kinds or _deciding()}
+        reader = _Reader(api, decides=decides)
+        objects = {kind: reader.readable(kind) for kind in kinds}
         return Reading(objects=objects, notes=reader.notes, partial=reader.partial)
     finally:
         api.close()
 
 
 class _Reader:
-    def __init__(self, api: transport.Transport, without: Mapping[str, str]) -> None:
-        """``without`` says for each kind that an answer can do without what the answer then assumes."""
+    def __init__(self, api: transport.Transport, *, decides: bool) -> None:
+        """``decides`` says that the objects are read for a decision, which cannot do without some kinds; a check can do without any."""
         from drakit_cluster.objects import resources
 
         self._api = api
-        self._without = without
+        self._decides = decides
         self._served = {group: _discovered(api, group) for group in (resources.RESOURCE_GROUP, resources.SCHEDULING_GROUP)}
         self.notes: list[Note] = []
         self.partial: set[str] = set()
@@ -167,19 +166,18 @@ class _Reader:
         is_forbidden = error.status == _FORBIDDEN
         reason = f"{kind.plural} {'may not be listed' if is_forbidden else 'are not served'} ({error.status}) and are not considered"
         fix = f"allow this user to list {kind.qualified}" if is_forbidden else f"check that the server serves {kind.qualified}"
-        if kind.kind not in self._without:
+        if self._decides and kind.kind not in _WITHOUT:
             reason = reason.removesuffix(" and are not considered")
             raise errors.ApiError(f"{reason}, so nothing can be decided: {fix}", status=error.status, reason=error.reason) from error
         self.partial |= {kind.kind} if is_forbidden else set()
-        is_unchecked = self._without[kind.kind] == _UNCHECKED
-        if error.status == _NOT_FOUND and (is_unchecked or kind is resources.POD_GROUP):
+        if error.status == _NOT_FOUND and (not self._decides or kind is resources.POD_GROUP):
             return  # Most servers have no PodGroups. A pod that names one gets an error of its own.
         is_unused = error.status == _NOT_FOUND and kind is resources.TAINT_RULE
         consequence = _UNUSED if is_unused else f"{self._consequence(kind)}: {fix}"
         self._note(f"{reason}, so {consequence}", doubtful=not is_unused)
 
     def _consequence(self, kind: "Resource") -> str:
-        return self._without.get(kind.kind, "what they say is not considered")
+        return _WITHOUT.get(kind.kind, "what they say is not considered") if self._decides else "they are not checked"
 
     def _note(self, text: str, *, doubtful: bool) -> None:
         from drakit_cluster.scheduling.explain.whatif import Note
