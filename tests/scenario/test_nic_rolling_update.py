@@ -41,7 +41,7 @@ def version(driver: pathlib.Path) -> Iterator[forked_cli.Commands]:
     """What starts processes of the driver in a folder."""
     with (
         demo.short_folder() as folder,
-        contextlib.closing(forked_cli.Commands(folder, modules=("fakes.nic_attach",), paths=(driver,), before=COMPILE)) as made,
+        contextlib.closing(forked_cli.ForkServer(folder, modules=("fakes.nic_attach",), paths=(driver,), before=COMPILE)) as made,
     ):
         yield made
 

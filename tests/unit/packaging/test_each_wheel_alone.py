@@ -25,7 +25,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> wheels.CleanEnvironment:
 def alone(clean: wheels.CleanEnvironment) -> Iterator[forked_cli.Commands]:
     """Commands of that Python."""
     with demo.short_folder() as folder:
-        made = forked_cli.Commands(folder, python=clean.python, modules=forked_cli.NODE)
+        made = forked_cli.ForkServer(folder, python=clean.python, modules=forked_cli.NODE)
         yield made
         made.close()
 
@@ -117,6 +117,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked_cli.Comm
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[drakit.commands]\nbroken = broken_module:command\n")
     with demo.short_folder() as folder:
-        made = forked_cli.Commands(folder, modules=forked_cli.NODE, paths=[site])
+        made = forked_cli.ForkServer(folder, modules=forked_cli.NODE, paths=[site])
         yield made
         made.close()
