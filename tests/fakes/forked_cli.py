@@ -15,7 +15,7 @@ import ctypes
 import faulthandler
 import gc
 import importlib
-import json
+import marshal
 import os
 import pathlib
 import runpy
@@ -73,7 +73,7 @@ class CommandError(Exception):
 class Started:
     """A command that runs, with what a test needs of ``subprocess.Popen``."""
 
-    def __init__(self, asking: socket.socket, words: Sequence[str]) -> None:
+    def __init__(self, asking: forked_client.Socket, words: Sequence[str]) -> None:
         self._asking, self._words = asking, words
         self._status: int | None = None
         self._waiting = threading.Lock()
@@ -428,7 +428,7 @@ class _Server:
                 other.close()
             connection.close()
             self._listening.close()
-            return lambda: _command(json.loads(order), descriptors)
+            return lambda: _command(marshal.loads(order), descriptors)  # noqa: S302 - from this user's own processes
         for descriptor in descriptors:
             os.close(descriptor)
         ended = os.pidfd_open(pid)

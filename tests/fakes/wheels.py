@@ -23,22 +23,13 @@ FOLDERS = {
 """The folder of each distribution."""
 RUN_FOLDER = "TEST_RUN_FOLDER"
 """The variable with the folder of a test run, which its processes share (tests/conftest.py)."""
-_BUILD = """
-import os, sys
-from hatchling.cli import hatchling
-
-for project in sys.argv.pop(1).split(os.pathsep):
-    os.chdir(project)
-    hatchling()
-"""
 _OURS = ("drakit", "tpu_driver", "_editable_impl_", "__pycache__")
 
 
 def build(folder: pathlib.Path, source: pathlib.Path = ROOT, *, only: str = "") -> None:
     """Build wheels and source distributions as the Makefile's target does, or ``only`` one kind, in one process."""
-    command = [sys.executable, "-c", _BUILD, os.pathsep.join(str(source / folder) for folder in FOLDERS.values())]
-    options = ["build", "-d", str(folder), *(("-t", only) if only else ())]
-    ran = subprocess.run([*command, *options], capture_output=True, text=True, check=False, env=environment())
+    options = ("-t", only) if only else ()
+    ran = new_wheels.build([str(source / project) for project in FOLDERS.values()], folder, *options, environment=environment())
     assert ran.returncode == 0, ran.stderr
 
 

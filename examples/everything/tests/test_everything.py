@@ -9,6 +9,7 @@ import pytest
 
 import drakit
 from drakit import testing
+from everything_driver import __main__ as command
 from everything_driver import cpu, gpu, net, settings
 
 GPU = {"apiVersion": "gpu.resource.example.com/v1alpha1", "kind": "GpuConfig"}
@@ -119,15 +120,24 @@ def test_uuids_stay_as_they_are_on_a_node_and_differ_between_nodes() -> None:
     assert len({*uuids("node-1"), *uuids("node-2")}) == 16
 
 
-@pytest.mark.parametrize("profile, status, said", [("gpu", 0, ""), ("net", 0, ""), ("cpu", 0, ""), ("tpu", 1, "choose gpu, net or cpu")])
-def test_the_profile_is_chosen_by_the_environment(profile: str, status: int, said: str) -> None:
-    command = [sys.executable, "-m", "everything_driver", "slices", "-o", "yaml", "--node", "node-1"]
-    environment = {**os.environ, "DEVICE_PROFILE": profile}
-    project = pathlib.Path(__file__).parents[1]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == status
-    assert said in done.stderr
-    assert (f"driver: {profile}.example.com\n" in done.stdout) is not bool(status)
+@pytest.mark.parametrize("profile", ["gpu", "net", "cpu"])
+def test_the_profile_is_chosen_by_the_environment(
+    profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(command.PROFILE, profile)
+    monkeypatch.setattr(sys, "argv", ["everything-driver", "slices", "-o", "yaml", "--node", "node-1"])
+    with pytest.raises(SystemExit) as ended:
+        command.main()
+    assert not ended.value.code
+    assert f"driver: {profile}.example.com\n" in capsys.readouterr().out
+
+
+def test_an_unknown_profile_ends_the_program() -> None:
+    program = [sys.executable, "-m", "everything_driver", "slices", "-o", "yaml", "--node", "node-1"]
+    environment = {**os.environ, command.PROFILE: "tpu"}
+    done = subprocess.run(program, cwd=pathlib.Path(__file__).parents[1], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "choose gpu, net or cpu" in done.stderr
 
 
 def test_containers_find_the_attributes_of_their_gpu() -> None:

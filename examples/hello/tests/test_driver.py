@@ -30,7 +30,7 @@ def test_the_driver_keeps_its_contract(folder: pathlib.Path) -> None:
         parameters=[TURBO],
         refused_parameters=[{**TURBO, "mode": "ludicrous"}],
         death=testing.Death.KILL,
-        every=3,
+        every=7,
     )
     assert report.crash_points > 0
 

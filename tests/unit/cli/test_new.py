@@ -139,7 +139,7 @@ def test_a_git_url_gives_the_wheels_of_its_repository(tmp_path: pathlib.Path) ->
     [
         ("nowhere", "nowhere is not a checkout of drakit: .*nowhere/pyproject.toml is missing"),
         ("nowhere.whl", "nowhere.whl does not exist; choose a checkout, a wheel or a git URL"),
-        ("git+file:///nowhere", "pip cannot build wheels of git[+]file:///nowhere: .*nowhere"),
+        ("git+file:///nowhere", "cannot build wheels of git[+]file:///nowhere: .*nowhere"),
     ],
 )
 def test_a_source_without_drakit_is_an_error_of_one_line(
