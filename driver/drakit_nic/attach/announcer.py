@@ -92,6 +92,8 @@ class Announcer:
 
     def __init__(self, kernel: Kernel, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._kernel, self._monotonic = kernel, monotonic
+        self._sending = threading.Lock()
+        """Held by the one thread that repeats announcements."""
         self._changed = threading.Condition()
         self._pending: list[_Pending] = []
         self._current: _Pending | None = None
@@ -141,13 +143,21 @@ class Announcer:
         self._close_unused()
 
     def send_due(self) -> float | None:
-        """Make the announcements that are due. Return the seconds until the next one, None if there is none."""
+        """Make the announcements that are due. Return the seconds until the next one, None if there is none.
+
+        When it returns, those that another thread has begun are made too.
+        """
+        with self._sending:
+            self._repeat_due()
+        self._close_unused()
+        with self._changed:
+            return max(self._pending[0].due - self._monotonic(), 0.0) if self._pending else None
+
+    def _repeat_due(self) -> None:
         while True:
             with self._changed:
-                if not self._pending:
-                    break
-                if self._pending[0].due > self._monotonic():
-                    break
+                if not self._pending or self._pending[0].due > self._monotonic():
+                    return
                 pending = self._current = heapq.heappop(self._pending)
             goes_on = self._repeat(pending)
             with self._changed:
@@ -156,9 +166,6 @@ class Announcer:
                     heapq.heappush(self._pending, pending)
                 else:
                     self._release(pending)
-        self._close_unused()
-        with self._changed:
-            return max(self._pending[0].due - self._monotonic(), 0.0) if self._pending else None
 
     def close(self) -> None:
         """Drop everything and end the thread."""
