@@ -52,7 +52,7 @@ def command_of(project: pathlib.Path) -> str:
 
 def job_of(project: pathlib.Path) -> list[str]:
     """Return the commands of a project's job for CI."""
-    (job,) = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text())["jobs"].values()
+    (job,) = yaml.load((project / ".github" / "workflows" / "ci.yml").read_text(), Loader=yaml.CSafeLoader)["jobs"].values()
     assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in job["steps"] if "uses" in step)
     return [step["run"] for step in job["steps"] if "run" in step]
 
@@ -160,7 +160,7 @@ def test_the_demos_of_an_example_have_no_mistake_and_no_name_twice(commands: for
 
 def test_only_binding_conditions_need_to_watch_claims() -> None:
     def watches(name: str) -> bool:
-        documents = yaml.safe_load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text())
+        documents = yaml.load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text(), Loader=yaml.CSafeLoader)
         rules = next(item["rules"] for item in documents if item["kind"] == "ClusterRole")
         return any(rule["resources"] == ["resourceclaims"] and "watch" in rule["verbs"] for rule in rules)
 
