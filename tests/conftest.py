@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from drakit.telemetry import logs
-from fakes import demo, examples, forked_cli, log_lines, wheels
+from fakes import demo, examples, forked_cli, log_lines, run_folder
 
 _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process", "demo", "LocalCluster", "clusters", "check_driver"})
 """Names that a test module imports where its tests start processes or a whole cluster."""
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = tempfile.TemporaryDirectory(prefix="dk")
         config.add_cleanup(folder.cleanup)
         config.option.basetemp = f"{folder.name}/t"
-        os.environ[wheels.RUN_FOLDER] = folder.name
+        os.environ[run_folder.VARIABLE] = folder.name
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name  # for pytest in the projects that tests make
 
 

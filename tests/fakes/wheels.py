@@ -1,7 +1,5 @@
 """The wheels of drakit as ``make dist`` builds them, and virtual environments in which nothing but third-party packages is installed."""
 
-import atexit
-import fcntl
 import functools
 import os
 import pathlib
@@ -9,10 +7,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 
 from drakit_tools.commands import new_wheels
+from fakes import run_folder
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDERS = {
@@ -21,8 +19,6 @@ FOLDERS = {
     "drakit_nic": "driver/drakit_nic",
 }
 """The folder of each distribution."""
-RUN_FOLDER = "TEST_RUN_FOLDER"
-"""The variable with the folder of a test run, which its processes share (tests/conftest.py)."""
 _OURS = ("drakit", "tpu_driver", "_editable_impl_", "__pycache__")
 
 
@@ -36,25 +32,10 @@ def build(folder: pathlib.Path, source: pathlib.Path = ROOT, *, only: str = "") 
 @functools.cache
 def built() -> new_wheels.Wheels:
     """Return the wheels of this checkout; the first process of a test run that needs them builds them for all."""
-    folder = _shared_folder()
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "whole").exists():
-            build(folder, only="wheel")
-            (folder / "whole").touch()
+    folder = run_folder.folder("wheels")
+    run_folder.made_once(folder, lambda folder: build(folder, only="wheel"))
     drakit, cluster, tools = (next(folder.glob(f"{name}-*.whl")) for name in new_wheels.FOLDERS)
     return new_wheels.Wheels(drakit=drakit, cluster=cluster, tools=tools)
-
-
-def _shared_folder() -> pathlib.Path:
-    """A folder that all processes of a test run share and that is gone afterwards; without a run's folder, one of this process's own."""
-    if RUN_FOLDER in os.environ:
-        folder = pathlib.Path(os.environ[RUN_FOLDER], "wheels")
-        folder.mkdir(exist_ok=True)
-        return folder
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def environment() -> dict[str, str]:
