@@ -45,9 +45,9 @@ def environment() -> dict[str, str]:
 
 
 class CleanEnvironment:
-    """A virtual environment with the third-party packages of this one, and without drakit."""
+    """A virtual environment with the third-party packages of this one, and without drakit, or with what is installed in ``other``."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, other: "CleanEnvironment | None" = None) -> None:
         venv.create(folder / "venv", symlinks=True, with_pip=False)
         self.python = folder / "venv" / "bin" / "python"
         packages = folder / "third-party"
@@ -56,7 +56,9 @@ class CleanEnvironment:
             if not entry.name.startswith(_OURS):
                 (packages / entry.name).symlink_to(entry)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        (folder / "venv" / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{packages}\n")
+        self.site = folder / "venv" / "lib" / version / "site-packages"
+        others = [other.site] if other is not None else []
+        (self.site / "third-party.pth").write_text("".join(f"{place}\n" for place in [packages, *others]))
 
     def run(self, folder: pathlib.Path, *arguments: str) -> str:
         """Run Python there; return what it wrote. Raises AssertionError where it fails."""
@@ -69,9 +71,15 @@ class CleanEnvironment:
         self.run(folder, *strict_mypy(cache), *names)
 
     def install(self, folder: pathlib.Path) -> None:
-        """Run ``pip install wheels/*.whl -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
-        options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
-        self.run(folder, "-m", "pip", "install", *options, *map(str, sorted((folder / "wheels").glob("*.whl"))), "-e", ".[dev]")
+        """Run ``pip install wheels/*.whl -e '.[dev]'``."""
+        self.pip_install(folder, "--no-build-isolation", *map(str, sorted((folder / "wheels").glob("*.whl"))), "-e", ".[dev]")
+
+    def pip_install(self, folder: pathlib.Path, *arguments: str) -> None:
+        """Install with no index: whatever neither the arguments nor third-party packages have is not found.
+
+        pip does not warn of conflicts, for which it would parse what all those packages require.
+        """
+        self.run(folder, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-warn-conflicts", *arguments)
 
 
 def strict_mypy(cache: pathlib.Path) -> list[str]:

@@ -132,8 +132,8 @@ def test_an_image_is_built_without_the_local_cluster(tmp_path: pathlib.Path) -> 
         place = image / target / pathlib.Path(source).name if target.endswith("/") else image / target
         place.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (project / source).is_dir() else shutil.copyfile)(project / source, place)
-    for command in re.findall(r"^RUN pip (.+)$", text, re.MULTILINE):
-        clean.run(image, "-m", "pip", "--disable-pip-version-check", *command.split(), "--no-index", "--no-build-isolation")
+    for command in re.findall(r"^RUN pip install (.+)$", text, re.MULTILINE):
+        clean.pip_install(image, *command.split(), "--no-build-isolation")
     assert "run" in clean.run(image, "-m", "hello_driver", "--help")
     assert [file.name for file in image.rglob("*.whl")] == [wheels.built().drakit.name]
     assert clean.run(image, "-c", "import importlib.util; print(importlib.util.find_spec('drakit_cluster'))").strip() == "None"
