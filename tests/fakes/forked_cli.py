@@ -331,6 +331,7 @@ def _command(order: Order, descriptors: list[int]) -> None:
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(2)
     os.chdir(order["folder"])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = ["drakit", *order["words"]]
     sys.modules["__main__"].__package__ = None  # As in the program that pip installs, whose help calls it "drakit".
     buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
@@ -360,7 +361,7 @@ def _python(words: list[str]) -> None:
     is_module = words[0] == "-m"
     name, *sys.argv[1:] = words[1:] if is_module else words
     sys.argv[0] = name
-    sys.path[:0] = [str(pathlib.Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    sys.path.insert(0, str(pathlib.Path.cwd()))
     if is_module:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from fakes import run_folder
+
 ROOT = pathlib.Path(__file__).parents[2]
 NAMESPACE = "drakit-system"
 OVERLAYS = {
@@ -31,9 +33,13 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 
 @functools.cache
 def rendered(folder: str) -> list[Any]:
+    return list(yaml.load_all(run_folder.text(f"kustomize {folder}", lambda: _kustomized(folder)), Loader=yaml.CSafeLoader))
+
+
+def _kustomized(folder: str) -> str:
     run = subprocess.run(["kubectl", "kustomize", folder], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
-    return list(yaml.load_all(run.stdout, Loader=yaml.CSafeLoader))
+    return run.stdout
 
 
 def overlay(name: str) -> list[Any]:

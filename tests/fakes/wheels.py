@@ -1,7 +1,5 @@
 """The wheels of drakit as ``make dist`` builds them, and virtual environments in which nothing but third-party packages is installed."""
 
-import atexit
-import fcntl
 import functools
 import os
 import pathlib
@@ -9,10 +7,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 
 from drakit_tools.commands import new_wheels
+from fakes import run_folder
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDERS = {
@@ -21,8 +19,6 @@ FOLDERS = {
     "drakit_nic": "driver/drakit_nic",
 }
 """The folder of each distribution."""
-RUN_FOLDER = "TEST_RUN_FOLDER"
-"""The variable with the folder of a test run, which its processes share (tests/conftest.py)."""
 _OURS = ("drakit", "tpu_driver", "_editable_impl_", "__pycache__")
 
 
@@ -36,25 +32,10 @@ def build(folder: pathlib.Path, source: pathlib.Path = ROOT, *, only: str = "") 
 @functools.cache
 def built() -> new_wheels.Wheels:
     """Return the wheels of this checkout; the first process of a test run that needs them builds them for all."""
-    folder = _shared_folder()
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "whole").exists():
-            build(folder, only="wheel")
-            (folder / "whole").touch()
+    folder = run_folder.folder("wheels")
+    run_folder.made_once(folder, lambda folder: build(folder, only="wheel"))
     drakit, cluster, tools = (next(folder.glob(f"{name}-*.whl")) for name in new_wheels.FOLDERS)
     return new_wheels.Wheels(drakit=drakit, cluster=cluster, tools=tools)
-
-
-def _shared_folder() -> pathlib.Path:
-    """A folder that all processes of a test run share and that is gone afterwards; without a run's folder, one of this process's own."""
-    if RUN_FOLDER in os.environ:
-        folder = pathlib.Path(os.environ[RUN_FOLDER], "wheels")
-        folder.mkdir(exist_ok=True)
-        return folder
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="drakit-wheels-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
 
 
 def environment() -> dict[str, str]:
@@ -64,9 +45,9 @@ def environment() -> dict[str, str]:
 
 
 class CleanEnvironment:
-    """A virtual environment with the third-party packages of this one, and without drakit."""
+    """A virtual environment with the third-party packages of this one, and without drakit, or with what is installed in ``other``."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
+    def __init__(self, folder: pathlib.Path, other: "CleanEnvironment | None" = None) -> None:
         venv.create(folder / "venv", symlinks=True, with_pip=False)
         self.python = folder / "venv" / "bin" / "python"
         packages = folder / "third-party"
@@ -75,7 +56,9 @@ class CleanEnvironment:
             if not entry.name.startswith(_OURS):
                 (packages / entry.name).symlink_to(entry)
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        (folder / "venv" / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{packages}\n")
+        self.site = folder / "venv" / "lib" / version / "site-packages"
+        others = [other.site] if other is not None else []
+        (self.site / "third-party.pth").write_text("".join(f"{place}\n" for place in [packages, *others]))
 
     def run(self, folder: pathlib.Path, *arguments: str) -> str:
         """Run Python there; return what it wrote. Raises AssertionError where it fails."""
@@ -88,9 +71,15 @@ class CleanEnvironment:
         self.run(folder, *strict_mypy(cache), *names)
 
     def install(self, folder: pathlib.Path) -> None:
-        """Run ``pip install wheels/*.whl -e '.[dev]'``, with no index: whatever is neither in the project nor a third-party package is not found."""
-        options = ["--quiet", "--disable-pip-version-check", "--no-index", "--no-build-isolation"]
-        self.run(folder, "-m", "pip", "install", *options, *map(str, sorted((folder / "wheels").glob("*.whl"))), "-e", ".[dev]")
+        """Run ``pip install wheels/*.whl -e '.[dev]'``."""
+        self.pip_install(folder, "--no-build-isolation", *map(str, sorted((folder / "wheels").glob("*.whl"))), "-e", ".[dev]")
+
+    def pip_install(self, folder: pathlib.Path, *arguments: str) -> None:
+        """Install with no index: whatever neither the arguments nor third-party packages have is not found.
+
+        pip does not warn of conflicts, for which it would parse what all those packages require.
+        """
+        self.run(folder, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-warn-conflicts", *arguments)
 
 
 def strict_mypy(cache: pathlib.Path) -> list[str]:

@@ -16,7 +16,7 @@ import yaml
 
 from drakit import exits
 from drakit.cli import process
-from fakes import waits
+from fakes import forked_cli, waits
 
 CLI = pathlib.Path(process.__file__).parent
 # The demo's signals raise KeyboardInterrupt; it sets nothing.
@@ -75,9 +75,9 @@ print(stop.wait(60))
 """
 
 
-def test_a_signal_that_misses_the_main_thread_stops_the_process() -> None:
-    ended = subprocess.run([sys.executable, "-c", MISSED], capture_output=True, text=True, timeout=waits.SECONDS, check=True)
-    assert ended.stdout == "True\n"
+def test_a_signal_that_misses_the_main_thread_stops_the_process(commands: forked_cli.Commands) -> None:
+    ended = commands.run("-c", MISSED, program="python")
+    assert (ended.returncode, ended.stdout) == (0, "True\n")
 
 
 HANGS = """
@@ -93,8 +93,8 @@ stop.set()
 """
 
 
-def test_a_stop_that_hangs_is_ended_with_a_stack_trace() -> None:
-    ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=waits.SECONDS, check=False)
+def test_a_stop_that_hangs_is_ended_with_a_stack_trace(commands: forked_cli.Commands) -> None:
+    ended = commands.run("-c", HANGS, program="python")
     assert ended.returncode == 1
     assert "in hangs_in_the_hardware" in ended.stderr
 
@@ -165,9 +165,23 @@ def test_an_interrupt_after_the_last_exit_handler_changes_nothing() -> None:
     assert interrupted("", "--version", before=late) == (0, f"{importlib.metadata.version('drakit')}\n", "")
 
 
-LOSES = """
-from drakit.cli.commands import show
+def forked(commands: forked_cli.Commands, text: str, command: str) -> tuple[int, str, str]:
+    """Run a command that a text adds to those of a program that is imported already."""
+    program = f"""
+import os, signal, sys
+import drakit_command
 from drakit.cli import app
+sys.argv[0] = "drakit"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # As Python starts: drakit resets it in processes that it forks.
+app.program.cache_clear()
+{text}
+drakit_command.main()
+"""
+    ended = commands.run("-c", program, command, program="python")
+    return (ended.returncode, ended.stdout, ended.stderr)
+
+
+LOSES = """
 class Loses:
     def __del__(self):
         os.kill(os.getpid(), signal.SIGINT)
@@ -178,12 +192,11 @@ def loses():
 """
 
 
-def test_an_interrupt_swallowed_by_a_finalizer_still_ends_the_command() -> None:
-    assert interrupted("", "loses", before=LOSES) == ONE_LINE
+def test_an_interrupt_swallowed_by_a_finalizer_still_ends_the_command(commands: forked_cli.Commands) -> None:
+    assert forked(commands, LOSES, "loses") == ONE_LINE
 
 
 CONVERTS = """
-from drakit.cli import app
 @app.app.command()
 def converts():
     try:
@@ -193,12 +206,11 @@ def converts():
 """
 
 
-def test_an_interrupt_that_a_library_converts_to_an_error_is_one_line() -> None:
-    assert interrupted("", "converts", before=CONVERTS) == ONE_LINE
+def test_an_interrupt_that_a_library_converts_to_an_error_is_one_line(commands: forked_cli.Commands) -> None:
+    assert forked(commands, CONVERTS, "converts") == ONE_LINE
 
 
 UNWINDS = """
-from drakit.cli import app
 @app.app.command()
 def unwinds():
     try:
@@ -210,8 +222,8 @@ def unwinds():
 """
 
 
-def test_a_second_interrupt_ends_a_command_that_does_not_stop() -> None:
-    assert interrupted("", "unwinds", before=UNWINDS) == ONE_LINE
+def test_a_second_interrupt_ends_a_command_that_does_not_stop(commands: forked_cli.Commands) -> None:
+    assert forked(commands, UNWINDS, "unwinds") == ONE_LINE
 
 
 def test_an_interrupted_command_ends_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def files(commands: forked_cli.Commands, tmp_path_factory: pytest.TempPathFactor
 def test_a_line_wider_than_the_terminal_is_one_word_and_no_color_has_no_colours(
     commands: forked_cli.Commands, files: pathlib.Path, command: str
 ) -> None:
-    for width in (60, 80, 200):
+    for width in (60, 200):
         written = raw(commands, command.split(), files, width, NO_COLOR="1")
         lines = plain(written).splitlines()
         assert sum(len(line.split()) for line in lines) > 10

@@ -16,7 +16,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import wheels
+from fakes import examples, wheels
 from unit.docs import markdown
 
 SHOWN = {page: [block for block in markdown.blocks(page) if block.language == "python"] for page in markdown.committed()}
@@ -70,10 +70,11 @@ def test_every_python_file_of_the_documentation_passes_mypy_strict(folder: pathl
 def test_every_driver_of_the_documentation_keeps_its_contract(name: str, folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(folder))
     drivers = list(drivers_of(name))
+    every = 5 if examples.FULL else examples.draw(name).randint(50, 100)
     assert drivers
     for kind in drivers:
         hardware = hardware_of(kind)
-        report = testing.check_driver(functools.partial(kind, *hardware), hardware=functools.partial(repr, hardware), every=25)
+        report = testing.check_driver(functools.partial(kind, *hardware), hardware=functools.partial(repr, hardware), every=every)
         assert report.count(drakit.Verdict.OK) > 10
 
 

@@ -7,7 +7,7 @@ import yaml
 
 from unit.docs import markdown
 
-CONFIG = yaml.safe_load((markdown.ROOT / "mkdocs.yml").read_text("utf-8"))
+CONFIG = yaml.load((markdown.ROOT / "mkdocs.yml").read_text("utf-8"), Loader=yaml.CSafeLoader)
 
 
 def listed(entries: object) -> Iterator[str]:

@@ -52,7 +52,7 @@ def command_of(project: pathlib.Path) -> str:
 
 def job_of(project: pathlib.Path) -> list[str]:
     """Return the commands of a project's job for CI."""
-    (job,) = yaml.safe_load((project / ".github" / "workflows" / "ci.yml").read_text())["jobs"].values()
+    (job,) = yaml.load((project / ".github" / "workflows" / "ci.yml").read_text(), Loader=yaml.CSafeLoader)["jobs"].values()
     assert all(re.search(r"@[0-9a-f]{40}$", step["uses"]) for step in job["steps"] if "uses" in step)
     return [step["run"] for step in job["steps"] if "run" in step]
 
@@ -132,8 +132,8 @@ def test_an_image_is_built_without_the_local_cluster(tmp_path: pathlib.Path) -> 
         place = image / target / pathlib.Path(source).name if target.endswith("/") else image / target
         place.parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (project / source).is_dir() else shutil.copyfile)(project / source, place)
-    for command in re.findall(r"^RUN pip (.+)$", text, re.MULTILINE):
-        clean.run(image, "-m", "pip", "--disable-pip-version-check", *command.split(), "--no-index", "--no-build-isolation")
+    for command in re.findall(r"^RUN pip install (.+)$", text, re.MULTILINE):
+        clean.pip_install(image, *command.split(), "--no-build-isolation")
     assert "run" in clean.run(image, "-m", "hello_driver", "--help")
     assert [file.name for file in image.rglob("*.whl")] == [wheels.built().drakit.name]
     assert clean.run(image, "-c", "import importlib.util; print(importlib.util.find_spec('drakit_cluster'))").strip() == "None"
@@ -160,7 +160,7 @@ def test_the_demos_of_an_example_have_no_mistake_and_no_name_twice(commands: for
 
 def test_only_binding_conditions_need_to_watch_claims() -> None:
     def watches(name: str) -> bool:
-        documents = yaml.safe_load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text())
+        documents = yaml.load_all((manifests.ROOT / "examples" / name / "deploy" / "rbac.yaml").read_text(), Loader=yaml.CSafeLoader)
         rules = next(item["rules"] for item in documents if item["kind"] == "ClusterRole")
         return any(rule["resources"] == ["resourceclaims"] and "watch" in rule["verbs"] for rule in rules)
 

@@ -22,7 +22,7 @@ pytestmark = [
 CHART = "examples/hello/deploy"
 PROJECT = "hello-driver"
 HELM_LABELS = {"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by"}
-VALUES: dict[str, Any] = yaml.safe_load((manifests.ROOT / CHART / "values.yaml").read_text())
+VALUES: dict[str, Any] = yaml.load((manifests.ROOT / CHART / "values.yaml").read_text(), Loader=yaml.CSafeLoader)
 WEBHOOK = ("--set", "webhook.enabled=true")
 
 
@@ -34,7 +34,7 @@ def helm(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
 def template(*arguments: str, namespace: str = PROJECT) -> list[Any]:
     run = helm("template", PROJECT, CHART, "--namespace", namespace, *arguments)
     assert run.returncode == 0, run.stderr
-    return [item for item in yaml.safe_load_all(run.stdout) if item is not None]
+    return [item for item in yaml.load_all(run.stdout, Loader=yaml.CSafeLoader) if item is not None]
 
 
 def rendered(values: object) -> "subprocess.CompletedProcess[str]":
@@ -86,7 +86,7 @@ def test_every_value_reaches_the_pods() -> None:
     assert values.keys() == VALUES.keys()
     run = rendered(values)
     assert run.returncode == 0, run.stderr
-    objects = list(yaml.safe_load_all(run.stdout))
+    objects = list(yaml.load_all(run.stdout, Loader=yaml.CSafeLoader))
     pod, hook = pod_of(objects, "DaemonSet"), pod_of(objects, "Deployment")
     (container,), plain = pod["containers"], pod_of(template(), "DaemonSet")["containers"][0]
     assert {one["containers"][0]["image"] for one in (pod, hook)} == {"registry.example.com/hello:2.0.0"}
@@ -205,7 +205,11 @@ def test_the_rights_of_the_chart_are_those_of_the_manifest(tmp_path: pathlib.Pat
     rbac = tmp_path / "deploy" / "rbac.yaml"
     rbac.write_text(rbac.read_text().replace("    verbs: [get]\n", "    verbs: [get, list, watch]\n", 1))
     run = helm("template", PROJECT, str(tmp_path / "deploy"))
-    (role,) = [item for item in yaml.safe_load_all(run.stdout) if item["kind"] == "ClusterRole" and item["metadata"]["name"] == PROJECT]
+    (role,) = [
+        item
+        for item in yaml.load_all(run.stdout, Loader=yaml.CSafeLoader)
+        if item["kind"] == "ClusterRole" and item["metadata"]["name"] == PROJECT
+    ]
     assert role["rules"][0]["verbs"] == ["get", "list", "watch"], "a Binder's rights are written once"
 
 

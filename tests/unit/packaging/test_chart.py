@@ -37,7 +37,7 @@ def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def template(*arguments: str, namespace: str = manifests.NAMESPACE, release: str = "drakit") -> list[Any]:
     run = helm("template", release, CHART, "--namespace", namespace, *arguments)
     assert run.returncode == 0, run.stderr
-    return [item for item in yaml.safe_load_all(run.stdout) if item is not None]
+    return [item for item in yaml.load_all(run.stdout, Loader=yaml.CSafeLoader) if item is not None]
 
 
 def values_of(overlay: str) -> tuple[str, str]:
@@ -158,7 +158,7 @@ def test_the_chart_renders_the_same_monitoring_as_the_components(tmp_path: pathl
 
 def profiles_of_the_component() -> list[str]:
     file = manifests.ROOT / "daemonset" / "components" / "extended-resources" / "deviceclasses.yaml"
-    expressions = [item["spec"]["selectors"][0]["cel"]["expression"] for item in yaml.safe_load_all(file.read_text())]
+    expressions = [item["spec"]["selectors"][0]["cel"]["expression"] for item in yaml.load_all(file.read_text(), Loader=yaml.CSafeLoader)]
     return [expression.rpartition("== ")[2].strip('"') for expression in expressions]
 
 
@@ -274,7 +274,11 @@ def test_every_value_has_a_place_in_the_schema_and_the_other_way_round() -> None
                 check(value, schema["properties"][key], f"{path}.{key}")
 
     folder = manifests.ROOT / CHART
-    check(yaml.safe_load((folder / "values.yaml").read_text()), json.loads((folder / "values.schema.json").read_text()), "")
+    check(
+        yaml.load((folder / "values.yaml").read_text(), Loader=yaml.CSafeLoader),
+        json.loads((folder / "values.schema.json").read_text()),
+        "",
+    )
 
 
 def variables(daemonset: Any) -> dict[str, str]:

@@ -55,7 +55,7 @@ def test_a_value_file_renders_what_kubernetes_takes(file: pathlib.Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name)
 def test_pods_mount_the_folders_that_a_value_file_names(file: pathlib.Path) -> None:
-    given = yaml.safe_load(file.read_text("utf-8"))
+    given = yaml.load(file.read_text("utf-8"), Loader=yaml.CSafeLoader)
     kubelet, cdi = given.get("kubeletDir", "/var/lib/kubelet"), given.get("cdiDir", "/var/run/cdi")
     for daemonset in charts.by_name(charts.template("--values", str(file), *FAMILIES), "DaemonSet").values():
         assert {f"{kubelet}/plugins", f"{kubelet}/plugins_registry", cdi} <= host_paths(pod_of(daemonset))
@@ -67,7 +67,7 @@ def test_the_page_and_the_charts_readme_list_every_value_file() -> None:
 
 
 def test_the_charts_readme_has_every_value_with_its_default() -> None:
-    values = yaml.safe_load((FOLDER / "values.yaml").read_text("utf-8"))
+    values = yaml.load((FOLDER / "values.yaml").read_text("utf-8"), Loader=yaml.CSafeLoader)
     listed = re.findall(r"^\| `([\w.]+)` \|", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
     assert listed == leaves(values)
 

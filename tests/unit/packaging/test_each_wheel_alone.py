@@ -33,12 +33,13 @@ def alone(clean: wheels.CleanEnvironment) -> Iterator[forked_cli.Commands]:
 def install(clean: wheels.CleanEnvironment, name: str) -> None:
     """Install a wheel with what it requires, where nothing but drakit's wheels can be found."""
     folder = wheels.built().drakit.parent
-    clean.run(folder, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--find-links", str(folder), name)
+    clean.pip_install(folder, "--find-links", str(folder), name)
 
 
 def drakit(clean: wheels.CleanEnvironment, folder: pathlib.Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Run the program that pip installed."""
-    command = [str(clean.python.parent / "drakit"), *arguments]
+    program = clean.python.parent / "drakit"
+    command = [*([program] if program.exists() else [clean.python, "-m", "drakit"]), *arguments]
     return subprocess.run(command, cwd=folder, env=wheels.environment(), capture_output=True, text=True, check=False, timeout=waits.SECONDS)
 
 
@@ -87,8 +88,8 @@ def test_without_a_family_a_command_says_what_to_install(
     assert "Traceback" not in ran.stderr
 
 
-def test_a_familys_wheel_adds_its_devices(tmp_path: pathlib.Path) -> None:
-    made = wheels.CleanEnvironment(tmp_path / "environment")
+def test_a_familys_wheel_adds_its_devices(clean: wheels.CleanEnvironment, tmp_path: pathlib.Path) -> None:
+    made = wheels.CleanEnvironment(tmp_path / "environment", clean)
     install(made, "drakit-gpu")
     ran = drakit(made, tmp_path, "slices", "--mock", "dgx-h100", "--folder", str(tmp_path / "state"))
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -96,27 +97,22 @@ def test_a_familys_wheel_adds_its_devices(tmp_path: pathlib.Path) -> None:
     assert "nic.drakit.dev" not in ran.stdout
 
 
-@pytest.mark.parametrize("words", [("--version",), ("--help",), ("journal", "show", "--mock", "dgx-a100-40gb")])
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("journal", "show", "--help")])
 def test_a_tool_that_cannot_be_loaded_stops_no_other_command(
-    tmp_path: pathlib.Path, words: tuple[str, ...], broken: forked_cli.Commands
+    alone: forked_cli.Commands, words: tuple[str, ...], broken: dict[str, str]
 ) -> None:
-    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
-    ran = broken.run(*words, environment=environment)
+    ran = alone.run(*words, environment=broken)
     assert (ran.returncode, "Traceback" in ran.stderr) == (0, False), ran.stderr
-    ran = broken.run("broken", environment=environment)
+    ran = alone.run("broken", environment=broken)
     assert (ran.returncode, "Traceback" in ran.stderr) == (2, False), ran.stderr
     assert "cannot load broken_module:command of broken: ModuleNotFoundError" in ran.stderr
 
 
-@pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked_cli.Commands]:
-    """Commands where a distribution names a tool that it does not have."""
-    site = tmp_path_factory.mktemp("site")
-    metadata = site / "broken-1.0.dist-info"
+@pytest.fixture
+def broken(tmp_path: pathlib.Path) -> dict[str, str]:
+    """An environment where a distribution names a tool that it does not have."""
+    metadata = tmp_path / "broken-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[drakit.commands]\nbroken = broken_module:command\n")
-    with demo.short_folder() as folder:
-        made = forked_cli.ForkServer(folder, modules=forked_cli.NODE, paths=[site])
-        yield made
-        made.close()
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -112,7 +112,7 @@ def test_a_command_that_fails_in_an_environment_is_shown_with_its_output(tmp_pat
 
 
 def test_the_workflow_builds_with_the_same_command_and_publishes_what_was_checked() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    workflow = yaml.load((ROOT / ".github" / "workflows" / "release.yml").read_text(), Loader=yaml.CSafeLoader)
     build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
     made = next(step["run"] for step in build["steps"] if "make release" in step.get("run", ""))
     assert "permissions" not in build, "only the job that a reviewer lets begin may write"
@@ -127,7 +127,7 @@ def test_the_workflow_builds_with_the_same_command_and_publishes_what_was_checke
 
 
 def test_a_release_that_failed_halfway_is_published_by_running_the_job_again() -> None:
-    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+    workflow = yaml.load((ROOT / ".github" / "workflows" / "release.yml").read_text(), Loader=yaml.CSafeLoader)
     runs = [step.get("run", "") for step in workflow["jobs"]["publish"]["steps"]]
     (pypi,) = [number for number, run in enumerate(runs) if "uv publish" in run]
     assert "--check-url https://pypi.org/simple/" in runs[pypi], "files that PyPI has are left out"
@@ -145,7 +145,10 @@ def test_the_chart_of_a_release_has_the_image_that_is_published(tmp_path: pathli
     chart.package(ROOT / "daemonset" / "chart", tmp_path, helm="helm", version=version, repository="ghcr.io/example/drakit", run=run)
     rendered = run(["helm", "template", "drakit", str(tmp_path / f"drakit-{version}.tgz")])
     assert f"ghcr.io/example/drakit:{version}" in rendered
-    assert yaml.safe_load((ROOT / "daemonset" / "chart" / "values.yaml").read_text())["image"]["repository"] == chart.DEFAULT
+    assert (
+        yaml.load((ROOT / "daemonset" / "chart" / "values.yaml").read_text(), Loader=yaml.CSafeLoader)["image"]["repository"]
+        == chart.DEFAULT
+    )
 
 
 @pytest.mark.skipif(shutil.which("helm") is None, reason="helm packages the chart and is not installed")

@@ -132,7 +132,7 @@ def serve_claims(api: Recorded, server: apiserver.ApiServer) -> None:
 
 def granted(file: str) -> Used:
     """What the roles of a manifest allow."""
-    roles = (one for one in yaml.safe_load_all((ROOT / file).read_text()) if one["kind"] in ("ClusterRole", "Role"))
+    roles = (one for one in yaml.load_all((ROOT / file).read_text(), Loader=yaml.CSafeLoader) if one["kind"] in ("ClusterRole", "Role"))
     return {right for one in roles for right in rights(one["rules"])}
 
 
