@@ -170,7 +170,8 @@ def request(server: str, order: Order, descriptors: list[int]) -> Started:
 class Commands:
     """Runs commands; ``server`` is the socket of the process that forks them.
 
-    That process runs ``python``, imports ``modules``, and finds other modules in ``paths`` too. ``before`` is code that it runs first.
+    That process runs ``python``, imports ``modules``, and finds other modules in ``paths`` too. ``before`` is code that it runs first. It ends with
+    this process, however that ends.
     """
 
     def __init__(
@@ -188,7 +189,7 @@ class Commands:
         program = ("-c", f"{before}\nfrom fakes import forked_cli; forked_cli.main()") if before else ("-m", "fakes.forked_cli")
         self._serving = subprocess.Popen(
             [python, *program, self.server, *modules],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": found},
             start_new_session=True,
@@ -281,8 +282,9 @@ class Commands:
         """End the process that forks; commands that still run are killed with it."""
         os.killpg(self._serving.pid, signal.SIGKILL)
         self._serving.wait()
-        assert self._serving.stdout is not None
-        self._serving.stdout.close()
+        for pipe in (self._serving.stdin, self._serving.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 def _enter(namespace: str) -> None:
@@ -398,12 +400,15 @@ class _Server:
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
+        self._poll.register(0, 0)  # which reports that nobody has the other end
 
     def serve(self) -> Callable[[], None]:
         """Return in the process of a command only, with what is to be done there."""
         while True:
             for descriptor, _ in self._poll.poll():
-                if descriptor in self._running:
+                if descriptor == 0:
+                    os.killpg(os.getpid(), signal.SIGKILL)
+                elif descriptor in self._running:
                     self._report(descriptor)
                 elif (command := self._fork()) is not None:
                     return command
