@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,9 +159,24 @@ def difference(connection: sqlite3.Connection, migrations: Sequence[Migration] =
 
 @functools.cache
 def _expected(migrations: tuple[Migration, ...]) -> frozenset[tuple[str, str]]:
-    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
-        upgrade(model, migrations)
+    with _model(migrations) as model:
         return _objects(model)
+
+
+@functools.cache
+def _creation(migrations: tuple[Migration, ...]) -> tuple[str, ...]:
+    """Return the statements that create at once what migrations of an empty file make, without its beginning and end of a transaction."""
+    with _model(migrations) as model:
+        return tuple(model.iterdump())[1:-1]
+
+
+@contextlib.contextmanager
+def _model(migrations: tuple[Migration, ...]) -> Iterator[sqlite3.Connection]:
+    """Yield a database in memory that was migrated step by step."""
+    with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        for migration in migrations:
+            _apply(model, migration)
+        yield model
 
 
 def _objects(connection: sqlite3.Connection) -> frozenset[tuple[str, str]]:
@@ -175,13 +190,27 @@ def has_tables(connection: sqlite3.Connection) -> bool:
 
 def upgrade(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Apply the missing migrations. Inside the caller's transaction."""
+    version = _number(connection, "user_version")
+    if version == 0:
+        for statement in _creation(tuple(migrations)):
+            connection.execute(statement)
+        _set_version(connection, migrations[-1])
+        return
     for migration in migrations:
-        if migration.version > _number(connection, "user_version"):
-            for statement in migration.statements:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {migration.version}")
-            set_meta(connection, "readable_since", str(migration.readable_since))
+        if migration.version > version:
+            _apply(connection, migration)
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    for statement in migration.statements:
+        connection.execute(statement)
+    _set_version(connection, migration)
+    set_meta(connection, "readable_since", str(migration.readable_since))
+
+
+def _set_version(connection: sqlite3.Connection, migration: Migration) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {migration.version}")
 
 
 def has_progress(connection: sqlite3.Connection) -> bool:

@@ -43,6 +43,17 @@ def test_the_schema_is_the_frozen_one(tmp_path: pathlib.Path) -> None:
     assert found == json.loads((GOLDEN / "journal-schema.json").read_text())
 
 
+def test_a_new_file_has_what_a_file_has_that_was_migrated_version_by_version() -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as new, contextlib.closing(sqlite3.connect(":memory:")) as old:
+        schema.upgrade(new)
+        for count in range(1, len(schema.MIGRATIONS) + 1):
+            schema.upgrade(old, schema.MIGRATIONS[:count])
+        assert list(new.iterdump()) == list(old.iterdump())
+        assert [new.execute(f"PRAGMA {name}").fetchone() for name in ("user_version", "application_id")] == [
+            old.execute(f"PRAGMA {name}").fetchone() for name in ("user_version", "application_id")
+        ]
+
+
 def test_columns_and_rows_agree() -> None:
     with contextlib.closing(sqlite3.connect(":memory:")) as database:
         schema.upgrade(database)

@@ -1,9 +1,8 @@
 """A simulated death ends what the driver started, as a real one does."""
 
 import contextlib
+import os
 import pathlib
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,7 @@ import pytest
 
 import drakit
 from drakit import testing
-from fakes import author, obligations, waits
+from fakes import author, forked_cli, obligations
 
 TASK = "chip-0-left"
 
@@ -209,30 +208,27 @@ class Stopping(FanDriver):
 
 
 def test_crash_points_work_for_a_driver_with_a_thread() -> None:
-    testing.check_driver(FanDriver, every=27)
+    testing.check_driver(FanDriver, every=59)
 
 
 def test_crash_points_work_for_a_thread_that_catches_exceptions() -> None:
-    testing.check_driver(Forgiving, every=27)
+    testing.check_driver(Forgiving, every=59)
 
 
 def test_crash_points_work_for_a_thread_that_waits_for_the_stop() -> None:
-    testing.check_driver(Stopping, every=27)
+    testing.check_driver(Stopping, every=59)
 """
 
 
-def test_drivers_with_threads_pass_with_warnings_as_errors_and_the_process_ends(tmp_path: pathlib.Path) -> None:
+def test_drivers_with_threads_pass_with_warnings_as_errors_and_the_process_ends(
+    commands: forked_cli.Commands, tmp_path: pathlib.Path
+) -> None:
     (tmp_path / "test_fan.py").write_text(ERRORS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=waits.SECONDS,
-        check=False,
-    )
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # Importing a plugin again is a warning.
+    done = commands.run("-m", "pytest", "-q", "-p", "no:cacheprovider", folder=tmp_path, environment=environment, program="python")
     assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
 
 
 def _maker(hardware: author.Hardware) -> Callable[[], author.FakeDriver]:
