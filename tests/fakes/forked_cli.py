@@ -261,6 +261,7 @@ class ForkServer(Commands):
     """Commands with the process that forks them.
 
     It runs ``python``, imports ``modules`` for the first command, and finds other modules in ``paths`` too. ``before`` is code that it runs first.
+    It ends with the process that started it, however that ends.
     """
 
     def __init__(
@@ -281,7 +282,7 @@ class ForkServer(Commands):
             listening.listen()
             self._serving = subprocess.Popen(
                 [python, *program, str(listening.fileno()), *modules],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": found},
                 start_new_session=True,
@@ -292,6 +293,8 @@ class ForkServer(Commands):
         """End the process that forks; commands that still run are killed with it."""
         os.killpg(self._serving.pid, signal.SIGKILL)
         self._serving.wait()
+        assert self._serving.stdin is not None
+        self._serving.stdin.close()
 
 
 def _enter(namespace: str) -> None:
@@ -398,24 +401,30 @@ def _import(modules: Sequence[str]) -> None:
 
 
 class _Server:
-    """Forks a process for each request, and reports its end on the connection that made the request."""
+    """Forks a process for each request, and reports its end on the connection that made the request. The first request waits for imports."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, modules: Sequence[str]) -> None:
         self._listening = listening
+        self._modules = modules
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
+        self._poll.register(0, 0)  # which reports that nobody has the other end
 
     def serve(self) -> Callable[[], None]:
         """Return in the process of a command only, with what is to be done there."""
         while True:
             for descriptor, _ in self._poll.poll():
-                if descriptor in self._running:
+                if descriptor == 0:
+                    os.killpg(os.getpid(), signal.SIGKILL)
+                elif descriptor in self._running:
                     self._report(descriptor)
                 elif (command := self._fork()) is not None:
                     return command
 
     def _fork(self) -> Callable[[], None] | None:
+        _import(self._modules)
+        self._modules = ()
         connection, _ = self._listening.accept()
         order, descriptors, _, _ = socket.recv_fds(connection, forked_client.MESSAGE, _DESCRIPTORS)
         if not order:  # Whoever asked was killed.
@@ -452,16 +461,9 @@ def _tell(connection: socket.socket, number: int) -> None:
         connection.send(str(number).encode())
 
 
-def _serve(listening: socket.socket, modules: Sequence[str]) -> Callable[[], None]:
-    """Fork a process for each request; returns in those only, with what is to be done. The first request waits for the imports."""
-    select.select([listening], [], [])
-    _import(modules)
-    return _Server(listening).serve()
-
-
 def main() -> None:
     """Serve."""
-    _end(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    _end(_Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
 
 
 if __name__ == "__main__":
