@@ -47,8 +47,9 @@ LATE = (
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
     *("rich.markdown", "pydantic.type_adapter"),
+    *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
 )
-"""The modules that commands import late."""
+"""The modules that commands import late, and those of scripts."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
 """Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
