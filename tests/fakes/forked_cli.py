@@ -46,9 +46,10 @@ LATE = (
     "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
-    *("rich.markdown", "pydantic.type_adapter"),
+    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters"),
+    *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
 )
-"""The modules that commands import late."""
+"""The modules that commands import late, and those of scripts."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
 """Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
@@ -402,10 +403,11 @@ def _import(modules: Sequence[str]) -> None:
 
 
 class _Server:
-    """Forks a process for each request, and reports its end on the connection that made the request."""
+    """Forks a process for each request, and reports its end on the connection that made the request. The first request waits for imports."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, modules: Sequence[str]) -> None:
         self._listening = listening
+        self._modules = modules
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
@@ -423,6 +425,8 @@ class _Server:
                     return command
 
     def _fork(self) -> Callable[[], None] | None:
+        _import(self._modules)
+        self._modules = ()
         connection, _ = self._listening.accept()
         order, descriptors, _, _ = socket.recv_fds(connection, forked_client.MESSAGE, _DESCRIPTORS)
         if not order:  # Whoever asked was killed.
@@ -459,16 +463,9 @@ def _tell(connection: socket.socket, number: int) -> None:
         connection.send(str(number).encode())
 
 
-def _serve(listening: socket.socket, modules: Sequence[str]) -> Callable[[], None]:
-    """Fork a process for each request; returns in those only, with what is to be done. The first request waits for the imports."""
-    if sys.stdin.fileno() not in select.select([listening, sys.stdin], [], [])[0]:
-        _import(modules)
-    return _Server(listening).serve()
-
-
 def main() -> None:
     """Serve."""
-    _end(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    _end(_Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
 
 
 if __name__ == "__main__":
