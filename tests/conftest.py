@@ -4,6 +4,7 @@ A loaded machine takes its time for an example; how long one takes says nothing 
 tests live to the end, so the garbage collector starts after them and leaves them out; it runs rarely, because it goes through what all tests made.
 """
 
+import contextlib
 import gc
 import itertools
 import os
@@ -49,10 +50,11 @@ def logged(default_logging: None) -> log_lines.LogLines:
 @pytest.fixture(scope="session")
 def commands() -> Iterator[forked_cli.Commands]:
     """``drakit`` commands that start in milliseconds."""
-    with demo.short_folder() as folder:
-        made = forked_cli.Commands(folder)
+    if forked_cli.SHARED in os.environ:
+        yield forked_cli.Commands(os.environ[forked_cli.SHARED])
+        return
+    with demo.short_folder() as folder, contextlib.closing(forked_cli.ForkServer(folder)) as made:
         yield made
-        made.close()
 
 
 @pytest.fixture(scope="session")
@@ -65,8 +67,8 @@ def mypy_cache(pytestconfig: pytest.Config) -> pathlib.Path:
 def pytest_configure(config: pytest.Config) -> None:
     """Keep temporary files of tests, and of the processes that they start, in memory, because waits for the disk make a test run slow.
 
-    The workers of xdist inherit both folders, and the seed of the run. With ``--basetemp DIR`` all files are on disk, and those in DIR stay for a
-    look at a failed test.
+    The workers of xdist inherit both folders, the seed of the run, and the socket of a process that forks commands for all of them. With
+    ``--basetemp DIR`` all files are on disk, and those in DIR stay for a look at a failed test.
     """
     os.environ.setdefault(examples.SEED, str(secrets.randbelow(10**6)))
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC would say between tests that a server was stopped
@@ -80,6 +82,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.basetemp = f"{folder.name}/t"
         os.environ[run_folder.VARIABLE] = folder.name
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder.name  # for pytest in the projects that tests make
+    if getattr(config.option, "numprocesses", None) and forked_cli.SHARED not in os.environ:
+        with contextlib.ExitStack() as stack:
+            server = forked_cli.ForkServer(stack.enter_context(demo.short_folder()))
+            stack.callback(server.close)
+            os.environ[forked_cli.SHARED] = server.server
+            config.add_cleanup(stack.pop_all().close)
 
 
 def _has_memory() -> bool:

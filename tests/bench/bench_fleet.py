@@ -227,7 +227,7 @@ def _show(title: str, counts: Counts, divisor: float, unit: str) -> None:
 @contextlib.contextmanager
 def _fleet(folder: pathlib.Path, nodes: int) -> Iterator[tuple[Server, forked_cli.Commands]]:
     with contextlib.ExitStack() as stack:
-        commands = forked_cli.Commands(folder)
+        commands = forked_cli.ForkServer(folder)
         stack.callback(commands.close)
         server = Server(folder, nodes)
         stack.callback(server.close)

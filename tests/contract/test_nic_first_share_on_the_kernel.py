@@ -92,9 +92,9 @@ def test_exactly_one_of_two_drivers_adopts_an_unmarked_ifb_of_an_older_version(o
         other.shaping()
         for number in range(0, 24, 2):
             own.ip("link", "add", f"drb{index(own)}", "type", "ifb")
-            paused: paused_calls.PausedCall[object] = paused_calls.PausedCall(lambda: owner.install(uplink(own), share(own)))
-            paused.run_to(number)
-            result = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(paused.finish)
+            with paused_calls.PausedCall[object](lambda: owner.install(uplink(own), share(own))) as paused:
+                paused.run_to(number)
+                result = refusal(lambda: other.install(uplink(own), share(own, 2))), refusal(paused.finish)
             winner, kept = (owner, share(own)) if result[0] else (other, share(own, 2))
             assert sorted(map(bool, result)) == [False, True]
             assert f"is shared out by the driver {OWNER if winner is owner else OTHER};" in "".join(result)
@@ -120,10 +120,10 @@ def test_a_driver_does_not_adopt_parts_that_another_creates_during_its_read(own:
         other.shaping()
         calls: list[Callable[[], object]] = [lambda: other.install(uplink(own), rival), lambda: other.repair(uplink(own), [])]
         for call, number in itertools.product(calls, range(1, 9)):
-            paused = paused_calls.PausedCall(call)
-            paused.run_to(number)
-            owner.install(uplink(own), share(own))
-            result = refusal(paused.finish)
+            with paused_calls.PausedCall(call) as paused:
+                paused.run_to(number)
+                owner.install(uplink(own), share(own))
+                result = refusal(paused.finish)
             assert not result or "is shared out by the driver nic.drakit.dev" in result
             assert owner.check(uplink(own), [share(own)]) == ()
             owner.remove("share-1", share(own))
@@ -159,15 +159,14 @@ def taken_within(verb: str, number: int) -> bool:
                 "install": lambda: owner.install(uplink(space), own),
                 "remove": lambda: owner.remove(own.id, own),
             }
-            paused = paused_calls.PausedCall(calls[verb])
-            paused.run_to(number)
-            if f"drb{index(space)}" not in space.links():
+            with paused_calls.PausedCall(calls[verb]) as paused:
+                paused.run_to(number)
+                if f"drb{index(space)}" not in space.links():
+                    return False
+                space.ip("link", "delete", f"drb{index(space)}")
+                other.install(uplink(space), later)
+                made = space.links()[f"drb{index(space)}"]["ifindex"]
                 refusal(paused.finish)
-                return False
-            space.ip("link", "delete", f"drb{index(space)}")
-            other.install(uplink(space), later)
-            made = space.links()[f"drb{index(space)}"]["ifindex"]
-            refusal(paused.finish)
             assert str(alias(space)).startswith(f"drakit ingress of {index(space)} by {OTHER},")
             assert space.links()[f"drb{index(space)}"]["ifindex"] == made
             return True
@@ -190,8 +189,8 @@ def test_each_later_share_of_a_nic_costs_the_same_number_of_requests(own: netns.
         owner.shaping()
         sent = []
         for number in (1, 2, 3):
-            paused = paused_calls.PausedCall(functools.partial(owner.install, uplink(own), share(own, number)))
-            paused.finish()
+            with paused_calls.PausedCall(functools.partial(owner.install, uplink(own), share(own, number))) as paused:
+                paused.finish()
             sent.append(paused.sent)
         for number in (1, 2, 3):
             owner.remove(f"share-{number}", share(own, number))

@@ -1,6 +1,7 @@
 """The cluster under test: requests as plain JSON, kubectl where it does more than one request, and waits that end in evidence."""
 
 import dataclasses
+import http
 import json
 import os
 import pathlib
@@ -9,20 +10,19 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import kubernetes.client
-import kubernetes.config
+import urllib3
 
 from drakit.core import errors
 from drakit.core.errors import ApiError
 from drakit.core.records import thaw
-from drakit.kube import client
+from drakit.kube import access, client
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
 
 __all__ = ["Api", "ApiError", "WaitError"]
 
 _Found = TypeVar("_Found")
-_KUBECTL_SECONDS = 180
+_SECONDS, _KUBECTL_SECONDS = 30, 180
 _APPLY_TYPE = "application/merge-patch+json"
 _LINES_OF_LOG = 25
 _EVENTS_SHOWN = 25
@@ -62,13 +62,13 @@ class Api:
     seconds: float
     pause: float
     connection: client.Client
-    texts: kubernetes.client.CoreV1Api
+    server: access.Access
 
     @classmethod
     def of(cls, kubeconfig: pathlib.Path, *, seconds: float, pause: float) -> "Api":
         """Return the API server of a kubeconfig."""
-        texts = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(str(kubeconfig)))
-        return cls(kubeconfig=kubeconfig, seconds=seconds, pause=pause, connection=client.connect(kubeconfig, seconds=30), texts=texts)
+        connection, server = client.connect(kubeconfig, seconds=_SECONDS), access.of_kubeconfig(str(kubeconfig))
+        return cls(kubeconfig=kubeconfig, seconds=seconds, pause=pause, connection=connection, server=server)
 
     def request(
         self, method: str, path: str, *, body: Object | None = None, query: Mapping[str, str] | None = None, content: str = ""
@@ -151,10 +151,14 @@ class Api:
 
     def log(self, pod: str, namespace: str, container: str) -> str:
         """Return what a container printed so far; empty where it has not started."""
+        address = f"{self.server.server}{collection('Pod', namespace)}/{pod}/log"
         try:
-            return str(self.texts.read_namespaced_pod_log(pod, namespace, container=container, _request_timeout=30))
-        except kubernetes.client.ApiException:
-            return ""
+            answer = self.server.pools.request(
+                "GET", address, fields={"container": container}, headers=self.server.identity(), timeout=_SECONDS, retries=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise ApiError(str(error)) from error
+        return answer.data.decode(errors="replace") if answer.status == http.HTTPStatus.OK else ""
 
     def version(self) -> str:
         """Return the server's version."""

@@ -3,14 +3,13 @@
 import dataclasses
 import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 
 import yaml
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Object
+from e2e import gpu_fault
 from e2e.api import Api
 
 NAMESPACE = "drakit-system"
@@ -20,8 +19,6 @@ _LABELS = f"{_NAME},app.kubernetes.io/component"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MACHINE = "dgx-a100-40gb-2gpu"
 _START_SECONDS = 120
-_GRACE_SECONDS = 60
-_FAULT = pathlib.Path(__file__).with_name("gpu_fault.py").read_text("utf-8")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,12 +120,13 @@ class Driver:
 
     def gpu(self, call: str, index: int = 0, *words: int) -> None:
         """Let something happen to a GPU of the mock machine: ``report_xid``, ``lose``, ``reset``."""
-        folder = self.local / "mock" if self.local else f"/var/lib/kubelet/plugins/mock/{MACHINE}"
-        result = ["-c", _FAULT, MACHINE, str(folder), self.node, call, str(index), *(str(word) for word in words)]
+        numbers = [str(index), *(str(word) for word in words)]
         if self.local is not None:
-            subprocess.run([sys.executable, *result], check=True, timeout=_GRACE_SECONDS)
+            gpu_fault.main(MACHINE, str(self.local / "mock"), self.node, call, *numbers)
             return
-        self.execute("gpu.drakit.dev", "python3", *result)
+        folder = f"/var/lib/kubelet/plugins/mock/{MACHINE}"
+        text = pathlib.Path(gpu_fault.__file__).read_text("utf-8")
+        self.execute("gpu.drakit.dev", "python3", "-c", text, MACHINE, folder, self.node, call, *numbers)
 
 
 def _bare(item: object) -> object:

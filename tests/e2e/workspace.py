@@ -48,9 +48,13 @@ class Workspace:
 
     def clear_namespace(self, namespace: str) -> None:
         """Remove pods, claims and templates of one namespace, and wait until they are gone."""
+        is_empty = True
         for kind in ("Pod", "ResourceClaim", "ResourceClaimTemplate"):
             for item in self.api.list(kind, namespace):
                 self.api.delete(kind, json_types.text(item, "metadata", "name"), namespace, grace=1 if kind == "Pod" else None)
+                is_empty = False
+        if is_empty:
+            return
         self.api.wait(
             f"the end of every pod and claim in {namespace}",
             lambda: not self.api.list("Pod", namespace) and not self.api.list("ResourceClaim", namespace),

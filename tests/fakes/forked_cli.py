@@ -1,12 +1,12 @@
 """``drakit`` commands as processes that start in milliseconds: each is forked from one process that has imported the command line.
 
 A command has descriptors, a folder and an environment of its own, and runs ``drakit_command.main`` as ``python -m drakit`` does, or the test
-kit as ``python -m drakit.testing`` does; the half second of imports is paid once in a process of tests. It may run in a network namespace, as
+kit as ``python -m drakit.testing`` does; the half second of imports is paid once in a run of tests. It may run in a network namespace, as
 ``ip netns exec`` would run it, and with a folder sealed. It ends without freeing its objects one by one, because each free copies a page that the
 processes share. A test about starts or about the end of the interpreter wants the real start.
 
-``python -m fakes.forked_cli SOCKET MODULES...`` imports modules and serves; ``forked_client`` runs one command with its own descriptors. Its program
-is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
+``python -m fakes.forked_cli DESCRIPTOR MODULES...`` imports modules and serves on that socket; ``forked_client`` runs one command with its own
+descriptors. Its program is ``drakit``, ``kit`` for the test kit, or ``python`` for any script, module or text.
 """
 
 import atexit
@@ -33,6 +33,8 @@ from fakes import forked_client
 
 SECONDS = 300.0
 """As ``waits.SECONDS``."""
+SHARED = "TEST_FORK_SERVER"
+"""The variable with the socket of a fork server that the processes of a test run share (tests/conftest.py)."""
 _DESCRIPTORS = 3
 _CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
 LATE = (
@@ -44,9 +46,10 @@ LATE = (
     "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
-    *("rich.markdown", "pydantic.type_adapter"),
+    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters"),
+    *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
 )
-"""The modules that commands import late."""
+"""The modules that commands import late, and those of scripts."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
 """Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
@@ -168,33 +171,10 @@ def request(server: str, order: Order, descriptors: list[int]) -> Started:
 
 
 class Commands:
-    """Runs commands; ``server`` is the socket of the process that forks them.
+    """Runs commands; ``server`` is the socket of the process that forks them."""
 
-    That process runs ``python``, imports ``modules``, and finds other modules in ``paths`` too. ``before`` is code that it runs first.
-    """
-
-    def __init__(
-        self,
-        folder: pathlib.Path,
-        *,
-        python: str | os.PathLike[str] = sys.executable,
-        modules: Sequence[str] = LATE,
-        paths: Sequence[str | os.PathLike[str]] = (),
-        before: str = "",
-    ) -> None:
-        self.server = str(folder / "cli.sock")
-        tests = pathlib.Path(__file__).parents[1]
-        found = os.pathsep.join(map(str, filter(None, (tests, *paths, os.environ.get("PYTHONPATH")))))
-        program = ("-c", f"{before}\nfrom fakes import forked_cli; forked_cli.main()") if before else ("-m", "fakes.forked_cli")
-        self._serving = subprocess.Popen(
-            [python, *program, self.server, *modules],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": found},
-            start_new_session=True,
-        )
-        assert self._serving.stdout is not None
-        assert self._serving.stdout.readline() == b"ready\n"
+    def __init__(self, server: str) -> None:
+        self.server = server
 
     def run(
         self,
@@ -277,12 +257,45 @@ class Commands:
             program.write_text(f"#!/bin/sh\n{forked}\n")
             program.chmod(0o755)
 
+
+class ForkServer(Commands):
+    """Commands with the process that forks them.
+
+    It runs ``python``, imports ``modules`` for the first command, and finds other modules in ``paths`` too. ``before`` is code that it runs first.
+    It ends with the process that started it, however that ends.
+    """
+
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        *,
+        python: str | os.PathLike[str] = sys.executable,
+        modules: Sequence[str] = LATE,
+        paths: Sequence[str | os.PathLike[str]] = (),
+        before: str = "",
+    ) -> None:
+        super().__init__(str(folder / "cli.sock"))
+        tests = pathlib.Path(__file__).parents[1]
+        found = os.pathsep.join(map(str, filter(None, (tests, *paths, os.environ.get("PYTHONPATH")))))
+        program = ("-c", f"{before}\nfrom fakes import forked_cli; forked_cli.main()") if before else ("-m", "fakes.forked_cli")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(self.server)
+            listening.listen()
+            self._serving = subprocess.Popen(
+                [python, *program, str(listening.fileno()), *modules],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": found},
+                start_new_session=True,
+                pass_fds=[listening.fileno()],
+            )
+
     def close(self) -> None:
         """End the process that forks; commands that still run are killed with it."""
         os.killpg(self._serving.pid, signal.SIGKILL)
         self._serving.wait()
-        assert self._serving.stdout is not None
-        self._serving.stdout.close()
+        assert self._serving.stdin is not None
+        self._serving.stdin.close()
 
 
 def _enter(namespace: str) -> None:
@@ -390,26 +403,30 @@ def _import(modules: Sequence[str]) -> None:
 
 
 class _Server:
-    """Forks a process for each request, and reports its end on the connection that made the request."""
+    """Forks a process for each request, and reports its end on the connection that made the request. The first request waits for imports."""
 
-    def __init__(self, path: str) -> None:
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listening.bind(path)
-        self._listening.listen()
+    def __init__(self, listening: socket.socket, modules: Sequence[str]) -> None:
+        self._listening = listening
+        self._modules = modules
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
+        self._poll.register(0, 0)  # which reports that nobody has the other end
 
     def serve(self) -> Callable[[], None]:
         """Return in the process of a command only, with what is to be done there."""
         while True:
             for descriptor, _ in self._poll.poll():
-                if descriptor in self._running:
+                if descriptor == 0:
+                    os.killpg(os.getpid(), signal.SIGKILL)
+                elif descriptor in self._running:
                     self._report(descriptor)
                 elif (command := self._fork()) is not None:
                     return command
 
     def _fork(self) -> Callable[[], None] | None:
+        _import(self._modules)
+        self._modules = ()
         connection, _ = self._listening.accept()
         order, descriptors, _, _ = socket.recv_fds(connection, forked_client.MESSAGE, _DESCRIPTORS)
         if not order:  # Whoever asked was killed.
@@ -446,17 +463,9 @@ def _tell(connection: socket.socket, number: int) -> None:
         connection.send(str(number).encode())
 
 
-def _serve(path: str, modules: Sequence[str]) -> Callable[[], None]:
-    """Fork a process for each request; returns in those only, with what is to be done."""
-    _import(modules)
-    server = _Server(path)
-    os.write(1, b"ready\n")
-    return server.serve()
-
-
 def main() -> None:
     """Serve."""
-    _end(_serve(sys.argv[1], sys.argv[2:]))
+    _end(_Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
 
 
 if __name__ == "__main__":

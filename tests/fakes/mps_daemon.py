@@ -3,6 +3,8 @@
 ``-f`` serves in the foreground: it starts a server process of its own, listens on ``$CUDA_MPS_PIPE_DIRECTORY/control`` and notes what it was told in
 ``told``. Without it, commands are read from standard input and sent there. ``stubborn`` ignores ``quit`` and SIGTERM, ``broken`` ends at once.
 A connection without a command is nothing to it, as to NVIDIA's, and so is a file that it cannot write.
+
+A test starts it a dozen times, so it imports only modules that are part of the interpreter.
 """
 
 import pathlib
@@ -11,45 +13,72 @@ import sys
 from drakit_gpu import driver_root
 
 SCRIPT = """#!{python} -IS
-import contextlib, os, pathlib, signal, socket, sys
+import _signal, _socket, os, sys
 
-pipe = pathlib.Path(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+pipe = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
 behaviour = {behaviour!r}
 
 
+def received(line):
+    chunks = []
+    while chunk := line.recv(4096):
+        chunks.append(chunk)
+    return b"".join(chunks).decode()
+
+
 def talk():
-    with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(pipe / "control"))
-        line.sendall(sys.stdin.buffer.read())
-        line.shutdown(socket.SHUT_WR)
-        sys.stdout.write(line.makefile().read())
+    line = _socket.socket(_socket.AF_UNIX)
+    line.connect(pipe + "/control")
+    line.sendall(sys.stdin.buffer.read())
+    line.shutdown(_socket.SHUT_WR)
+    sys.stdout.write(received(line))
+
+
+def write(path, text, mode="w"):
+    with open(path, mode) as file:
+        file.write(text)
 
 
 def serve():
     if behaviour == "broken":
         sys.exit("no CUDA-capable device")
     if behaviour == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    server = os.posix_spawn(sys.executable, [sys.executable, "-ISc", "import time; time.sleep(600)"], os.environ)
-    (pipe / "told").write_text(" ".join(sys.argv[1:]) + "\\n" + os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
-    (pipe / "control").unlink(missing_ok=True)
-    pathlib.Path("/dev/shm/mps-stand-in").write_text("shared") if {shm!r} else None
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(pipe / "control"))
-        listener.listen()
-        while True:
-            line, _ = listener.accept()
-            with line, contextlib.suppress(OSError):
-                command = line.makefile().read().strip()
-                if not command:
-                    continue
-                with contextlib.suppress(OSError), (pipe / "told").open("a") as log:
-                    log.write(command + "\\n")
-                if command == "quit" and behaviour != "stubborn":
-                    os.kill(server, signal.SIGKILL)
-                    os.waitpid(server, 0)
-                    return
-                line.sendall(b"100.0\\n")
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
+    server = os.posix_spawn("/bin/sleep", ["sleep", "600"], os.environ)
+    write(pipe + "/told", " ".join(sys.argv[1:]) + "\\n" + os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    if os.path.exists(pipe + "/control"):
+        os.unlink(pipe + "/control")
+    if {shm!r}:
+        write("/dev/shm/mps-stand-in", "shared")
+    listener = _socket.socket(_socket.AF_UNIX)
+    listener.bind(pipe + "/control")
+    listener.listen()
+    while True:
+        descriptor, _ = listener._accept()
+        line = _socket.socket(fileno=descriptor)
+        try:
+            if answer(line, server):
+                return
+        except OSError:
+            pass
+        finally:
+            line.close()
+
+
+def answer(line, server):
+    command = received(line).strip()
+    if not command:
+        return False
+    try:
+        write(pipe + "/told", command + "\\n", mode="a")
+    except OSError:
+        pass
+    if command == "quit" and behaviour != "stubborn":
+        os.kill(server, _signal.SIGKILL)
+        os.waitpid(server, 0)
+        return True
+    line.sendall(b"100.0\\n")
+    return False
 
 
 serve() if "-f" in sys.argv else talk()

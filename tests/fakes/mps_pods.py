@@ -171,7 +171,7 @@ class FakePods:
 def _programs() -> forked_cli.Commands:
     """Return what starts the programs of this process's pods."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="dk"))
-    made = forked_cli.Commands(folder, modules=[supervisor.__name__])
+    made = forked_cli.ForkServer(folder, modules=[supervisor.__name__])
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     atexit.register(made.close)
     return made

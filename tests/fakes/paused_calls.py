@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from drakit_nic.netlink import rtnetlink
 from fakes import waits
@@ -20,7 +20,10 @@ _SENDING = frozenset(inspect.unwrap(call).__code__ for call in (rtnetlink.Socket
 
 
 class PausedCall(Generic[Answer]):
-    """One call; ``run_to`` lets it go on until it is about to send that request or ends, ``finish`` until it ends."""
+    """One call, for a ``with`` block; ``run_to`` lets it go on until it is about to send that request or ends, ``finish`` until it ends.
+
+    The end of the block lets it go on until it ends, so that a test that fails in the middle of a call leaves no locks behind.
+    """
 
     def __init__(self, call: Callable[[], Answer]) -> None:
         self._call = call
@@ -31,7 +34,13 @@ class PausedCall(Generic[Answer]):
         self.sent = 0
         """How many requests it has come to."""
         self._thread = threading.Thread(target=self._live, daemon=True)
+
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run_to_end()
 
     def run_to(self, request: int) -> None:
         """Go on until this many requests were sent; a call that ends before stands at its end."""
@@ -40,12 +49,15 @@ class PausedCall(Generic[Answer]):
 
     def finish(self) -> Answer:
         """Go on until the call ends; its answer, or what it raised."""
-        self._until = None
-        self._step()
-        self._thread.join(waits.SECONDS)
+        self._run_to_end()
         if self._failures:
             raise self._failures[0]
         return self._answers[0]
+
+    def _run_to_end(self) -> None:
+        self._until = None
+        self._step()
+        self._thread.join(waits.SECONDS)
 
     def _step(self) -> None:
         if self._thread.is_alive():

@@ -142,8 +142,9 @@ def answer(given_input: Input, world: whatif.World) -> tuple[str, object, str, o
 
 
 @BOUNDED
-@given(inputs(), st.randoms(use_true_random=False))
-def test_every_order_of_input_gives_the_same_answer(given_input: Input, chance: random.Random) -> None:
+@given(inputs(), st.integers(0, 2**32))
+def test_every_order_of_input_gives_the_same_answer(given_input: Input, seed: int) -> None:
+    chance = random.Random(seed)
     first = answer(given_input, given_input.world)
     event("fits" if first[0] else "impossible" if "impossible" in first[2] else "does not fit")
     for _ in range(ORDERS):

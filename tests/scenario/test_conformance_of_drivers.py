@@ -19,10 +19,15 @@ from drakit.kube import client
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects.resources import CLAIM, CLASS
 from drakit_tools.conformance import api_objects
-from fakes import author, command_line, demo, forked_cli
+from fakes import author, command_line, demo, examples, forked_cli
 
 NODE = "node-1"
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+PROGRAMS = {
+    **{f"{family}.drakit.dev": ["drakit", "run", "--mock", command_line.MACHINE, "--family", family] for family in ("gpu", "nic")},
+    "hello.example.com": ["hello_driver", "run"],
+}
+DRAWN = examples.draw("conformance").choice([*PROGRAMS])
 
 
 @pytest.fixture
@@ -59,27 +64,25 @@ def conformance(
     return {check["name"]: check["verdict"] for check in json.loads(done.stdout)["checks"]}
 
 
-@pytest.mark.parametrize("family", ["gpu", "nic"])
-def test_the_gpu_and_nic_drivers_pass_conformance(
-    cluster: clusters.LocalCluster, commands: forked_cli.Commands, family: str, tmp_path: pathlib.Path
-) -> None:
-    program = ["drakit", "run", "--mock", command_line.MACHINE, "--family", family]
-    verdicts = conformance(cluster, commands, f"{family}.drakit.dev", program, tmp_path / "report.xml")
-    assert set(verdicts.values()) == {"pass"}
-    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
-    assert suite.get("tests") == str(len(verdicts))
-
-
-def test_the_template_of_a_new_project_passes_conformance(
-    cluster: clusters.LocalCluster, commands: forked_cli.Commands, tmp_path: pathlib.Path
-) -> None:
+@pytest.fixture
+def boards(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The hardware of the template's driver."""
     for name in ("board-0", "board-1"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model").write_text("example-9\n")
         (tmp_path / name / "memory").write_text("16Gi\n")
-    variables = {"PYTHONPATH": str(EXAMPLES / "hello"), "HELLO_FOLDER": str(tmp_path)}
-    verdicts = conformance(cluster, commands, "hello.example.com", ["hello_driver", "run"], tmp_path / "report.xml", **variables)
+    return tmp_path
+
+
+@pytest.mark.parametrize("driver", [DRAWN, *(pytest.param(driver, marks=pytest.mark.full) for driver in PROGRAMS)])
+def test_the_gpu_and_nic_drivers_and_the_template_pass_conformance(
+    cluster: clusters.LocalCluster, commands: forked_cli.Commands, driver: str, boards: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    variables = {"PYTHONPATH": str(EXAMPLES / "hello"), "HELLO_FOLDER": str(boards)}
+    verdicts = conformance(cluster, commands, driver, PROGRAMS[driver], tmp_path / "report.xml", **variables)
     assert set(verdicts.values()) == {"pass"}
+    suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]  # noqa: S314 - written a moment ago
+    assert suite.get("tests") == str(len(verdicts))
 
 
 def test_conformance_runs_with_existing_claims_and_a_restart_command(

@@ -79,13 +79,13 @@ def one_has_it(drivers: tuple[nic_attach.Running, nic_attach.Running], result: t
 def requests_until_it_is_owned(drivers: tuple[nic_attach.Running, nic_attach.Running]) -> int:
     """How many requests a first share takes until the other driver sees whose the NIC is."""
     driver, other = drivers
-    paused = paused_calls.PausedCall(lambda: prepare(driver))
     count = 0
-    while "nic0" not in {item.name for item in nic_attach.author_of(other).survey().withheld}:
-        count += 1
-        paused.run_to(count)
-        assert count < 100, "nobody owns it after a hundred requests"
-    assert paused.finish() == ""
+    with paused_calls.PausedCall(lambda: prepare(driver)) as paused:
+        while "nic0" not in {item.name for item in nic_attach.author_of(other).survey().withheld}:
+            count += 1
+            paused.run_to(count)
+            assert count < 100, "nobody owns it after a hundred requests"
+        assert paused.finish() == ""
     assert unprepare(driver) == ""
     return count
 
@@ -99,10 +99,11 @@ def test_exactly_one_of_two_drivers_takes_a_nic_at_every_interleaving(
     assert until >= 4
     held = list(itertools.product(range(until + 1), repeat=2))
     for one, other in examples.draw("interleavings").sample(held, count) if count else held:
-        calls = [paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers]
-        calls[0].run_to(one)
-        calls[1].run_to(other)
-        result = calls[0].finish(), calls[1].finish()
+        first, second = (paused_calls.PausedCall(functools.partial(prepare, driver)) for driver in drivers)
+        with first, second:
+            first.run_to(one)
+            second.run_to(other)
+            result = first.finish(), second.finish()
         one_has_it(drivers, result)
 
 
@@ -115,10 +116,10 @@ def test_a_first_share_during_another_driver_s_last_is_refused_or_complete(
     refused = set()
     for number in itertools.count(0, every):
         assert prepare(driver) == ""
-        paused = paused_calls.PausedCall(lambda: unprepare(driver))
-        paused.run_to(number)
-        result = prepare(other)
-        assert paused.finish() == ""
+        with paused_calls.PausedCall(lambda: unprepare(driver)) as paused:
+            paused.run_to(number)
+            result = prepare(other)
+            assert paused.finish() == ""
         refused.add(bool(result))
         if result:
             assert f"nic0 is shared out by the driver {driver.world.name};" in result
@@ -138,17 +139,17 @@ def test_a_reconciler_changes_nothing_while_another_driver_adds_its_first_share(
 ) -> None:
     driver, other = drivers
     for number in itertools.count(0, every):
-        look = paused_calls.PausedCall(lambda: nic_attach.look(other))
-        look.run_to(number)
-        assert prepare(driver) == ""
-        look.finish()
+        with paused_calls.PausedCall(lambda: nic_attach.look(other)) as look:
+            look.run_to(number)
+            assert prepare(driver) == ""
+            look.finish()
         assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
         assert nic_attach.look(driver) == {"nic0": ()}
         assert unprepare(driver) == ""
-        paused = paused_calls.PausedCall(lambda: prepare(driver))
-        paused.run_to(number)
-        nic_attach.look(other)
-        assert paused.finish() == ""
+        with paused_calls.PausedCall(lambda: prepare(driver)) as paused:
+            paused.run_to(number)
+            nic_attach.look(other)
+            assert paused.finish() == ""
         assert driver.machine.check(uplink(driver), driver.machine.shares()) == ()
         assert unprepare(driver) == ""
         if look.sent < number and paused.sent < number:

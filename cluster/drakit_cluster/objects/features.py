@@ -76,6 +76,7 @@ _ALSO_ON = frozenset({Gate.RESERVED_FOR_WORKLOADS, Gate.RESOURCE_POOL_STATUS, Ga
 """What the local cluster has on besides the defaults of its version, if no version was chosen, so that drivers can be tried with it."""
 
 
+@functools.cache
 def _defaults(version: str) -> frozenset[Gate]:
     stages = {gate: versions.stage(gate.value, version) for gate in Gate}
     return frozenset(gate for gate, stage in stages.items() if stage is not None and stage.on)

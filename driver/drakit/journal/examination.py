@@ -58,36 +58,50 @@ def examine(
 
     Raises sqlite3.Error if the file cannot be accessed.
     """
+    database, damage = connect(path, last_change)
+    if database is None:
+        return damage
+    with contextlib.closing(database):
+        return examine_content(database, path, migrations, last_change)
+
+
+def connect(path: pathlib.Path, last_change: int | None) -> tuple[sqlite3.Connection | None, Damage | None]:
+    """Return a connection to examine a file; None where it is missing or was emptied, and then the damage if it was lost. Raises sqlite3.Error."""
     if (reason := _missing(path, last_change)) or not path.exists():
-        return Damage(reason=reason) if reason else None
-    with contextlib.closing(sqlite.connect_examiner(path)) as database:
-        try:
-            if reason := schema.incompatibility(database, migrations) or schema.difference(database, migrations):
-                return Damage(reason=reason)
-            reason = _unwritable(path, database)
-            # Another process may write meanwhile.
-            with sqlite.snapshot(database):
-                failed = _failed_check(database)
-                return _decode(database, failed or reason or _behind(database, last_change), is_suspect=bool(failed))
-        except sqlite.FAILURES as error:
-            if not sqlite.is_damage(error):
-                raise
-            return Damage(reason=str(error))
+        return None, Damage(reason=reason) if reason else None
+    return sqlite.connect_examiner(path), None
 
 
-def unknown_files(path: pathlib.Path, evidence: Evidence, boot_id: str) -> Damage | None:
+def examine_content(
+    database: sqlite3.Connection, path: pathlib.Path, migrations: Sequence[schema.Migration], last_change: int | None
+) -> Damage | None:
+    """Return the damage of a connected file, as ``examine`` does."""
+    try:
+        if reason := schema.incompatibility(database, migrations) or schema.difference(database, migrations):
+            return Damage(reason=reason)
+        reason = _unwritable(path, database)
+        # Another process may write meanwhile.
+        with sqlite.snapshot(database):
+            failed = _failed_check(database)
+            return _decode(database, failed or reason or _behind(database, last_change), is_suspect=bool(failed))
+    except sqlite.FAILURES as error:
+        if not sqlite.is_damage(error):
+            raise
+        return Damage(reason=str(error))
+
+
+def unknown_files(database: sqlite3.Connection | None, evidence: Evidence, boot_id: str) -> Damage | None:
     """Return the damage of a usable file without claims that have CDI files in this boot. No other process has the file open."""
     # A claim is journaled before its first file is written, so the files are listed first.
     with_files = evidence.claims()
     if not with_files:
         return None
-    if is_blank(path):
+    if database is None or not schema.has_tables(database):
         return Damage(reason=_WITH_FILES)
-    with contextlib.closing(sqlite.connect_examiner(path)) as database:
-        if schema.meta(database, BOOT) != boot_id or schema.meta(database, quarantine.KEY) is not None:
-            return None
-        unknown = sorted(with_files.difference(store.uids(database)))
-        return _decode(database, f"it lacks claims that have CDI files: {', '.join(unknown)}") if unknown else None
+    if schema.meta(database, BOOT) != boot_id or schema.meta(database, quarantine.KEY) is not None:
+        return None
+    unknown = sorted(with_files.difference(store.uids(database)))
+    return _decode(database, f"it lacks claims that have CDI files: {', '.join(unknown)}") if unknown else None
 
 
 def missing(path: pathlib.Path, last_change: int | None, with_files: Collection[names.ClaimUid]) -> str:
@@ -95,14 +109,6 @@ def missing(path: pathlib.Path, last_change: int | None, with_files: Collection[
     if path.exists():
         return ""
     return _missing(path, last_change) or (_WITH_FILES if with_files else "")
-
-
-def is_blank(path: pathlib.Path) -> bool:
-    """Return whether the journal was never committed to."""
-    if not path.exists():
-        return True
-    with contextlib.closing(sqlite.connect(path)) as database:
-        return not schema.has_tables(database)
 
 
 def _missing(path: pathlib.Path, last_change: int | None) -> str:

@@ -36,7 +36,7 @@ class Journal:
         self.boot_id = opened.boot_id
         self.last_boot_id = opened.last_boot_id
         self._use_lock = opened.use_lock
-        self._writer = sqlite.Writer(opened.path) if evidence is None else sqlite.Writer(opened.path, evidence.mark.write)
+        self._writer = sqlite.Writer(opened.path, None if evidence is None else evidence.mark.write, opened.database)
         self._idle_readers: collections.deque[sqlite3.Connection] = collections.deque()
         self._closed = threading.Event()
 

@@ -34,13 +34,22 @@ _MARKED_KEY = "marked_boot"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Opened:
-    """The result of opening a journal. ``last_boot_id`` is the boot in which it was last opened, empty for a new journal."""
+    """The result of opening a journal, with the connection to write to it.
+
+    ``last_boot_id`` is the boot in which it was last opened, empty for a new journal.
+    """
 
     path: pathlib.Path
+    database: sqlite3.Connection
     use_lock: files.UseLock
     quarantine: quarantines.Quarantine | None
     boot_id: str
     last_boot_id: str
+
+    def close(self) -> None:
+        """Close the connection, and release the lock."""
+        self.database.close()
+        self.use_lock.close()
 
 
 def open_file(
@@ -65,14 +74,18 @@ def open_file(
                 finish_replacement(path)
                 last_change = None if evidence is None else evidence.mark.read()
                 with use_lock.exclusive() as is_alone:
-                    doubt = _replace_damaged(path, migrations, evidence, last_change, is_alone=is_alone, boot_id=boot_id)
-                    return _open(path, use_lock, driver=driver, boot_id=boot_id, migrations=migrations, evidence=evidence, doubt=doubt)
+                    database, doubt = _connect(path, migrations, evidence, last_change, is_alone=is_alone, boot_id=boot_id)
+                    with contextlib.ExitStack() as on_error:
+                        on_error.enter_context(contextlib.closing(database))
+                        opened = _open(database, path, use_lock, driver, boot_id, migrations, evidence, doubt)
+                        on_error.pop_all()
+                        return opened
         except BaseException:
             use_lock.close()
             raise
 
 
-def _replace_damaged(
+def _connect(
     path: pathlib.Path,
     migrations: Sequence[schema.Migration],
     evidence: examination.Evidence | None,
@@ -80,66 +93,74 @@ def _replace_damaged(
     *,
     is_alone: bool,
     boot_id: str,
-) -> str:
-    """Replace a file that is unreadable or behind. Return why the file is unverified, empty where it is not."""
-    damage = examination.examine(path, migrations, last_change)
+) -> tuple[sqlite3.Connection, str]:
+    """Replace a file that is unreadable or behind, and create a missing one. Return a connection, and why the file is unverified, else empty.
+
+    A file that stays is examined and opened by the same connection, because each connection reads and parses the whole schema.
+    """
     doubt = ""
-    # Another process that has the journal open verified it when it opened it, and its calls change files and journal meanwhile.
-    if damage is None and evidence is not None and is_alone:
-        doubt = _doubt(path, evidence, last_change, boot_id)
-        damage = examination.unknown_files(path, evidence, boot_id)
+    with contextlib.ExitStack() as unless_used:
+        database, damage = examination.connect(path, last_change)
+        if database is not None:
+            unless_used.enter_context(contextlib.closing(database))
+            damage = examination.examine_content(database, path, migrations, last_change)
+        # Another process that has the journal open verified it when it opened it, and its calls change files and journal meanwhile.
+        if damage is None and evidence is not None and is_alone:
+            doubt = _doubt(database, evidence, last_change, boot_id)
+            damage = examination.unknown_files(database, evidence, boot_id)
+        if damage is None and database is not None:
+            unless_used.pop_all()
+            return database, doubt
     if damage is None:
-        return doubt
+        files.create(path)
+        return sqlite.connect(path), doubt
     if not is_alone:
         raise errors.JournalError(f"{path} is unreadable ({printable(damage.reason)}) and another process has it open; stop that one first")
     replace(path, damage, migrations, last_change or 0)
-    return ""
+    return sqlite.connect(path), ""
 
 
-def _doubt(path: pathlib.Path, evidence: examination.Evidence, last_change: int | None, boot_id: str) -> str:
-    if examination.is_blank(path):
+def _doubt(database: sqlite3.Connection | None, evidence: examination.Evidence, last_change: int | None, boot_id: str) -> str:
+    if database is None or not schema.has_tables(database):
         return quarantines.NEW if evidence.checks_new else ""
-    with contextlib.closing(sqlite.connect(path)) as database:
-        is_marked = schema.meta(database, _MARKED_KEY) == boot_id
+    is_marked = schema.meta(database, _MARKED_KEY) == boot_id
     return quarantines.UNMARKED if is_marked and last_change is None else ""
 
 
 def _open(
+    database: sqlite3.Connection,
     path: pathlib.Path,
     use_lock: files.UseLock,
-    *,
     driver: str,
     boot_id: str,
     migrations: Sequence[schema.Migration],
-    evidence: examination.Evidence | None = None,
-    doubt: str = "",
+    evidence: examination.Evidence | None,
+    doubt: str,
 ) -> Opened:
-    if not path.exists():
-        files.create(path)
-    with contextlib.closing(sqlite.connect_writer(path)) as database:
-        with sqlite.transaction(database):
-            schema.upgrade(database, migrations)
-            _check_driver(database, path, driver)
-            last_boot_id = schema.meta(database, examination.BOOT) or ""
-            if last_boot_id != boot_id:
-                schema.set_meta(database, examination.BOOT, boot_id)
-            driver_state.remove_other_boots(database, boot_id)
-            if schema.has_progress(database):
-                store.add_digests(database)
-            served = quarantines.served(database)
-            if evidence is not None and evidence.checks_new and served is False:
-                doubt = quarantines.NEW
-            if doubt and quarantines.read(database) is None:
-                kept = len(store.uids(database))
-                quarantines.write(database, quarantines.Quarantine(path=path, reason=doubt, kept=kept))
-            if evidence is not None:
-                schema.set_meta(database, _MARKED_KEY, boot_id)
-                if evidence.checks_new or (served is None and not last_boot_id):
-                    quarantines.set_served(database, is_served=evidence.checks_new)
-            quarantine, changes = quarantines.read(database), schema.changes(database)
+    sqlite.become_writer(database, path)
+    with sqlite.transaction(database):
+        schema.upgrade(database, migrations)
+        _check_driver(database, path, driver)
+        last_boot_id = schema.meta(database, examination.BOOT) or ""
+        if last_boot_id != boot_id:
+            schema.set_meta(database, examination.BOOT, boot_id)
+        driver_state.remove_other_boots(database, boot_id)
+        if schema.has_progress(database):
+            store.add_digests(database)
+        served = quarantines.served(database)
+        if evidence is not None and evidence.checks_new and served is False:
+            doubt = quarantines.NEW
+        if doubt and quarantines.read(database) is None:
+            kept = len(store.uids(database))
+            quarantines.write(database, quarantines.Quarantine(path=path, reason=doubt, kept=kept))
         if evidence is not None:
-            evidence.mark.write(changes)
-        return Opened(path=path, use_lock=use_lock, quarantine=quarantine, boot_id=boot_id, last_boot_id=last_boot_id)
+            schema.set_meta(database, _MARKED_KEY, boot_id)
+            if evidence.checks_new or (served is None and not last_boot_id):
+                quarantines.set_served(database, is_served=evidence.checks_new)
+        quarantine, changes = quarantines.read(database), schema.changes(database)
+    if evidence is not None:
+        evidence.mark.write(changes)
+    return Opened(path=path, database=database, use_lock=use_lock, quarantine=quarantine, boot_id=boot_id, last_boot_id=last_boot_id)
 
 
 def _check_driver(database: sqlite3.Connection, path: pathlib.Path, driver: str) -> None:

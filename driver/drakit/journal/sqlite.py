@@ -47,13 +47,20 @@ def connect(path: pathlib.Path, pragma: str = "") -> sqlite3.Connection:
 def connect_writer(path: pathlib.Path) -> sqlite3.Connection:
     """Return a connection whose commits survive a power cut (WAL, one fsync a commit). Raises sqlite3.Error or JournalError."""
     with contextlib.ExitStack() as on_error:
-        connection = on_error.enter_context(contextlib.closing(connect(path, "PRAGMA foreign_keys = ON")))
-        mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        if mode != "wal":
-            raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
-        wait_for_disk(connection, wait=True)
+        connection = on_error.enter_context(contextlib.closing(connect(path)))
+        become_writer(connection, path)
         on_error.pop_all()
         return connection
+
+
+def become_writer(connection: sqlite3.Connection, path: pathlib.Path) -> None:
+    """Make a connection of any kind one as ``connect_writer`` returns. Not inside a transaction. Raises as ``connect_writer`` does."""
+    connection.text_factory = str
+    connection.execute("PRAGMA foreign_keys = ON")
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise errors.JournalError(f"{path}: its file system cannot hold a write-ahead log; use a local one")
+    wait_for_disk(connection, wait=True)
 
 
 def wait_for_disk(connection: sqlite3.Connection, *, wait: bool) -> None:
@@ -159,12 +166,15 @@ Committed = Callable[[int], None]
 
 
 class Writer:
-    """The single writer of a journal in this process. ``committed`` is called with the number of each change, in order, and never raises."""
+    """The single writer of a journal in this process. ``committed`` is called with the number of each change, in order, and never raises.
 
-    def __init__(self, path: pathlib.Path, committed: Committed = lambda _number: None) -> None:
+    ``connection`` is one that ``connect_writer`` could have returned. Without it, the first change opens one.
+    """
+
+    def __init__(self, path: pathlib.Path, committed: Committed | None = None, connection: sqlite3.Connection | None = None) -> None:
         self._path = path
         self._committed = committed
-        self._connection: sqlite3.Connection | None = None
+        self._connection = connection
         self._lock = threading.Lock()
         self._closed = False
         self._relaxed = False
@@ -190,7 +200,8 @@ class Writer:
             except FAILURES:
                 self._disconnect()
                 raise
-            self._committed(number)
+            if self._committed is not None:
+                self._committed(number)
 
     def close(self) -> None:
         """Wait for the change under way, then close. Safe to call twice."""

@@ -79,15 +79,29 @@ def test_refused_tasks_name_their_obstacle() -> None:
     assert found.refused[1].reason == f"one pod fits on an empty {MACHINE}, but there were never enough free devices"
 
 
-def test_the_same_input_gives_the_same_document_and_page() -> None:
-    fleet = fleets.fleet_of({MACHINE: 1})
+def various() -> tuple[groups.Fleet, tasks.Workload]:
+    """Tasks that start at once, wait, and never start."""
+    waiting = [task("first", "gpu=2", 0, 30), task("second", "gpu=2", 1, 5)]
+    return fleets.fleet_of({MACHINE: 1}), tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), *waiting, task("late", "mig=9g.9gb", 60)])
+
+
+def of_both_policies(fleet: groups.Fleet, work: tasks.Workload) -> list[results.Result]:
+    return [results.run(fleet, work, policies.parse(text)) for text in ("first-fit", "least-fragmentation")]
+
+
+@pytest.fixture(scope="module")
+def page_of_various() -> str:
+    fleet, work = various()
+    return html(fleet, work, of_both_policies(fleet, work))
+
+
+def test_the_same_input_gives_the_same_document_and_page(page_of_various: str) -> None:
+    fleet, work = various()
+    assert html(fleet, work, of_both_policies(fleet, work)) == page_of_various
     work = tasks.ordered([task(f"t{number}", "mig=1g.5gb", number, 50) for number in range(20)])
-    made = []
-    for _ in range(2):
-        found = [results.run(fleet, work, policies.parse(text)) for text in ("first-fit", "least-fragmentation")]
-        made.append((json.dumps(results.document(fleet, work, found, placements=True)), html(fleet, work, found)))
+    made = [json.dumps(results.document(fleet, work, of_both_policies(fleet, work), placements=True)) for _ in range(2)]
     assert made[0] == made[1]
-    placements = json.loads(made[0][0])["policies"][0]["placements"]
+    placements = json.loads(made[0])["policies"][0]["placements"]
     assert placements[0] == {
         "task": "t0",
         "template": "mig=1g.5gb",
@@ -98,11 +112,8 @@ def test_the_same_input_gives_the_same_document_and_page() -> None:
     }
 
 
-def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
-    fleet = fleets.fleet_of({MACHINE: 1})
-    waiting = [task("first", "gpu=2", 0, 30), task("second", "gpu=2", 1, 5)]
-    work = tasks.ordered([task("<b>&", "mig=1g.5gb", 0, 5), *waiting, task("late", "mig=9g.9gb", 60)])
-    text = html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+def test_the_page_needs_nothing_else_and_follows_light_and_dark(page_of_various: str) -> None:
+    text = page_of_various
     assert not re.search(r"<script|<link|<img|src=|@import", text)
     assert set(re.findall(r'https?://[^"]+', text)) <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     assert "prefers-color-scheme: dark" in text
@@ -114,7 +125,7 @@ def test_the_page_needs_nothing_else_and_follows_light_and_dark() -> None:
 @pytest.fixture(scope="module")
 def page_of_one_task() -> str:
     work, fleet = tasks.ordered([task("a", "gpu=1", 0, 5)]), fleets.fleet_of({MACHINE: 1})
-    return html(fleet, work, [results.run(fleet, work, policies.parse("first-fit"))])
+    return html(fleet, work, [results.run(fleet, work, policies.parse(name)) for name in ("first-fit", "least-allocated")])
 
 
 def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot(page_of_one_task: str) -> None:
@@ -123,11 +134,8 @@ def test_a_page_without_waits_has_a_sentence_in_place_of_the_plot(page_of_one_ta
     assert "waited at most" not in page_of_one_task
 
 
-def test_the_page_says_command_seed_versions_mix_date_and_conclusion_first() -> None:
-    work = tasks.ordered([task("a", "gpu=1", 0, 5)])
-    fleet = fleets.fleet_of({MACHINE: 1})
-    text = html(fleet, work, [results.run(fleet, work, policies.parse(name)) for name in ("first-fit", "least-allocated")])
-    head = text[: text.index("<h2>")]
+def test_the_page_says_command_seed_versions_mix_date_and_conclusion_first(page_of_one_task: str) -> None:
+    head = page_of_one_task[: page_of_one_task.index("<h2>")]
     assert "The policies do not differ: as many tasks start, and they wait as long." in head
     assert "drakit simulate -p a&lt;b" in head
     for fact in ("synthetic, mix gpu=1:1", "<dt>Seed</dt><dd>7</dd>", "rules of Kubernetes 1.37", "2026-11-29"):

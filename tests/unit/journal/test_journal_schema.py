@@ -78,7 +78,7 @@ def test_notes_and_taints_of_the_second_schema_are_read(tmp_path: pathlib.Path) 
 
 def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_claim(tmp_path: pathlib.Path) -> None:
     shutil.copy(GOLDEN / "journal-v2.db", tmp_path / files.DATABASE)
-    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=schema.MIGRATIONS[:1]).use_lock.close()
+    opening.open_file(tmp_path, driver=DRIVER, boot_id=samples.BOOT, migrations=schema.MIGRATIONS[:1]).close()
     with contextlib.closing(sqlite3.connect(tmp_path / files.DATABASE, isolation_level=None)) as database:
         database.execute("PRAGMA foreign_keys = ON")
         database.execute("DELETE FROM grants WHERE claim = (SELECT seq FROM claims WHERE uid = ?)", (samples.uid(1),))
@@ -94,7 +94,7 @@ def test_schema_1_code_works_on_a_schema_2_file_and_removes_notes_with_their_cla
 
 def migrated(path: pathlib.Path, *more: schema.Migration) -> None:
     """The file as a newer drakit leaves it."""
-    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, migrations=(*schema.MIGRATIONS, *more)).use_lock.close()
+    opening.open_file(path, driver=DRIVER, boot_id=samples.BOOT, migrations=(*schema.MIGRATIONS, *more)).close()
 
 
 def test_the_previous_version_works_on_a_migrated_file_and_keeps_unknown_data(tmp_path: pathlib.Path) -> None:

@@ -25,7 +25,7 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> wheels.CleanEnvironment:
 def alone(clean: wheels.CleanEnvironment) -> Iterator[forked_cli.Commands]:
     """Commands of that Python."""
     with demo.short_folder() as folder:
-        made = forked_cli.Commands(folder, python=clean.python, modules=forked_cli.NODE)
+        made = forked_cli.ForkServer(folder, python=clean.python, modules=forked_cli.NODE)
         yield made
         made.close()
 

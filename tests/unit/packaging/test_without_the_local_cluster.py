@@ -18,7 +18,7 @@ ABSENT = f"the local cluster is not installed (missing: drakit_cluster); run: {e
 @pytest.fixture(scope="module")
 def without() -> Iterator[forked_cli.Commands]:
     with demo.short_folder() as folder:
-        made = forked_cli.Commands(folder, modules=[*forked_cli.NODE, "drakit_gpu.assembly", "drakit_nic.kernel_port"], before=WITHOUT)
+        made = forked_cli.ForkServer(folder, modules=[*forked_cli.NODE, "drakit_gpu.assembly", "drakit_nic.kernel_port"], before=WITHOUT)
         yield made
         made.close()
 

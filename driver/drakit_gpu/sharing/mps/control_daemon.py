@@ -100,7 +100,7 @@ class ControlDaemon:
 
     def _launcher(self, shm: pathlib.Path | None = None) -> Sequence[str]:
         """Return the command line that starts a program with protected folders."""
-        return [sys.executable, "-I", launcher.__file__, str(self._pipe), str(shm or launcher.NO_FOLDER)] if self._own_shm else []
+        return [sys.executable, "-IS", launcher.__file__, str(self._pipe), str(shm or launcher.NO_FOLDER)] if self._own_shm else []
 
     def _environment(self) -> Mapping[str, str]:
         library_path = [str(place) for place in self._root.library_folders()]

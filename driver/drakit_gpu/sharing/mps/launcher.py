@@ -1,6 +1,6 @@
 """The program that starts MPS programs in a mount namespace of their own. It runs as a script and imports only the standard library.
 
-``python -I launcher.py PIPE SHM PROGRAM ARGUMENT...`` execs PROGRAM, with the same pid. SHM is ``-`` for a program that only connects to the daemon.
+``python -IS launcher.py PIPE SHM PROGRAM ARGUMENT...`` execs PROGRAM, with the same pid. SHM is ``-`` for a program that only connects to the daemon.
 
 Containers can write to the folders PIPE and SHM. In the mount namespace, neither has symbolic links (from Linux 5.10 on) or usable device nodes, so
 a program that runs as root cannot be redirected by files of a container. SHM is also the program's /dev/shm.
@@ -12,7 +12,6 @@ two. The host's folders stay closed. Where PROGRAM is below the closed folder, t
 
 import ctypes
 import os
-import pathlib
 import stat
 import sys
 
@@ -31,7 +30,7 @@ def main(pipe: str, shm: str, command: list[str]) -> int:
         is_daemon = shm != NO_FOLDER
         _mount([(pipe, pipe), *([(shm, "/dev/shm")] if is_daemon else [])])  # noqa: S108 - in its own namespace
         if is_daemon:
-            _expose_folders(pathlib.Path(pipe), pathlib.Path(command[0]))
+            _expose_folders(pipe, command[0])
         os.execv(command[0], command)  # noqa: S606 - becoming a program without a shell is the point
     except OSError as error:
         os.write(2, f"{error}\n".encode())
@@ -49,18 +48,28 @@ def _mount(mounts: list[tuple[str, str]]) -> None:
         _check(libc.mount(b"none", os.fsencode(place), None, _GUARDED, None), "mount")
 
 
-def _expose_folders(pipe: pathlib.Path, program: pathlib.Path) -> None:
+def _expose_folders(pipe: str, program: str) -> None:
     """Let all users of this mount namespace reach the pipe and log folders, and nothing else in the closed folder above them."""
-    closed = next((folder for folder in reversed(pipe.parents) if not folder.stat().st_mode & stat.S_IXOTH), None)
-    if closed is None or program.is_relative_to(closed):
+    closed = next((folder for folder in _parents(pipe) if not _is_open(folder)), None)
+    if closed is None or program.startswith(f"{closed}/"):
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    shown = [(folder, os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) for folder in (pipe, pipe.parent / "log")]
+    shown = [(folder, os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)) for folder in (pipe, f"{_parents(pipe)[-1]}/log")]
     flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _check(libc.mount(b"drakit-mps", os.fsencode(closed), b"tmpfs", flags, b"mode=0755,size=64k"), "mount")
     for folder, descriptor in shown:
-        folder.mkdir(mode=0o755, parents=True)
+        os.makedirs(folder, mode=0o755)  # noqa: PTH103 - pathlib takes longer to import than the rest of this program
         _check(libc.mount(os.fsencode(f"/proc/self/fd/{descriptor}"), os.fsencode(folder), None, _MS_BIND, None), "mount")
+
+
+def _parents(path: str) -> list[str]:
+    """Return the folders above an absolute path, outermost first, without the root."""
+    parts = path.split("/")
+    return ["/".join(parts[:count]) for count in range(2, len(parts))]
+
+
+def _is_open(folder: str) -> bool:
+    return bool(os.stat(folder).st_mode & stat.S_IXOTH)  # noqa: PTH116 - as above
 
 
 def _check(result: int, call: str) -> None:

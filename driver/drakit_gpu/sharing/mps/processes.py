@@ -39,9 +39,7 @@ class Process:
 
     def has_environment(self, variable: str) -> bool:
         """Return whether the process started with this ``NAME=value`` in its environment; False where that cannot be read."""
-        with contextlib.suppress(OSError):
-            return variable.encode() in (_PROC / str(self.pid) / "environ").read_bytes().split(b"\0")
-        return False
+        return _has_environment(self.pid, variable.encode())
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal, unless the process is gone."""
@@ -56,6 +54,17 @@ class Process:
 
 def with_environment(variable: str) -> Iterator[Process]:
     """Return all living processes that started with this ``NAME=value`` in their environment."""
-    for folder in _PROC.iterdir():
-        if folder.name.isdigit() and (process := Process.find(int(folder.name))) is not None and process.has_environment(variable):
+    encoded = variable.encode()
+    for pid in map(int, filter(str.isdigit, os.listdir(_PROC))):  # noqa: PTH208 - names only
+        # Most processes are others, and their state is not read. The pid may have a new process since, so the environment is read again.
+        if _has_environment(pid, encoded) and (process := Process.find(pid)) is not None and _has_environment(pid, encoded):
             yield process
+
+
+def _has_environment(pid: int, variable: bytes) -> bool:
+    try:
+        with open(f"{_PROC}/{pid}/environ", "rb", buffering=0) as stream:  # noqa: PTH123 - a path object would cost as much as the call
+            content = stream.read()
+    except OSError:
+        return False
+    return variable in content and variable in content.split(b"\0")
