@@ -46,7 +46,7 @@ LATE = (
     "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
-    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters"),
+    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters", "pytest"),
     *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
 )
 """The modules that commands import late, and those of scripts."""
