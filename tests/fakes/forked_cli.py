@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NotRequired, TextIO, TypedDict
 
@@ -46,7 +47,7 @@ LATE = (
     "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
-    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters"),
+    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters", "pytest"),
     *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
 )
 """The modules that commands import late, and those of scripts."""
@@ -335,7 +336,7 @@ def _command(order: Order, descriptors: list[int]) -> None:
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(2)
     os.chdir(order["folder"])
-    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    _find_more([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path])
     sys.argv = ["drakit", *order["words"]]
     sys.modules["__main__"].__package__ = None  # As in the program that pip installs, whose help calls it "drakit".
     buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
@@ -398,8 +399,22 @@ def _import(modules: Sequence[str]) -> None:
         module = importlib.import_module(name)
         if name == "drakit.cli.app":
             module.program()
+            _settings().current()
     gc.freeze()
     gc.enable()
+
+
+def _settings() -> types.ModuleType:
+    return importlib.import_module("drakit.settings.schema")
+
+
+def _find_more(paths: list[str]) -> None:
+    """Find modules and installed families in these places too."""
+    is_new = not set(paths) <= set(sys.path)
+    sys.path[:0] = paths
+    if is_new and "drakit.settings.schema" in sys.modules:
+        importlib.import_module("drakit.families").installed.cache_clear()
+        _settings()._of_drakit.cache_clear()
 
 
 class _Server:
