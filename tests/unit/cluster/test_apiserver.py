@@ -84,7 +84,7 @@ def close_while_connecting() -> object:
         asking.start()
         plain, _ = listener.accept()
         connected.close()
-        with authority.server_context().wrap_socket(plain, server_side=True) as served:
+        with authority.server_context.wrap_socket(plain, server_side=True) as served:
             served.recv(1 << 16)
             served.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
             asking.join()

@@ -55,7 +55,7 @@ def hook() -> Iterator[Hook]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
-        server.socket = found.authority.server_context().wrap_socket(server.socket, server_side=True)
+        server.socket = found.authority.server_context.wrap_socket(server.socket, server_side=True)
         found.url = f"https://127.0.0.1:{server.server_port}/validate"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
