@@ -133,6 +133,7 @@ class _Pod:
         self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
+        self._is_well_formed = True
 
     def check(self) -> Iterator[Finding]:
         yield from refusals.check(problem for problem in self._problems() if self._is_whole or _OF_CLAIMS.search(problem.field))
@@ -163,14 +164,15 @@ class _Pod:
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
         pod_spec_shape, decoder = workloads.POD.fields["spec"], decoding.Decoder()
+        part = (self._path, pod_spec_shape, _MODEL)
         try:
             decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:
             field_name, _, text = error.message.partition(": ")
+            self._is_well_formed = False
             if self._document.resource is not resources.POD:
-                yield Problem(document=self._document, field=field_name, text=text)
+                yield Problem(document=self._document, field=field_name, text=text, part=part)
             return
-        part = (self._path, pod_spec_shape, _MODEL)
         unknown = decoder.unknown if self._document.resource is not resources.POD else []  # The server reported those of a pod.
         for path in [*unknown, *unknown_fields.find(pod_spec_shape, _MODEL, self._spec, self._path)]:
             yield Problem(document=self._document, field=path, text="unknown field", part=part)
@@ -184,7 +186,7 @@ class _Pod:
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
         yield from self._known_claims.missing(self._document, entry, path)
         name = json_types.text(entry, "name")
-        if name and name not in self._used:
+        if name and name not in self._used and self._is_well_formed:
             text = f"no container uses {name}: its devices are allocated, but no container gets them"
             yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
 
