@@ -21,6 +21,8 @@ SUFFIX = ".tmpl"
 WHEELS = "wheels"
 LABEL_MOST = 63
 """Characters that Kubernetes takes in the name of a Service."""
+DOMAIN = ".drakit.dev"
+"""The domain of the drivers that drakit has."""
 _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -110,6 +112,8 @@ def checked(folder: pathlib.Path, name: str) -> Project:
         raise errors.SettingsError(str(error).removeprefix("--name: "), key="--name") from error
     if "." not in name:
         raise errors.SettingsError(f"{name!r} must be a DNS subdomain, such as fpga.example.com", key="--name")
+    if f".{name}".endswith(DOMAIN):
+        raise errors.SettingsError(f"{name} is in the domain of drakit's own drivers; choose a subdomain that you own", key="--name")
     word = re.sub(r"[^a-z0-9]+", "-", options.resolved(folder, "DIR").name.lower()).strip("-").removesuffix("-driver")
     project = Project(driver=name, word=word)
     if not word[:1].isalpha() or len(f"{project.name}-webhook") > LABEL_MOST:

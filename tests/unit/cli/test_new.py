@@ -89,7 +89,16 @@ def test_a_new_project_is_a_command(tmp_path: pathlib.Path, empty: new_wheels.Wh
     assert refused.stderr.startswith("python -m two_words_driver: mock: is not a setting; known are api.kubeconfig")
 
 
-@pytest.mark.parametrize("name", ["", "fpga", "FPGA.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])
+def test_a_package_may_have_the_name_of_a_file_of_tests(
+    tmp_path: pathlib.Path, empty: new_wheels.Wheels, commands: forked_cli.Commands
+) -> None:
+    written = made(tmp_path / "test", "test.example.com", empty)
+    assert {"test_driver/driver.py", "tests/test_driver.py"} <= written.keys()
+    ran = commands.run("-m", "pytest", "-q", "--collect-only", "--assert=plain", program="python", folder=tmp_path / "test")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("name", ["", "fpga", "gpu.drakit.dev", "FPGA.example.com", "a..b", "-a.example.com", "x" * 64 + ".example.com"])
 def test_an_invalid_name_is_refused_before_anything_is_written(tmp_path: pathlib.Path, empty: new_wheels.Wheels, name: str) -> None:
     with pytest.raises(errors.SettingsError, match="--name"):
         made(tmp_path / "new", name, empty)
