@@ -1,13 +1,6 @@
-"""Requests over HTTPS by the standard library, on connections that are used again.
+"""Requests over HTTPS on connections that are used again, by urllib3, which the driver uses too."""
 
-A library for HTTP takes several times as long for a request, and the kubelets of a cluster make many.
-"""
-
-import http
-import http.client
 import json
-import select
-import socket
 import ssl
 import threading
 import urllib.parse
@@ -15,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-FAILURES = (OSError, http.client.HTTPException)
+import urllib3
+
+FAILURES = (urllib3.exceptions.HTTPError, OSError)
 """The errors of a request that got no whole answer."""
 _IDLE_MAX = 32
-_PORT = 443
+_CHUNK = 1 << 14
+_BAD_REQUEST = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class Answer:
     @property
     def is_error(self) -> bool:
         """Whether the request was refused or failed."""
-        return self.status >= http.HTTPStatus.BAD_REQUEST
+        return self.status >= _BAD_REQUEST
 
     def json(self) -> Any:
         """Return the document in the body. Raises ValueError if it is no JSON."""
@@ -41,44 +37,47 @@ class Answer:
 class Stream:
     """An answer that goes on. One thread reads it and closes it; any thread may shut it down."""
 
-    def __init__(self, connection: ssl.SSLSocket, response: http.client.HTTPResponse) -> None:
-        self._connection = connection
+    def __init__(self, response: urllib3.BaseHTTPResponse) -> None:
         self._response = response
+        self._pending = b""
 
     def readline(self) -> bytes:
         """Return the next line, b"" at the end. Raises one of FAILURES."""
-        return self._response.readline()
+        parts = [self._pending]
+        while b"\n" not in parts[-1]:
+            chunk = self._response.read1(_CHUNK)
+            if not chunk:
+                break
+            parts.append(chunk)
+        line, newline, self._pending = b"".join(parts).partition(b"\n")
+        return line + newline
 
     def shut_down(self) -> None:
         """End the connection, which wakes a waiting reader."""
         try:
-            socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
-        except OSError:
-            return
+            self._response.shutdown()
+        except (ValueError, RuntimeError, OSError):
+            return  # It has ended already.
 
     def close(self) -> None:
         """Close the connection."""
-        _close(self._connection, self._response)
+        self._response.close()
 
 
 class Server:
     """The server of a URL. Safe to use from several threads.
 
-    ``headers`` are those of every request. ``seconds`` limits each single wait for the server. Raises ValueError for another URL than of HTTPS,
-    and for a header that HTTP cannot carry.
+    ``headers`` are those of every request. ``seconds`` limits each single wait for the server. Raises ValueError for another URL than of HTTPS.
     """
 
     def __init__(self, url: str, context: ssl.SSLContext, *, headers: Mapping[str, str], seconds: float) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme != "https" or not parts.hostname:
             raise ValueError(f"{url!r} is no URL of an HTTPS server")
-        self._address = parts.hostname, parts.port or _PORT
-        self._context = context
+        self._headers = dict(headers)
         self._seconds = seconds
-        self._headers = _lines({"host": parts.netloc, **headers})
-        self._lock = threading.Lock()
-        self._idle: list[ssl.SSLSocket] = []
-        self._closed = False
+        self._pool = urllib3.HTTPSConnectionPool(parts.hostname, parts.port, maxsize=_IDLE_MAX, ssl_context=context)
+        self._closed = threading.Event()
 
     def request(
         self,
@@ -90,91 +89,48 @@ class Server:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request for a quoted path and return the answer. Raises one of FAILURES, or RuntimeError after ``close``."""
-        connection, response = self._send(method, path, parameters, content, headers)
-        return self._whole(connection, response)
+        return _whole(self._send(method, path, parameters, urllib3.Timeout(self._seconds), content, headers))
 
     def stream(self, path: str, parameters: Mapping[str, str]) -> Stream | Answer:
         """Get a quoted path; return the answer as it comes, with no limit of time, but an error as a whole. Raises as :meth:`request` does."""
-        connection, response = self._send("GET", path, parameters, None, None)
-        if response.status >= http.HTTPStatus.BAD_REQUEST:
-            return self._whole(connection, response)
-        connection.settimeout(None)
-        return Stream(connection, response)
+        response = self._send("GET", path, parameters, urllib3.Timeout(connect=self._seconds, read=None))
+        return _whole(response) if response.status >= _BAD_REQUEST else Stream(response)
 
     def close(self) -> None:
         """Send no more requests, and close all connections, each as soon as its answer is there."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._closed.set()
+        self._pool.close()
 
     def _send(
-        self, method: str, path: str, parameters: Mapping[str, str] | None, content: bytes | None, headers: Mapping[str, str] | None
-    ) -> tuple[ssl.SSLSocket, http.client.HTTPResponse]:
-        """Send a request in one piece, and return the connection with the beginning of the answer."""
-        target = f"{path}?{urllib.parse.urlencode(parameters)}" if parameters else path
-        own = dict(headers or {})
-        if content is not None:
-            own["content-length"] = str(len(content))
-        request = f"{method} {target} HTTP/1.1\r\n{self._headers}{_lines(own)}\r\n".encode("ascii")
-        connection = self._idle_connection() or self._connect()
-        response = http.client.HTTPResponse(connection, method=method)
-        try:
-            connection.sendall(request + (content or b""))
-            response.begin()
-        except BaseException:
-            _close(connection, response)
-            raise
-        return connection, response
-
-    def _whole(self, connection: ssl.SSLSocket, response: http.client.HTTPResponse) -> Answer:
-        """Read an answer to its end, and keep the connection for other requests."""
-        try:
-            answer = Answer(status=response.status, body=response.read())
-        except BaseException:
-            _close(connection, response)
-            raise
-        with self._lock:
-            is_kept = not self._closed and not response.will_close and len(self._idle) < _IDLE_MAX
-            if is_kept:
-                self._idle.append(connection)
-        if not is_kept:
-            connection.close()
-        return answer
-
-    def _idle_connection(self) -> ssl.SSLSocket | None:
-        """Return a connection that no request uses and that the server has not closed, None if there is none."""
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("this client has been closed")
-                if not self._idle:
-                    return None
-                connection = self._idle.pop()
-            poll = select.poll()
-            poll.register(connection, select.POLLIN)
-            if not poll.poll(0):
-                return connection
-            connection.close()
-
-    def _connect(self) -> ssl.SSLSocket:
-        plain = socket.create_connection(self._address, self._seconds)
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return self._context.wrap_socket(plain, server_hostname=self._address[0])
-        except BaseException:
-            plain.close()
-            raise
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, str] | None,
+        timeout: urllib3.Timeout,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> urllib3.BaseHTTPResponse:
+        """Return the answer with an unread body."""
+        if self._closed.is_set():
+            raise RuntimeError("this client has been closed")
+        return self._pool.urlopen(
+            method,
+            f"{path}?{urllib.parse.urlencode(parameters)}" if parameters else path,
+            body=content,
+            headers={**self._headers, **(headers or {})},
+            timeout=timeout,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
 
 
-def _close(connection: ssl.SSLSocket, response: http.client.HTTPResponse) -> None:
-    """Close a connection at once: an answer that is still open would keep it."""
-    response.close()
-    connection.close()
-
-
-def _lines(headers: Mapping[str, str]) -> str:
-    if not all(value.isascii() and value.isprintable() for value in headers.values()):
-        raise ValueError("a header has a character that HTTP cannot carry")
-    return "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+def _whole(response: urllib3.BaseHTTPResponse) -> Answer:
+    """Read an answer to its end, and keep the connection for other requests."""
+    try:
+        body = response.read(decode_content=False)
+    except BaseException:
+        response.close()
+        raise
+    response.release_conn()
+    return Answer(status=response.status, body=body)
