@@ -89,7 +89,7 @@ def test_a_pod_without_its_claim_is_not_scheduled_and_has_no_failure_event(clust
     cluster.gone(POD, "p")
     cluster.run(objects.pod("q", template="t"))
     assert cluster.events("FailedScheduling") == []
-    assert sum("assigned default/" in text for text in cluster.events("Scheduled")) == 2
+    cluster.until(lambda: sum("assigned default/" in text for text in cluster.events("Scheduled")) == 2, "both events")
 
 
 def test_a_generated_claim_that_was_not_recorded_is_found_again(cluster: QuickCluster) -> None:
