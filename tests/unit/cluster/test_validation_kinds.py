@@ -208,7 +208,8 @@ def test_resources_of_containers_keep_the_rules(group: str, container_resources:
 
 
 def test_an_amount_of_a_container_is_a_quantity() -> None:
-    for amount in ("lots", "4GB", [{"name": "g"}]):
+    amounts: list[Json] = ["lots", "4GB", [{"name": "g"}]]
+    for amount in amounts:
         container: Json = {"name": "c", "resources": {"limits": {"memory": amount}}}
         with pytest.raises(errors.BadRequestError, match=r"spec.containers\[0\].resources.limits\[memory\]: want a quantity"):
             problems(resources.POD, {"spec": {"containers": [container]}})
