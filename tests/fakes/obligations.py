@@ -23,7 +23,7 @@ def judged(
         make=make,
         hardware=hardware,
         has_hardware=True,
-        groups=groups,
+        tried=groups,
         parameters=(),
         refused=(),
         consumed={},

@@ -9,6 +9,8 @@ import os
 import pathlib
 import signal
 import sys
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -74,6 +76,10 @@ def check(
     ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="Crash with SIGKILL, for hardware that survives the process.")] = False,
     every: Annotated[int, typer.Option("--every", min=1, metavar="N", help="Crash at every Nth line.")] = 1,
+    timeout: Annotated[
+        float,
+        typer.Option("--timeout", min=0, metavar="SECONDS", help="The time in which each call of the driver must return; 0: no limit."),
+    ] = 60.0,
     form: Output = "table",
     junit: Junit = None,
 ) -> None:
@@ -87,27 +93,29 @@ def check(
 
       python -m drakit.testing check my_driver:MyDriver --every 5 --junit report.xml
     """
-    with _bad_input(AttributeError, ImportError, TypeError):
+    with _bad_input(Exception):
         make, state = _named(target), _named(hardware) if hardware else None
         wanted = [[_parameters(text) for text in given or ()] for given in (parameters, refused)]
         amounts = dict(_pair(text) for text in consumed or ())
-    try:
-        report = checking.check_driver(
-            make,
-            hardware=state,
-            device_names=devices or (),
-            parameters=wanted[0],
-            refused_parameters=wanted[1],
-            consumed=amounts,
-            exclusive=exclusive or (),
-            earlier=earlier or (),
-            death=crashing.Death.KILL if kill else crashing.Death.RAISE,
-            every=every,
-            junit=junit,
-            progress=_progress(form),
-        )
-    except checking.CheckError as error:
-        report = error.report
+    with _bad_input(Exception):
+        try:
+            report = checking.check_driver(
+                make,
+                hardware=state,
+                device_names=devices or (),
+                parameters=wanted[0],
+                refused_parameters=wanted[1],
+                consumed=amounts,
+                exclusive=exclusive or (),
+                earlier=earlier or (),
+                death=crashing.Death.KILL if kill else crashing.Death.RAISE,
+                every=every,
+                timeout=timeout,
+                junit=junit,
+                progress=_progress(form),
+            )
+        except checking.CheckError as error:
+            report = error.report
     _finish(report, form)
 
 
@@ -221,13 +229,21 @@ def _on_cluster(
 
 @contextlib.contextmanager
 def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
-    """Print a user's error as one line, and exit with status 2."""
+    """Print a user's error as one line, with its place in the user's code, and exit with status 2."""
     known: tuple[type[Exception], ...] = (errors.DrakitError, ValueError, *kinds)
     try:
         yield
     except known as error:
-        typer.echo(f"error: {error}", err=True)
+        kind = "" if isinstance(error, errors.DrakitError) else f"{type(error).__name__}: "
+        typer.echo(f"error: {kind}{error}{_place(error)}", err=True)
         raise typer.Exit(exits.Exit.BAD_INPUT) from error
+
+
+def _place(error: Exception) -> str:
+    """Return the innermost line of an error that is of the user's program, not of drakit or Python."""
+    ours = (str(pathlib.Path(__file__).parents[1]), sysconfig.get_path("stdlib"), "<")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    return f" (at {pathlib.Path(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
 
 
 def _named(target: str) -> Callable[[], Any]:

@@ -6,12 +6,13 @@ The report names each check that does not apply to the driver. The suite takes s
 import functools
 import itertools
 import pathlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from drakit.core import advanced, arguments, quantity
+from drakit.core import advanced, arguments, errors, quantity
 from drakit.core import device as devices
 from drakit.testing import bench as benches
-from drakit.testing import crashing, differences, obligations
+from drakit.testing import call_limit, crashing, differences, obligations
 from drakit.testing import node as nodes
 from drakit.testing import report as reports
 
@@ -42,6 +43,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     earlier: Sequence[pathlib.Path] = (),
     death: crashing.Death = crashing.Death.RAISE,
     every: int = 1,
+    timeout: float = 60.0,
     junit: pathlib.Path | None = None,
     progress: Callable[[reports.Check], object] = bool,
 ) -> reports.Report:
@@ -57,30 +59,33 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     - ``earlier``: claims that earlier releases journaled, one for each form of intents or records: files of ``journal show UID -o json``. Their
       devices must exist on this hardware.
     - ``death``, ``every``: as in ``crash_points``.
+    - ``timeout``: the seconds in which each call of the driver must return (the kubelet waits 45); 0 means no limit. A call that does not return
+      ends the checks.
     - ``junit``: a file for a JUnit report.
     - ``progress``: called with each ``Check`` as it ends.
     """
     __tracebackhide__ = True  # pytest shows the author's own line, not ours
     crashing.check_every(every)
-    with nodes.Node(make) as node:
-        groups, driver = tuple(map(_group, device_names)) or _groups(node), node.driver.name
-    bench = benches.Bench(
-        make=make,
-        hardware=hardware or (lambda: None),
-        has_hardware=hardware is not None,
-        groups=groups,
-        parameters=tuple(parameters),
-        refused=tuple(refused_parameters),
-        consumed=consumed or {},
-        exclusive=tuple(exclusive),
-        earlier=tuple(earlier),
-        death=death,
-        every=every,
-    )
     checks: list[reports.Check] = []
-    for name in obligations.ALL:
-        checks.append(judged(name, bench))
-        progress(checks[-1])
+    with call_limit.limited(timeout) as renew:
+        driver, groups = _tried(make, device_names)
+        bench = benches.Bench(
+            make=make,
+            hardware=hardware or (lambda: None),
+            has_hardware=hardware is not None,
+            tried=groups,
+            parameters=tuple(parameters),
+            refused=tuple(refused_parameters),
+            consumed=consumed or {},
+            exclusive=tuple(exclusive),
+            earlier=tuple(earlier),
+            death=death,
+            every=every,
+            renew=renew,
+        )
+        for name in obligations.ALL:
+            checks.append(judged(name, bench))
+            progress(checks[-1])
     report = reports.Report(driver=driver, checks=tuple(checks), crash_points=bench.crash_points)
     if junit is not None:
         report.write_junit(junit)
@@ -91,14 +96,34 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
 
 def judged(name: str, bench: benches.Bench) -> reports.Check:
     """Check one obligation, and return its result."""
-    return reports.judged(name, functools.partial(_restoring, obligations.ALL[name], bench))
+    began = time.monotonic()
+    try:
+        bench.renew()
+        return reports.judged(name, functools.partial(_restoring, name, bench))
+    except call_limit.StuckError as error:
+        bench.is_stuck = True
+        return reports.Check(name=name, verdict=advanced.Verdict.FAILED, message=str(error), seconds=time.monotonic() - began)
 
 
-def _restoring(check: Callable[[benches.Bench], None], bench: benches.Bench) -> None:
+def _restoring(name: str, bench: benches.Bench) -> None:
+    if bench.is_stuck:
+        raise reports.NotApplicableError(f"not checked, because a call did not return in {bench.latest!r}")
     before = bench.hardware()
-    check(bench)
+    if before != bench.at_first:
+        raise reports.NotApplicableError(f"not checked, because {bench.latest!r} left the hardware changed")
+    bench.latest = name
+    obligations.ALL[name](bench)
     if (after := bench.hardware()) != before:
         raise AssertionError(f"the hardware differs from its state before: {differences.describe(before, after)}")
+
+
+def _tried(make: nodes.DriverFactory, device_names: Sequence[str | Sequence[str]]) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Return the driver's name and the devices to try, as one group for each claim. Raises DrakitError for a driver that does not start."""
+    try:
+        with nodes.Node(make) as node:
+            return node.driver.name, tuple(map(_group, device_names)) or _groups(node)
+    except call_limit.StuckError as error:
+        raise errors.DrakitError(f"the driver does not start: {error}") from error
 
 
 def _group(names: str | Sequence[str]) -> tuple[str, ...]:

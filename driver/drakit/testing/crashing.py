@@ -95,7 +95,13 @@ def _killed(work: Callable[[], None], folders: tuple[str, ...], number: int) -> 
     if child == 0:
         _live_and_die(work, folders, number, writing)
     os.close(writing)
-    _, status = os.waitpid(child, 0)
+    try:
+        _, status = os.waitpid(child, 0)
+    except BaseException:  # A child that hangs must not outlive the check.
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        raise
     where = _text_in(reading)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return CrashPoint(number=number, where=where)

@@ -99,11 +99,11 @@ def describe(threads: Sequence[threading.Thread]) -> str:
     finally:
         if is_collecting:
             gc.enable()
-    named = [f"{thread.name!r}{_place(frames.get(thread.ident or 0))}" for thread in threads]
+    named = [f"{thread.name!r}{place(frames.get(thread.ident or 0))}" for thread in threads]
     return f"{plurals.noun(len(named), 'thread')} {', '.join(named)}"
 
 
-def _place(frame: types.FrameType | None) -> str:
+def place(frame: types.FrameType | None) -> str:
     """Return the innermost line outside Python's own library."""
     library = str(pathlib.Path(threading.__file__).parent)
     while frame is not None:

@@ -15,6 +15,8 @@ from fakes import forked_cli
 Run: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 
 DRIVER = """
+import time
+
 import drakit
 
 LIT = set()
@@ -35,6 +37,14 @@ class Lamp(drakit.Driver[drakit.NoConfig]):
 class Leaky(Lamp):
     def unprepare(self, grant):
         pass
+
+class Busless(Lamp):
+    def discover(self):
+        raise OSError("no bus")
+
+class Hanging(Lamp):
+    def prepare(self, grant):
+        time.sleep(1000)
 
 def lit():
     return set(LIT)
@@ -64,12 +74,21 @@ def test_a_broken_driver_ends_with_status_1(run: Run, tmp_path: pathlib.Path) ->
     assert "<failure message=" in (tmp_path / "report.xml").read_text()
 
 
+def test_a_call_that_does_not_return_is_named_and_ends_the_checks(run: Run) -> None:
+    done = run("check", "lamp:Hanging", "--timeout", "0.5", "-o", "json")
+    assert done.returncode == 1, done.stderr
+    started = [check for check in json.loads(done.stdout)["checks"] if check["verdict"] != "n/a"]
+    assert [check["verdict"] for check in started] == ["pass", "pass", "fail"]
+    assert started[-1]["message"] == "a call did not return within 0.5 s (at lamp.py:31 in prepare); timeout sets the limit"
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
         (("check", "lamp"), "give MODULE:NAME"),
         (("check", "lamp:Nothing"), "no attribute 'Nothing'"),
         (("check", "nothing:Lamp"), "No module named 'nothing'"),
+        (("check", "lamp:Busless"), "error: OSError: no bus (at lamp.py:27 in discover)"),
         (("check", "lamp:Lamp", "--parameters", "[]"), "is no JSON object"),
         (("check", "lamp:Lamp", "--consumed", "x"), "give NAME=AMOUNT"),
         (("conformance", "--socket", "/nowhere"), "/nowhere does not exist"),
