@@ -48,9 +48,9 @@ LATE = (
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
     *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters", "pytest"),
-    *("fakes.crash_node", "fakes.gpu_node", "fakes.nic_attach"),
+    *("fakes.crash_node", "fakes.gpu_node"),
 )
-"""The modules that commands import late, and those of scripts."""
+"""The modules that commands import late, and those of scripts. None of them reads the environment, which is not that of a command."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
 """Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
