@@ -130,7 +130,8 @@ def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
 def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
     """Return the claim of a reference if the pod may wait for it or use it."""
     if not reference.claim:
-        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}", gated=True)
+        missing = f"claim {reference.name} is not yet generated from template {reference.template}; check that the template exists"
+        return Refusal(message=missing, gated=True)
     namespace = json_types.text(pod, "metadata", "namespace")
     label = f"claim {namespace}/{reference.claim}"
     claim = site.claims.get(Key(namespace, reference.claim))

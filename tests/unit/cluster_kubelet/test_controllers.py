@@ -71,7 +71,7 @@ def test_a_pod_waits_for_its_template(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(POD, objects.pod("p", template="t"))
     cluster.until(lambda: cluster.events("FailedResourceClaimCreation"), "an event")
-    assert cluster.scheduling_message("p") == "claim gpu is not yet generated from template t"
+    assert cluster.scheduling_message("p") == "claim gpu is not yet generated from template t; check that the template exists"
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     cluster.phase("p", "Running")
     assert cluster.events("FailedScheduling") == []
