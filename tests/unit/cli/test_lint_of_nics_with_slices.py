@@ -84,6 +84,21 @@ def test_an_address_without_a_prefix_gets_that_of_a_network(shell: command_line.
     assert found == ([f"'{address}' has no prefix; write that of its network too, {fix}"] if fix else [])
 
 
+@pytest.mark.parametrize(
+    "name, value, fix",
+    [
+        ("bandwidth", "5G", 'it is a capacity: move it to the request, as exactly.capacity.requests: {bandwidth: "5G"}'),
+        ("ifName", "eth1", f'it is an attribute: write a selector in the request: device.attributes["{NIC}"].ifName == "eth1"'),
+        ("bandwith", "5G", "known are "),
+    ],
+)
+def test_an_attribute_or_capacity_among_the_parameters_gets_its_place(
+    shell: command_line.CommandLine, name: str, value: str, fix: str
+) -> None:
+    (finding,) = lint(shell, claim(9000, **{name: value}))
+    assert (finding["message"], finding["fix"][: len(fix)]) == ("is not a known field", fix)
+
+
 @pytest.mark.parametrize("amount", ["5G", "10M", "1M", "10k"])
 def test_a_small_bandwidth_is_fine(shell: command_line.CommandLine, amount: str) -> None:
     assert lint(shell, with_bandwidth(amount)) == []
