@@ -2,13 +2,14 @@
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drakit_cluster.cel import errors
 from drakit_cluster.cel.syntax import parser, tree
 from drakit_cluster.cel.syntax.tree import Call, Expr, Ident, Literal, Select
 from drakit_cluster.objects.devices import DeviceView
+from drakit_cluster.objects.json_types import Json
 
 _SHOWN = 8
 _DRIVER = ""
@@ -41,10 +42,10 @@ def unknown(expression: str, views: Iterable[DeviceView]) -> list[UnknownText]:
     """
     views = list(views) if (compared := _compared(expression)) else []
     found = []
-    for (domain, attribute), texts in compared:
-        known = {value for view in views for value in _texts_of(view, domain, attribute)}
+    for (domain, name), texts in compared:
+        known = {value for view in views for value in _texts_of(view, domain, name)}
         if known and known.isdisjoint(texts):
-            found += [UnknownText(attribute=attribute, text=text, known=tuple(sorted(known, key=_natural))) for text in texts]
+            found += [UnknownText(attribute=name, text=text, known=tuple(sorted(known, key=_natural))) for text in texts]
     return found
 
 
@@ -55,6 +56,16 @@ def attributes_read(expression: str) -> Sequence[tuple[str, str]]:
     except (errors.CompileError, RecursionError):
         return ()
     return tuple(dict.fromkeys(path for node in tree.walk(root) if (path := _path(node)) is not None and path[0] != _DRIVER))
+
+
+def capacities_read(expression: str) -> Sequence[tuple[str, str]]:
+    """Return domain and name of each capacity that an expression reads, in its order; none if it does not compile."""
+    try:
+        root = parser.parse(expression)
+    except (errors.CompileError, RecursionError):
+        return ()
+    paths = [(_domain(node.operand, "capacity"), node.field) for node in tree.walk(root) if isinstance(node, Select)]
+    return tuple(dict.fromkeys(path for path in paths if path[0]))
 
 
 @functools.lru_cache(maxsize=256)
@@ -104,23 +115,28 @@ def _path(expr: Expr) -> tuple[str, str] | None:
     return (domain, name) if domain else None
 
 
-def _domain(expr: Expr) -> str:
+def _domain(expr: Expr, group: str = "attributes") -> str:
     match expr:
         case Call(
             function="_[_]" | "_[?_]",
-            args=(Select(operand=Ident(name="device"), field="attributes", test_only=False), Literal(value=str(domain))),
-        ):
+            args=(Select(operand=Ident(name="device"), field=field, test_only=False), Literal(value=str(domain))),
+        ) if field == group:
             return domain
     return ""
+
+
+def attribute(view: DeviceView, domain: str, name: str) -> Mapping[str, Json]:
+    """Return a device's attribute as it is published, with its type as the key; empty if it has none of this name."""
+    return view.attributes.get(f"{domain}/{name}") or (view.attributes.get(name) if domain == view.driver else None) or {}
 
 
 def _texts_of(view: DeviceView, domain: str, name: str) -> list[str]:
     """Return the texts that a device has for an attribute."""
     if domain == _DRIVER:
         return [view.driver]
-    attribute = view.attributes.get(f"{domain}/{name}") or (view.attributes.get(name) if domain == view.driver else None) or {}
-    listed = attribute.get("strings")
-    values = [attribute.get("string"), attribute.get("version"), *(listed if isinstance(listed, list) else ())]
+    value = attribute(view, domain, name)
+    listed = value.get("strings")
+    values = [value.get("string"), value.get("version"), *(listed if isinstance(listed, list) else ())]
     return [value for value in values if isinstance(value, str)]
 
 

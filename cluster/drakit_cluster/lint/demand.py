@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from drakit.telemetry import plurals
 from drakit_cluster.cel import compared_texts
-from drakit_cluster.lint import findings
+from drakit_cluster.lint import findings, selector_fixes
 from drakit_cluster.lint.catalogue import Catalogue, PublishedDevice
 from drakit_cluster.lint.findings import Finding
 from drakit_cluster.manifests import Accepted, Document
@@ -23,11 +23,6 @@ from drakit_cluster.scheduling.allocator.problem import MAX_RESULTS
 _NAMED = 3
 """Devices that a finding names."""
 _STOPS = "the scheduler allocates nothing after such an error"
-_NO_KEY = "no such key: "
-_CHECK_DRIVER = 'check the driver first: device.driver == "..." && ...'
-_CHECK_ATTRIBUTE = (
-    'check that the attribute exists: "name" in device.attributes["domain"] && ..., or device.attributes["domain"].?name.orValue(...)'
-)
 
 
 Fits: TypeAlias = Callable[[str, Json, Mapping[str, Json]], bool]
@@ -124,7 +119,7 @@ class Demand:
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
             text = f"DeviceClass {name} is not in these files"
-            fix = findings.suggestion_or_add(name, self.classes)
+            fix = self._class_with(name) or findings.suggestion_or_add(name, self.classes)
             missing = findings.warning(document, f"{path}.deviceClassName", text, fix)
             return None, [missing] if self.classes and name not in self.refused_classes else []
         if not self.published.devices:
@@ -137,6 +132,17 @@ class Demand:
             option_findings += self._capacity(document, option, path, selected)
             option_findings += self._taints(document, option, path, selected)
         return selected, option_findings
+
+    def _class_with(self, value: str) -> str:
+        """Return the fix for a value of an attribute, such as the profile of a partition, in place of a class; "" if it is none."""
+        for name, devices in self._selected_by_class():
+            for device in devices:
+                for attribute, published in json_types.mapping(device.spec, "attributes").items():
+                    if json_types.text(published, "string") == value:
+                        domain, _, own = attribute.rpartition("/")
+                        compared = f'device.attributes["{domain or device.pool.driver}"].{own} == "{value}"'
+                        return f"write {name}, with a selector: {compared}"
+        return ""
 
     def _select(
         self, document: Document, holder: Object, path: str, devices: Sequence[PublishedDevice]
@@ -151,10 +157,11 @@ class Demand:
             if failed:
                 text = f"fails on {_share_of(failed, remaining)}, {_first(failed)}: {failed[0][1]}"
                 fix = self._existing(expression, remaining, failed, of_class=document.resource is resources.CLASS)
-                fix = fix or _guard([*checked, expression], remaining, [device for device, _ in failed])
+                fix = fix or selector_fixes.of_error(failed[0][1], expression, [device for device, _ in failed])
+                fix = fix or selector_fixes.guard([*checked, expression], remaining, [device for device, _ in failed])
                 selector_findings.append(findings.error(document, field, f"{text}; {_STOPS}", fix))
             elif remaining and not selected:
-                text, fix = _selects_nothing(expression, remaining)
+                text, fix = selector_fixes.nothing_selected(expression, remaining)
                 text = f"selects none of {_devices(len(remaining))}{' that the selectors before it select' if place else ''}{text}"
                 selector_findings.append(findings.warning(document, field, text, fix))
             checked.append(expression)
@@ -165,7 +172,7 @@ class Demand:
         self, expression: str, devices: Sequence[PublishedDevice], failed: Sequence[tuple[PublishedDevice, str]], *, of_class: bool
     ) -> str:
         """Return the fix for an attribute that none of the devices has, where it is known what is meant, else ""."""
-        missing = [path for path in compared_texts.attributes_read(expression) if failed[0][1] == f"{_NO_KEY}{path[1]}"]
+        missing = [path for path in compared_texts.attributes_read(expression) if failed[0][1] == f"{selector_fixes.NO_KEY}{path[1]}"]
         if len(failed) < len(devices) or len(missing) != 1:
             return ""
         domain, name = missing[0]
@@ -201,7 +208,8 @@ class Demand:
             if failed:
                 field = f"{path}.derivedAttributes[{place}].expression"
                 text = f"fails on {_share_of(failed, selected)}, {_first(failed)}: {failed[0][1]}; {_STOPS}"
-                yield findings.error(document, field, text, _CHECK_ATTRIBUTE)
+                fix = selector_fixes.of_error(failed[0][1], expression, [device for device, _ in failed])
+                yield findings.error(document, field, text, fix or selector_fixes.CHECK_ATTRIBUTE)
 
     def _taints(self, document: Document, option: Object, path: str, selected: Sequence[PublishedDevice]) -> list[Finding]:
         """Return a warning if every device has a taint that the request does not tolerate."""
@@ -231,9 +239,11 @@ class Demand:
                 capacity_findings.append(findings.warning(document, field, text, f"write at most {max(values)}"))
             elif (least := self._far_below(name, amount, selected)) is not None:
                 text = f"requests {amount}, which is rounded up to {least}, the least that these devices give"
-                meant = f"{str(amount).rstrip('numkKMGTPEi')}{'Gi' if least.format is quantity.Format.BINARY else 'G'}"
-                fix = f"write {meant} if the unit was forgotten, or at least {least}"
+                fix = f"write {_meant(str(amount), least)}at least {least}"
                 capacity_findings.append(findings.warning(document, field, text, fix))
+            elif (step := self._off_step(name, amount, selected)) is not None:
+                text = f"requests {amount}, which is {quantity.parse(amount).units} and is rounded up to a multiple of {step}"
+                capacity_findings.append(findings.warning(document, field, text, f"write {str(amount).rstrip('i')}, as these devices do"))
             elif not any(device.shared for device in selected) and quantity.parse("0") < quantity.parse(amount) < min(values):
                 text = f"requests {amount}, but no device that it selects is shared: the claim gets a whole one"
                 fix = f"select devices with allowMultipleAllocations: true, or remove it: the claim gets at least {min(values)}"
@@ -244,15 +254,20 @@ class Demand:
         """Return the least amount to which every selected device rounds up a request below a thousandth of it: most likely its unit is missing."""
         minima = [json_types.at(self._published(device, name), "requestPolicy", "validRange", "min") for device in selected]
         requested = quantity.parse(amount)
-        if (
-            not minima
-            or not all(device.shared for device in selected)
-            or any(minimum is None for minimum in minima)
-            or requested.nanos <= 0
-        ):
+        if not minima or not all(device.shared for device in selected) or any(minimum is None for minimum in minima) or requested.nanos < 0:
             return None
         least = min(map(quantity.parse, minima))
         return least if requested.nanos * 1000 < least.nanos else None
+
+    def _off_step(self, name: str, amount: Json, selected: Sequence[PublishedDevice]) -> quantity.Quantity | None:
+        """Return the decimal step of a capacity of which a binary request, such as 5Gi, is no multiple: most likely 5G is meant."""
+        steps = [json_types.at(self._published(device, name), "requestPolicy", "validRange", "step") for device in selected]
+        requested = quantity.parse(amount)
+        if requested.format is not quantity.Format.BINARY or not all(isinstance(step, str) for step in steps):
+            return None
+        step = min(map(quantity.parse, steps))
+        is_decimal = step.nanos > 0 and step.format is quantity.Format.DECIMAL and str(step)[-1].isalpha()
+        return step if is_decimal and requested.nanos % step.nanos else None
 
     def _published(self, device: PublishedDevice, requested: str) -> Json:
         published = json_types.mapping(device.spec, "capacity")
@@ -413,28 +428,19 @@ def _most_on_one_node(devices: Sequence[PublishedDevice]) -> tuple[int, str]:
     return largest + everywhere, node if len(by_node) > 1 else ""
 
 
+def _meant(amount: str, least: quantity.Quantity) -> str:
+    """Return what a much too small amount most likely means, as a part of a fix: M for m, which is a thousandth, if that is enough, or else G."""
+    binary = "i" if least.format is quantity.Format.BINARY else ""
+    number = amount.rstrip("numkKMGTPEi")
+    if quantity.parse(amount).nanos == 0:
+        return ""
+    if amount.endswith("m") and quantity.parse(f"{number}M{binary}") >= least:
+        return f"{number}M{binary} for millions (m is a thousandth), or "
+    return f"{number}G{binary} if the unit was forgotten, or "
+
+
 def _devices(number: int) -> str:
     return plurals.counted(number, "device")
-
-
-def _selects_nothing(expression: str, devices: Sequence[PublishedDevice]) -> tuple[str, str]:
-    """Return what a selector that selects nothing compares with a text that no device has, and the fix."""
-    unknown = compared_texts.unknown(expression, (device.view for device in devices))
-    if not unknown:
-        return "", "compare it with the attributes in the slices"
-    first = unknown[0]
-    close = findings.suggestion(first.text, first.known)
-    return f": none has {first.attribute} {first.text}", f"{close}; {first.values}" if close.startswith("write") else first.values
-
-
-def _guard(expressions: Sequence[str], devices: Sequence[PublishedDevice], failed: Sequence[PublishedDevice]) -> str:
-    """Return the check that ``expressions`` of a class or request need before the part that fails on some of ``devices``."""
-    fixes = [] if any("device.driver" in expression for expression in expressions) else [_CHECK_DRIVER]
-    drivers = {device.pool.driver for device in failed}
-    foreign = drivers < {device.pool.driver for device in devices} and len(failed) == sum(
-        device.pool.driver in drivers for device in devices
-    )
-    return "; ".join(fixes if fixes and foreign else [*fixes, _CHECK_ATTRIBUTE])
 
 
 def _share_of(failed: Sequence[object], devices: Sequence[object]) -> str:

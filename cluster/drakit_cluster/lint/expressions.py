@@ -14,6 +14,8 @@ _QUANTITY = re.compile(r"[0-9.]+([kMGTPE]|[KMGTPE]i)")
 _AFTER = re.compile(r"(==|!=|<|>|\bin|[\[,(])\s*$")
 _VERSION = re.compile(r"v?([0-9]+\.[0-9]+\.[0-9]+([-+].*)?)")
 _NOT = re.compile(r"\b(not|NOT)\s+$")
+_DOTTED = re.compile(r"\bdevice\.(attributes|capacity)\.([a-z0-9-]+(?:\.[a-z0-9-]+)+)\.([A-Za-z_]\w*)")
+_JOINED = re.compile(r"""\bdevice\.(attributes|capacity)\[["']([^"'/]+)/(\w+)["']\]""")
 _OPERATORS = {"and": "&&", "or": "||", "not": "!", "AND": "&&", "OR": "||", "NOT": "!"}
 _WORDS = {**_OPERATORS, "True": "true", "False": "false"}
 _COMPARED = '.compareTo({function}("{text}")) > 0, or >= 0, < 0, == 0'
@@ -22,11 +24,20 @@ _NAMES = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 _FIELDS = "device has driver, attributes, capacity and allowMultipleAllocations"
 
 
+def misplaced_domain(expression: str) -> str:
+    """Return the fix for an attribute or capacity whose domain is not the key in brackets, else ""."""
+    if place := _DOTTED.search(expression) or _JOINED.search(expression):
+        group, domain, name = place.groups()
+        return f'write device.{group}["{domain}"].{name}'
+    return ""
+
+
 def fix(expression: str, message: str) -> str:
     """Return the fix for the first error of an expression. ``message`` has its line, column and text."""
     place = _PLACE.search(message)
     line = [*expression.split("\n"), ""][int(place[1]) - 1] if place else ""
     known = _known(place[3], line, int(place[2]) - 1) if place else ""
+    known = known or misplaced_domain(expression)
     return known or f"fix the expression; {_FIELDS}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from drakit_cluster import cel as selectors
 from drakit_cluster import manifests
-from drakit_cluster.lint import demand, findings, fitting, pod_templates, refusals, supply, users
+from drakit_cluster.lint import demand, findings, fitting, misplaced_parameters, pod_templates, refusals, supply, users
 from drakit_cluster.lint.catalogue import Catalogue
 from drakit_cluster.lint.findings import Finding, Severity
 from drakit_cluster.manifests import Accepted, Document, Intake
@@ -35,21 +35,27 @@ def lint(
 ) -> list[Finding]:
     """Return all findings in the order of the documents, with the errors of each first.
 
-    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. A claim that a
-    scheduler with the errors ``compared`` decides differently is a warning.
+    ``others`` are the caller's findings. One is dropped if a rule here finds a mistake in the same field. One about an unknown parameter gets the
+    fix for it if the parameter is an attribute or capacity of the driver's devices. A claim that a scheduler with the errors ``compared`` decides
+    differently is a warning.
     ``fits`` says whether a driver's parameters are for a device, and ``refuses`` what its driver refuses in them for one.
     """
     intake = manifests.take(documents, gates)
+    published = _published(intake)
     position = {id(document): place for place, document in enumerate(documents)}
     all_findings = [
         *_missing_fields(documents),
         *_unknown_kinds(documents),
         *refusals.check(intake.problems),
         *refusals.dropped(intake.dropped),
-        *_across_objects(documents, intake, gates, compared, fits, refuses),
+        *_across_objects(documents, intake, published, gates, compared, fits, refuses),
     ]
     reported_fields = {(id(finding.document), finding.field) for finding in all_findings}
-    all_findings += [finding for finding in others if (id(finding.document), finding.field) not in reported_fields]
+    all_findings += [
+        misplaced_parameters.with_fix(finding, published.devices)
+        for finding in others
+        if (id(finding.document), finding.field) not in reported_fields
+    ]
     return sorted(all_findings, key=lambda finding: (position[id(finding.document)], finding.severity))
 
 
@@ -98,15 +104,8 @@ def _group(document: Document) -> str:
     return json_types.text(document.body, "apiVersion").rpartition("/")[0]
 
 
-def _across_objects(
-    documents: Sequence[Document],
-    intake: Intake,
-    gates: FeatureGates,
-    compared: KnownErrors,
-    fits: demand.Fits,
-    refuses: demand.Refuses,
-) -> Iterator[Finding]:
-    """Yield mistakes between objects."""
+def _published(intake: Intake) -> Catalogue:
+    """Return the pools and devices of all slices that the server accepts, with the taints of rules."""
     slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
     accepted_ids = {id(accepted.document) for accepted in slices}
     refused = [
@@ -114,7 +113,20 @@ def _across_objects(
         for problem in intake.problems
         if problem.document.resource is resources.SLICE and id(problem.document) not in accepted_ids
     ]
-    published = Catalogue(slices, refused, [rule.object for rule in rules])
+    return Catalogue(slices, refused, [rule.object for rule in rules])
+
+
+def _across_objects(
+    documents: Sequence[Document],
+    intake: Intake,
+    published: Catalogue,
+    gates: FeatureGates,
+    compared: KnownErrors,
+    fits: demand.Fits,
+    refuses: demand.Refuses,
+) -> Iterator[Finding]:
+    """Yield mistakes between objects."""
+    slices, rules = _accepted(intake, resources.SLICE), _accepted(intake, resources.TAINT_RULE)
     claims = [*_accepted(intake, resources.CLAIM), *_accepted(intake, resources.CLAIM_TEMPLATE)]
     supply_findings = [*supply.check_pools(published), *supply.check_nodes(slices, intake.objects(resources.NODE))]
     yield from supply_findings

@@ -19,7 +19,8 @@ def steps(path: str) -> Sequence[tuple[str, str]]:
     return _STEP.findall(path)
 
 
-def _keys(path: str) -> list[str | int]:
+def keys(path: str) -> list[str | int]:
+    """Return the steps of a field's path as keys of objects and indices of lists."""
     return [int(index) if index.isdecimal() else index or name for name, index in steps(path)]
 
 
@@ -57,12 +58,12 @@ class Mistake:
 
     def holder(self, levels: int = 1) -> Json:
         """Return the object or list ``levels`` above the field."""
-        path = _keys(self.field)
+        path = keys(self.field)
         return json_types.at(self.body, *path[: len(path) - levels])
 
     def at(self, path: str) -> Json:
         """Return the value at a path of the object."""
-        return json_types.at(self.body, *_keys(path))
+        return json_types.at(self.body, *keys(path))
 
     @property
     def written(self) -> Json:

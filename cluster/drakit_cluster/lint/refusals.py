@@ -75,6 +75,11 @@ def _subdomain(mistake: Mistake) -> str:
     return f"write {'.'.join(filter(None, map(_as_label, mistake.value.split('.')))) or 'a name'}"
 
 
+def _class_name(mistake: Mistake) -> str:
+    resource = "is the name of an extended resource, which containers have in resources.limits"
+    return f"write the name of a DeviceClass: {mistake.value} {resource}" if "/" in mistake.value else _subdomain(mistake)
+
+
 def _as_label(name: str) -> str:
     words = name if name.islower() else _CAMEL.sub("-", name)
     return _NOT_LABEL.sub("-", words.lower()).strip("-")
@@ -230,6 +235,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),
+    (r".*\.deviceClassName", r"must be lower-case letters, digits, '-' and '.'", _class_name),
     (r".*", r"must be lower-case letters, digits, '-' and '.'", _subdomain),
     (r".*", r"must be a C identifier", _identifier),
     (r".*", r"must be a version like", _version),

@@ -21,6 +21,7 @@ Parsed = TypeVar("Parsed")
 _QUOTE_MAX = 64
 _POINT_TO_POINT = 2
 _POOL_MAX = 1 << 16
+_USUAL_PREFIXES = {IPV4: 24, IPV6: 64}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,6 +113,9 @@ def _parse(parse: Callable[[str], Parsed], what: str, text: str, field: str) -> 
     if "%" in text:
         raise drakit.ConfigError("must not name an interface (%)", field=field)
     if text != str(parsed):
+        if isinstance(parsed, Interface) and text == str(parsed.ip):
+            prefix = _USUAL_PREFIXES[parsed.version]
+            raise drakit.ConfigError(f"{text!r} has no prefix; write that of its network too, such as {text}/{prefix}", field=field)
         raise drakit.ConfigError(f"{text[:_QUOTE_MAX]!r} must be written {str(parsed)!r}", field=field)
     return parsed
 

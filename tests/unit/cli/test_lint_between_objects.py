@@ -75,6 +75,41 @@ TEMPLATE = typed("ResourceClaimTemplate", "t", {"spec": {"devices": {"requests":
 USE = {"name": "gpu"}
 RESULT = "status.allocation.devices.results[0]"
 
+_OWN, _HAS = f'device.attributes["{DRIVER}"]', f'device.capacity["{DRIVER}"]'
+TYPED = published(
+    {
+        "name": "d0",
+        "attributes": {"type": {"string": "gpu"}, "firmware": {"version": "580.95.5"}},
+        "capacity": {"memory": {"value": "40192Mi"}, "cores": {"value": "7"}},
+    }
+)
+SELECTORS = {
+    "a unit": (f'{_HAS}.memory.compareTo(quantity("20GB")) > 0', "error", "fails on 1 of 1 device", "write 20G: a quantity has no unit"),
+    "a text for a version": (
+        f'{_OWN}.firmware == "580.95.5"',
+        "error",
+        "no such overload",
+        "firmware is a version: write .compareTo(semver(",
+    ),
+    "a number for a text": (f"{_OWN}.type > 5", "error", "no such overload", "compare values of one type: type is string"),
+    "a short version": (f'{_OWN}.firmware.compareTo(semver("580.95")) > 0', "error", "Patch elements", 'write semver("580.95.0")'),
+    "a text for a version in semver": (
+        f'{_OWN}.firmware.compareTo(semver("new")) > 0',
+        "error",
+        "elements",
+        "write a version of three numbers",
+    ),
+    "no verdict": (f"{_OWN}.type", "error", "could not be converted to bool", "compare it with a value"),
+    "an attribute that is a capacity": (f"{_OWN}.cores > 4", "error", "no such key: cores", f"write {_HAS}.cores: cores is a capacity"),
+    "a domain with dots": (f'device.attributes.{DRIVER}.type == "gpu"', "error", "no such key", f"write {_OWN}.type"),
+    "a domain in the name": (f'device.attributes["{DRIVER}/type"] == "gpu"', "error", "no matching overload", f"write {_OWN}.type"),
+    "more memory than there is": (
+        f'{_HAS}.memory.compareTo(quantity("80Gi")) >= 0',
+        "warning",
+        "selects none of 1 device",
+        "the only value of memory is 40192Mi",
+    ),
+}
 RULES: dict[str, Case] = {
     "a rule without a selector": ((ONE, rule(None)), "warning", "spec.deviceSelector", "selects no device", "or {} for every device"),
     "a rule for everything": (
@@ -370,6 +405,30 @@ DEMAND: dict[str, Case] = {
         "spec.devices.requests[0].exactly.selectors[0].cel.expression",
         f"fails on 5 of 6 devices, first {DRIVER}/n/d1, {DRIVER}/n/d2, {DRIVER}/n/d3 and 2 more: no such key: type",
         "check that the attribute exists",
+    ),
+    **{
+        f"a selector that fails by {name}": (
+            (TYPED, CLASS, claim({"selectors": [{"cel": {"expression": expression}}]})),
+            severity,
+            "spec.devices.requests[0].exactly.selectors[0].cel.expression",
+            text,
+            fix,
+        )
+        for name, (expression, severity, text, fix) in SELECTORS.items()
+    },
+    "a value of an attribute in place of a class": (
+        (published(device("d0", attributes=attributes(profile="1g.5gb"))), CLASS, claim({"deviceClassName": "1g.5gb"})),
+        "warning",
+        "spec.devices.requests[0].exactly.deviceClassName",
+        "DeviceClass 1g.5gb is not in these files",
+        f'write gpu, with a selector: device.attributes["{DRIVER}"].profile == "1g.5gb"',
+    ),
+    "an extended resource in place of a class": (
+        (CLASS, claim({"deviceClassName": "nvidia.com/gpu"})),
+        "error",
+        "spec.devices.requests[0].exactly.deviceClassName",
+        "Invalid value",
+        "write the name of a DeviceClass: nvidia.com/gpu is the name of an extended resource",
     ),
     "a part of a device that is not shared": (
         (

@@ -62,6 +62,43 @@ def test_a_bandwidth_whose_unit_was_forgotten_is_a_warning(shell: command_line.C
     assert finding["fix"] == "write 5G if the unit was forgotten, or at least 10M"
 
 
+@pytest.mark.parametrize(
+    "amount, fix",
+    [
+        ("100m", "write 100M for millions (m is a thousandth), or at least 10M"),
+        ("0", "write at least 10M"),
+        ("5Gi", "write 5G, as these devices do"),
+    ],
+)
+def test_a_bandwidth_with_a_wrong_unit_is_a_warning(shell: command_line.CommandLine, amount: str, fix: str) -> None:
+    (finding,) = lint(shell, with_bandwidth(amount))
+    assert (finding["severity"], finding["fix"], "rounded up" in finding["message"]) == ("warning", fix, True)
+
+
+@pytest.mark.parametrize(
+    "address, fix",
+    [("10.0.0.3", "such as 10.0.0.3/24"), ("fd00::3", "such as fd00::3/64"), ("10.0.0.3/24", "")],
+)
+def test_an_address_without_a_prefix_gets_that_of_a_network(shell: command_line.CommandLine, address: str, fix: str) -> None:
+    found = [f"{one['message']}; {one['fix']}" for one in lint(shell, claim(9000, addresses=[address]))]
+    assert found == ([f"'{address}' has no prefix; write that of its network too, {fix}"] if fix else [])
+
+
+@pytest.mark.parametrize(
+    "name, value, fix",
+    [
+        ("bandwidth", "5G", 'it is a capacity: move it to the request, as exactly.capacity.requests: {bandwidth: "5G"}'),
+        ("ifName", "eth1", f'it is an attribute: write a selector in the request: device.attributes["{NIC}"].ifName == "eth1"'),
+        ("bandwith", "5G", "known are "),
+    ],
+)
+def test_an_attribute_or_capacity_among_the_parameters_gets_its_place(
+    shell: command_line.CommandLine, name: str, value: str, fix: str
+) -> None:
+    (finding,) = lint(shell, claim(9000, **{name: value}))
+    assert (finding["message"], finding["fix"][: len(fix)]) == ("is not a known field", fix)
+
+
 @pytest.mark.parametrize("amount", ["5G", "10M", "1M", "10k"])
 def test_a_small_bandwidth_is_fine(shell: command_line.CommandLine, amount: str) -> None:
     assert lint(shell, with_bandwidth(amount)) == []

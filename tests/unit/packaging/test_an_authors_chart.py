@@ -75,7 +75,7 @@ def test_the_namespace_of_the_release_is_the_namespace_of_every_reference() -> N
 
 def test_every_value_reaches_the_pods() -> None:
     values = {
-        "image": {"repository": "registry.example.com/hello", "tag": "2.0.0"},
+        "image": {"repository": "registry.example.com:5000/hello", "tag": "2.0.0"},
         "imagePullSecrets": ["pull"],
         "env": {"HELLO_FOLDER": "/boards", "DRAKIT_LOG__FORMAT": "text", "DRAKIT_PUBLISH__RESCAN": 5},
         "nodeSelector": {"example.com/boards": "true"},
@@ -89,7 +89,7 @@ def test_every_value_reaches_the_pods() -> None:
     objects = list(yaml.load_all(run.stdout, Loader=yaml.CSafeLoader))
     pod, hook = pod_of(objects, "DaemonSet"), pod_of(objects, "Deployment")
     (container,), plain = pod["containers"], pod_of(template(), "DaemonSet")["containers"][0]
-    assert {one["containers"][0]["image"] for one in (pod, hook)} == {"registry.example.com/hello:2.0.0"}
+    assert {one["containers"][0]["image"] for one in (pod, hook)} == {"registry.example.com:5000/hello:2.0.0"}
     assert [one["imagePullSecrets"] for one in (pod, hook)] == [[{"name": "pull"}]] * 2
     env = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert len(env) == len(container["env"]), "no variable is set twice"
@@ -117,6 +117,7 @@ WRONG: list[tuple[str, object]] = [
     ("image", "hello"),
     ("image.repository", ""),
     ("image.repository", "Hello World"),
+    ("image.repository", "hello:0.1"),
     ("image.tag", "a b"),
     ("image.tag", 1),
     ("imagePullSecrets[]", {"name": "a"}),

@@ -240,6 +240,11 @@ WRONG = [
     ("gpu.deviceClasses.extendedResources.gpu=gpu", "/gpu/deviceClasses/extendedResources/gpu"),
     ("gpu.deviceClasses.extendedResources.mig={1g5gb}", "/gpu/deviceClasses/extendedResources/mig/0"),
     ("mock.machine=foo", "at '/mock/machine': value must be one of '', 'dgx-a100-40gb', 'dgx-a100-40gb-2gpu'"),
+    ("image.repository=drakit:0.1", "at '/image/repository': 'drakit:0.1' does not match pattern"),
+    ("nameOverride=A_B", "at '/nameOverride': 'A_B' does not match pattern"),
+    ("fullnameOverride=a.b", "at '/fullnameOverride': 'a.b' does not match pattern"),
+    ("gpu.resources.limits.memory=lots", "at '/gpu/resources/limits/memory': 'lots' does not match pattern"),
+    ("webhook.certificate.secret=x", "at '/webhook/certificate/caBundle': minLength: got 0, want 1"),
     ("tpu=true", "additional properties 'tpu' not allowed"),
 ]
 
@@ -260,10 +265,18 @@ def test_values_that_cannot_be_are_refused_by_name(number: int) -> None:
     assert WRONG[number][1] in refusals()[number]
 
 
-def test_a_chart_without_a_family_is_refused() -> None:
-    run = helm("template", "drakit", CHART, "--set", "gpu.enabled=false")
+@pytest.mark.parametrize(
+    "values, reason",
+    [
+        ("gpu.enabled=false", "no device family is enabled: set gpu.enabled or nic.enabled"),
+        ("nic.enabled=true,gpu.driverName=nic.drakit.dev", "gpu.driverName and nic.driverName are both nic.drakit.dev"),
+        ("gpu.deviceClasses.mig=gpu.drakit.dev", "gpu.deviceClasses.mig: another DeviceClass has the name gpu.drakit.dev"),
+    ],
+)
+def test_values_that_cannot_be_together_are_refused(values: str, reason: str) -> None:
+    run = helm("template", "drakit", CHART, "--set", values)
     assert run.returncode != 0
-    assert "no device family is enabled: set gpu.enabled or nic.enabled" in run.stderr
+    assert reason in run.stderr
 
 
 def test_every_value_has_a_place_in_the_schema_and_the_other_way_round() -> None:
@@ -376,10 +389,12 @@ def test_the_image_can_be_given_by_digest_and_pulled_with_a_secret() -> None:
     digest = f"sha256:{'a' * 64}"
     pods = [
         item["spec"]["template"]["spec"]
-        for item in template("--set", f"image.repository=registry.example.com/drakit,image.digest={digest},imagePullSecrets[0].name=pull")
+        for item in template(
+            "--set", f"image.repository=registry.example.com:5000/drakit,image.digest={digest},imagePullSecrets[0].name=pull"
+        )
         if item["kind"] == "DaemonSet"
     ]
-    assert [pod["containers"][0]["image"] for pod in pods] == [f"registry.example.com/drakit@{digest}"]
+    assert [pod["containers"][0]["image"] for pod in pods] == [f"registry.example.com:5000/drakit@{digest}"]
     assert [pod["imagePullSecrets"] for pod in pods] == [[{"name": "pull"}]]
 
 
