@@ -135,17 +135,24 @@ class Intake:
         return [accepted.object for accepted in self.accepted if accepted.document.resource is resource]
 
 
-def read(file: str, text: str, *, samples: bool = False) -> list[Document]:
-    """Return the objects in ``text``; of a List, its items. Raises ManifestError. With ``samples``, objects may be incomplete."""
+def read(file: str, text: str, *, samples: bool = False, others: bool = False) -> list[Document]:
+    """Return the objects in ``text``; of a List, its items. Raises ManifestError.
+
+    With ``samples``, objects may be incomplete. With ``others``, a text may have none: nothing in it has apiVersion or kind.
+    """
     if len(text) > SIZE_MAX:
         raise ManifestError(f"{file}: is larger than {SIZE_MAX >> 20} MiB")
     if samples and not file.endswith(".json"):
-        return _samples(file, text)
+        return _samples(file, text, others=others)
     try:
         parts = reading.parts(text, must_be_json=file.endswith(".json"))
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
-    return [_document(file, item) for part in parts for item in _flat(part)]
+    return [] if others and _has_no_object(parts) else [_document(file, item) for part in parts for item in _flat(part)]
+
+
+def _has_no_object(parts: Iterable[Part]) -> bool:
+    return not any({"apiVersion", "kind"} & json_types.mapping(part.body).keys() for part in parts)
 
 
 def of_objects(source: str, objects: Iterable[Object]) -> list[Document]:
@@ -153,11 +160,13 @@ def of_objects(source: str, objects: Iterable[Object]) -> list[Document]:
     return [_document(source, Part(number=number, first_line=0, body=obj)) for number, obj in enumerate(objects, 1)]
 
 
-def _samples(file: str, text: str) -> list[Document]:
+def _samples(file: str, text: str, *, others: bool) -> list[Document]:
     try:
         samples = fragments.read(text)
     except reading.ReadingError as error:
         raise ManifestError(f"{file}: {error}") from error
+    if others and _has_no_object(sample.part for sample in samples):
+        return []
     return [replace(_document(file, part), missing=sample.missing) for sample in samples for part in _flat(sample.part)]
 
 

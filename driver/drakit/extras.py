@@ -16,7 +16,7 @@ _FOLDERS: Mapping[str, tuple[str, ...]] = {
     "nic": ("driver/drakit_nic",),
 }
 """The folders of a checkout that have the distributions of each extra."""
-_LOCAL_CLUSTER = ("drakit_cluster", "httpx", "re2", "starlette", "trustme", "uvicorn")
+_LOCAL_CLUSTER = ("drakit_cluster", "re2", "starlette", "trustme", "uvicorn")
 
 
 def command(*names: str) -> str:

@@ -15,6 +15,7 @@ from drakit.cli import output
 from drakit.core import errors
 from drakit.inputs import files as inputs
 from drakit.kube import client
+from drakit.telemetry import plurals
 
 if TYPE_CHECKING:
     from drakit_cluster import manifests
@@ -27,6 +28,8 @@ SIZE_MAX = 64 << 20
 """Bytes of one file."""
 _NAMED = 3
 _LINE = re.compile(r"\bline ([0-9]+)")
+_CHART = "Chart.yaml"
+_OF_CHARTS = frozenset({"templates", "charts"})
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 Files = Annotated[
@@ -83,13 +86,18 @@ def read(files: Sequence[str], *, samples: bool = False) -> "list[manifests.Docu
     """Return the objects of all files; raises ConfigError with the file's name. With ``samples``, the objects may be incomplete."""
     from drakit_cluster import manifests
 
-    documents = []
+    documents: list[manifests.Document] = []
+    without: list[str] = []
     for file in _expanded(files):
         try:
-            text = _text(file)
-            documents += manifests.read(_shown(file), text, samples=samples)
+            text, is_named = _text(file), file in files
+            in_file = manifests.read(_shown(file), text, samples=samples, others=not is_named)
+            documents += in_file
+            without += [file] if not in_file and not is_named else []
         except manifests.ManifestError as error:
             raise errors.ConfigError(f"{error}{_hint(str(error).removeprefix(_shown(file)), text)}") from error
+    if without:
+        output.note(f"skipped: {plurals.counted(len(without), 'file')} without Kubernetes objects: {_first(without)}")
     return documents
 
 
@@ -116,15 +124,24 @@ def _expanded(files: Sequence[str]) -> list[str]:
 
 
 def _below(folder: pathlib.Path) -> list[str]:
-    """Return the YAML and JSON files in a folder and below, except hidden ones; raises ConfigError if a folder cannot be read."""
+    """Return the YAML and JSON files in a folder and below, except hidden ones and those of Helm; raises ConfigError if a folder cannot be read."""
 
     def refuse(error: OSError) -> None:
         raise errors.ConfigError(f"{error.filename}: cannot be read: {error.strerror}") from error
 
     files: list[str] = []
+    charts: list[str] = []
     for place, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [str(pathlib.Path(place, name)) for name in names if name.endswith(_SUFFIXES) and not name.startswith(".")]
+        if _CHART in names:
+            charts.append(place)
+            folders[:] = [name for name in folders if name not in _OF_CHARTS]
+        read = [name for name in names if not (_CHART in names and (name == _CHART or name.startswith("values.")))]
+        files += [str(pathlib.Path(place, name)) for name in read if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    if charts and not files:
+        raise errors.ConfigError(f"{folder}: is a Helm chart; check what it makes: helm template {charts[0]} | drakit lint -")
+    for chart in charts:
+        output.note(f"skipped: templates and values of the Helm chart {chart}; check what helm template {chart} writes")
     return sorted(files)
 
 
@@ -212,6 +229,10 @@ def skip_notice(skipped: "Sequence[manifests.Document]") -> str:
     """Return a note that names the skipped objects; empty if there are none."""
     if not skipped:
         return ""
-    named = [f"{document.label} ({document.place()})" for document in skipped[:_NAMED]]
-    more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
-    return f"skipped: {', '.join(named)}{more}"
+    return f"skipped: {_first([f'{document.label} ({document.place()})' for document in skipped])}"
+
+
+def _first(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"

@@ -7,7 +7,7 @@ import pytest
 
 from drakit.core import errors
 from drakit.kube import claims, client
-from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api import apiserver, registry, tls
 from fakes import claim_samples as samples
 
 
@@ -41,8 +41,7 @@ def test_a_wrong_token_is_refused_by_the_server(server: apiserver.ApiServer, tmp
 
 
 def test_a_server_with_a_certificate_of_another_authority_is_refused(server: apiserver.ApiServer, tmp_path: pathlib.Path) -> None:
-    stranger = apiserver.ApiServer(registry.Registry())
-    error = refusal(connect(server, tmp_path, authority=stranger.ca_pem, bearer=server.issue_token("driver")))
+    error = refusal(connect(server, tmp_path, authority=tls.Authority().pem, bearer=server.issue_token("driver")))
     assert error.status == 0
     assert "certificate verify failed" in str(error)
 

@@ -10,13 +10,17 @@ import pytest
 from drakit import machines
 from drakit_gpu import host, nvml, nvml_errors, port
 from drakit_gpu.mock import mock_gpus
-from fakes import nvml_library
+from fakes import examples, nvml_library
 
 UNKNOWN = 999
 KINDS = ("mock", "nvml")
 ALL = [(kind, name) for kind in KINDS for name in machines.names("gpus")]
-MACHINES = [(kind, name) for kind, name in ALL if name not in ("dgx-a100-40gb", "mixed-16gpu")]
+MODELS = [(kind, name) for kind, name in ALL if name not in ("dgx-a100-40gb", "mixed-16gpu")]
 """Each model once, because most tests use the first GPU; that of the two left out is that of dgx-a100-40gb-2gpu."""
+MACHINES = [
+    *(pytest.param(model, id="-".join(model)) for model in examples.sample("models of GPUs", MODELS)),
+    *(pytest.param(model, id="-".join(("full", *model)), marks=pytest.mark.full) for model in MODELS),
+]
 
 
 class NvmlOverMock(nvml.NvmlGpus):
@@ -33,7 +37,7 @@ class NvmlOverMock(nvml.NvmlGpus):
         return super().capability_minors(gpu, instance_id, compute_id)
 
 
-@pytest.fixture(params=MACHINES, ids="-".join)
+@pytest.fixture(params=MACHINES)
 def hardware(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> port.GpuPort:
     kind, name = request.param
     made = mock_gpus.MockGpus(machines.Choice(name=name, directory=tmp_path / "machine", owner="node-a"))

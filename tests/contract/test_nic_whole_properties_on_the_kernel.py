@@ -114,13 +114,14 @@ def bench() -> Iterator[nic_pods.PodBench]:
         pytest.skip(netns.why_not())
     with nic_pods.on_kernel(queues=4) as made:
         nic0 = ("dev", "nic0")
-        made.node.ip("link", "property", "add", *nic0, "altname", "of-the-host")
-        made.node.ip("link", "set", *nic0, "txqueuelen", "500", "group", "7", "gso_max_size", "32000", "allmulticast", "on")
-        for name, value in {"ipv4/conf/nic0/rp_filter": 1, "ipv4/conf/nic0/arp_ignore": 2, "ipv6/conf/nic0/accept_ra": 0}.items():
-            if netns.HAS_IPV6 or name.startswith("ipv4"):
-                made.node.run("sh", "-c", f"echo {value} > /proc/sys/net/{name}")
-        made.pod.ip("link", "add", "cni0", "type", "bridge")
-        made.pod.ip("link", "set", "cni0", "name", "bridge0")
+        made.node.ip_batch(
+            ("link", "property", "add", *nic0, "altname", "of-the-host"),
+            ("link", "set", *nic0, "txqueuelen", "500", "group", "7", "gso_max_size", "32000", "allmulticast", "on"),
+        )
+        sysctls = {"ipv4/conf/nic0/rp_filter": 1, "ipv4/conf/nic0/arp_ignore": 2, "ipv6/conf/nic0/accept_ra": 0}
+        writes = [f"echo {value} > /proc/sys/net/{name}" for name, value in sysctls.items() if netns.HAS_IPV6 or name.startswith("ipv4")]
+        made.node.run("sh", "-e", "-c", "\n".join(writes))
+        made.pod.ip_batch(("link", "add", "cni0", "type", "bridge"), ("link", "set", "cni0", "name", "bridge0"))
         yield made
 
 

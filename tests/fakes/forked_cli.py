@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NotRequired, TextIO, TypedDict
 
@@ -46,9 +47,10 @@ LATE = (
     "kubernetes.config",
     *("drakit_gpu.family", "drakit_gpu.assembly", "tpu_driver.family", "tpu_driver.machines"),
     *(f"drakit_nic.{module}" for module in ("family", "driver", "kernel_port", "mock_port", "attach.sandboxes", "attach.service")),
-    *("rich.markdown", "pydantic.type_adapter"),
+    *("rich.markdown", "pydantic.type_adapter", "pyroute2", "grpc._server", "typer._adapters", "pytest"),
+    *("fakes.crash_node", "fakes.gpu_node"),
 )
-"""The modules that commands import late."""
+"""The modules that commands import late, and those of scripts. None of them reads the environment, which is not that of a command."""
 NODE = ("drakit.cli.process", "drakit.cli.composition", "drakit.cli.options", "typer", "rich.table")
 """Modules of every installation, which leave open what is installed beside the framework."""
 _MS_RDONLY, _MS_REC, _MS_SLAVE, _MNT_DETACH = 1, 0x4000, 0x80000, 2
@@ -334,7 +336,7 @@ def _command(order: Order, descriptors: list[int]) -> None:
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable(2)
     os.chdir(order["folder"])
-    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    _find_more([path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path])
     sys.argv = ["drakit", *order["words"]]
     sys.modules["__main__"].__package__ = None  # As in the program that pip installs, whose help calls it "drakit".
     buffering = 1 if os.environ.get("PYTHONUNBUFFERED") else -1
@@ -397,15 +399,30 @@ def _import(modules: Sequence[str]) -> None:
         module = importlib.import_module(name)
         if name == "drakit.cli.app":
             module.program()
+            _settings().current()
     gc.freeze()
     gc.enable()
 
 
-class _Server:
-    """Forks a process for each request, and reports its end on the connection that made the request."""
+def _settings() -> types.ModuleType:
+    return importlib.import_module("drakit.settings.schema")
 
-    def __init__(self, listening: socket.socket) -> None:
+
+def _find_more(paths: list[str]) -> None:
+    """Find modules and installed families in these places too."""
+    is_new = not set(paths) <= set(sys.path)
+    sys.path[:0] = paths
+    if is_new and "drakit.settings.schema" in sys.modules:
+        importlib.import_module("drakit.families").installed.cache_clear()
+        _settings()._of_drakit.cache_clear()
+
+
+class _Server:
+    """Forks a process for each request, and reports its end on the connection that made the request. The first request waits for imports."""
+
+    def __init__(self, listening: socket.socket, modules: Sequence[str]) -> None:
         self._listening = listening
+        self._modules = modules
         self._running: dict[int, tuple[int, socket.socket]] = {}
         self._poll = select.poll()
         self._poll.register(self._listening, select.POLLIN)
@@ -423,6 +440,8 @@ class _Server:
                     return command
 
     def _fork(self) -> Callable[[], None] | None:
+        _import(self._modules)
+        self._modules = ()
         connection, _ = self._listening.accept()
         order, descriptors, _, _ = socket.recv_fds(connection, forked_client.MESSAGE, _DESCRIPTORS)
         if not order:  # Whoever asked was killed.
@@ -459,16 +478,9 @@ def _tell(connection: socket.socket, number: int) -> None:
         connection.send(str(number).encode())
 
 
-def _serve(listening: socket.socket, modules: Sequence[str]) -> Callable[[], None]:
-    """Fork a process for each request; returns in those only, with what is to be done. The first request waits for the imports."""
-    if sys.stdin.fileno() not in select.select([listening, sys.stdin], [], [])[0]:
-        _import(modules)
-    return _Server(listening).serve()
-
-
 def main() -> None:
     """Serve."""
-    _end(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))
+    _end(_Server(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]).serve())
 
 
 if __name__ == "__main__":

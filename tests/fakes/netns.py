@@ -47,6 +47,11 @@ class Namespace:
         """Run ``ip`` in the namespace; what it printed."""
         return _run("ip", "-n", self.name, *words)
 
+    def ip_batch(self, *commands: tuple[str, ...]) -> None:
+        """Run commands of ``ip`` in the namespace, one after the other, by one process."""
+        quoted = (" ".join(f'"{word}"' if " " in word else word for word in words) for words in commands)
+        _run("ip", "-n", self.name, "-batch", "-", given="".join(f"{line}\n" for line in quoted))
+
     def run(self, *words: str, timeout: float = waits.SECONDS) -> str:
         """Run a program in the namespace; what it printed."""
         return _run("ip", "netns", "exec", self.name, *words, timeout=timeout)
@@ -57,7 +62,7 @@ class Namespace:
         several = ("numtxqueues", str(queues), "numrxqueues", str(queues)) if queues > 1 else ()
         commands = [("link", "add", name, "address", mac, "mtu", str(mtu), *several, "type", "veth", "peer", "name", wire)]
         commands += [("link", "set", end, "up") for end in (name, wire) if up]
-        _run("ip", "-n", self.name, "-batch", "-", given="".join(f"{' '.join(words)}\n" for words in commands))
+        self.ip_batch(*commands)
         deadline = time.monotonic() + waits.SECONDS
         while up and not self._have_carrier(name, wire):
             if time.monotonic() > deadline:

@@ -103,10 +103,8 @@ class NicNetwork:
         """A pod with a child of the NIC, admitted to the share if one is given."""
         space = self._stack.enter_context(netns.namespace())
         made = Pod(space=space, mac=mac or f"02:99:00:00:{number:02x}:01", address=f"10.99.1.{number}", cookie=cookie_of(space))
-        space.ip("link", "set", "lo", "up")
         self.node.ip("link", "add", "net1", "link", "nic0", "netns", space.name, "address", made.mac, "type", "macvlan", "mode", mode)
-        space.ip("address", "add", f"{made.address}/16", "dev", "net1")
-        space.ip("link", "set", "net1", "up")
+        space.ip_batch(("link", "set", "lo", "up"), ("address", "add", f"{made.address}/16", "dev", "net1"), ("link", "set", "net1", "up"))
         if share is not None:
             self.port.admit(share, cookie=made.cookie, mac=made.mac)
         return made
@@ -214,14 +212,13 @@ def network(candidates: Candidates = kernel_shares.enforcements, *, queues: int 
     several = ("numtxqueues", str(queues), "numrxqueues", str(queues)) if queues > 1 else ()
     with contextlib.ExitStack() as stack:
         node, network = stack.enter_context(netns.namespace()), stack.enter_context(netns.namespace())
-        node.ip("link", "set", "lo", "up")
-        node.ip(
-            "link", "add", "nic0", "address", NIC_MAC, *several, "type", "veth", "peer", "name", "wire", *several, "netns", network.name
+        node.ip_batch(
+            ("link", "set", "lo", "up"),
+            ("link", "add", "nic0", "address", NIC_MAC, *several, "type", "veth", "peer", "name", "wire", *several, "netns", network.name),
+            ("address", "add", f"{HOST}/16", "dev", "nic0"),
+            ("link", "set", "nic0", "up"),
         )
-        network.ip("address", "add", f"{SERVER}/16", "dev", "wire")
-        network.ip("link", "set", "wire", "up")
-        node.ip("address", "add", f"{HOST}/16", "dev", "nic0")
-        node.ip("link", "set", "nic0", "up")
+        network.ip_batch(("address", "add", f"{SERVER}/16", "dev", "wire"), ("link", "set", "wire", "up"))
         yield NicNetwork(node, network, stack, candidates)
 
 

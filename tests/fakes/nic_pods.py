@@ -39,12 +39,13 @@ def on_kernel(after_effect: Callable[[], None] = lambda: None, *, queues: int = 
     with netns.namespace() as node, contextlib.ExitStack() as stack:
         pod = stack.enter_context(netns.namespace())
         node.make_nic("nic0", mac=NIC_MAC, mtu=9000, queues=queues)
-        node.ip("link", "set", "nic0", "alias", "of the admin")
-        node.ip("address", "add", "10.7.0.1/24", "dev", "nic0")
-        pod.ip("link", "set", "lo", "up")
-        node.ip(
-            "link", "add", "net1", "link", "nic0-wire", "netns", pod.name, "address", "02:aa:00:00:00:01", "mtu", "1500", "type", "macvlan"
+        child = ("address", "02:aa:00:00:00:01", "mtu", "1500", "type", "macvlan")
+        node.ip_batch(
+            ("link", "set", "nic0", "alias", "of the admin"),
+            ("address", "add", "10.7.0.1/24", "dev", "nic0"),
+            ("link", "add", "net1", "link", "nic0-wire", "netns", pod.name, *child),
         )
+        pod.ip("link", "set", "lo", "up")
         descriptor = os.open(pod.path, os.O_RDONLY)
         try:
             yield PodBench(KernelPods(node.name, after_effect), descriptor, node, pod)

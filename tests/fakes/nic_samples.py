@@ -1,16 +1,16 @@
 """A NIC of a namespace, and shares of it, as the port of NICs is told of them."""
 
+import socket
+
 from drakit_nic import port
-from fakes import netns
+from fakes import netns, nic_network
 
 MAC = "02:00:00:00:00:20"
 
 
 def index(own: netns.Namespace) -> int:
     """The index of ``nic0``."""
-    found = own.links()["nic0"]["ifindex"]
-    assert isinstance(found, int)
-    return found
+    return nic_network.inside(own, lambda: socket.if_nametoindex("nic0"))
 
 
 def uplink(own: netns.Namespace, speed: int = 10**10) -> port.Uplink:

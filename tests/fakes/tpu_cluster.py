@@ -59,6 +59,14 @@ class TpuCluster:
         for thread in self._threads:
             thread.join(waits.SECONDS)
 
+    def clear(self) -> None:
+        """Delete all pods and claims, and wait until they are gone."""
+        api = self.quick_cluster.api
+        for kind in (POD, CLAIM):
+            for held in api.list(kind).items:
+                api.delete(kind, json_types.text(held, "metadata", "name"), namespace="default", grace_seconds=0 if kind is POD else None)
+        self.quick_cluster.until(lambda: not api.list(POD).items and not api.list(CLAIM).items, "the end of all pods and claims")
+
     def settings(self, node: str = "", kubeconfig: pathlib.Path | None = None) -> values.Settings:
         flags: dict[str, object] = {
             "mock.machine": str(self.machine),

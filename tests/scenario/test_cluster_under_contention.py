@@ -20,7 +20,8 @@ from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE, Plugin
 from unit.cluster_kubelet.quick_cluster import QuickCluster
 
 NODES = ("node-1", "node-2")
-PODS = 40
+PODS = 24
+"""Three for each device."""
 
 
 class Ledger:

@@ -33,7 +33,7 @@ def test_a_driver_started_as_documented_publishes_and_prepares_and_events_are_sh
         kubeconfig = pathlib.Path(cluster.read_until(r"export KUBECONFIG=(\S+)")[1])
         command = shlex.split(cluster.read_until(r"^  drakit (run .*)$")[1])
         cluster.read_until("Ctrl-C to stop it")
-        with demo.running(folder, *command) as driver, client.ApiClient.from_kubeconfig(kubeconfig) as api:
+        with demo.running(folder, *command, commands=commands) as driver, client.ApiClient.from_kubeconfig(kubeconfig) as api:
             driver.read_until("slices published.*gpu.drakit.dev")
             with config.new_client_from_config(str(kubeconfig)) as typed:
                 published = official.ResourceV1Api(typed).list_resource_slice(field_selector="spec.driver=gpu.drakit.dev").items
@@ -44,10 +44,9 @@ def test_a_driver_started_as_documented_publishes_and_prepares_and_events_are_sh
                 r"^\d\d:\d\d:\d\d  Normal   \w+  Pod drakit-demo/one-partition: assigned drakit-demo/one-partition to node-1"
             )
             driver.read_until("claim answered")
-            hostile = {"metadata": {"name": "e", "namespace": "default"}, "reason": "Hostile", "message": "\x1b[31mred", "type": "Warning"}
-            official.CoreV1Api(typed).create_namespaced_event(
-                "default", hostile | {"involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}}
-            )
+            about: json_types.Object = {"kind": "Pod", "name": "p", "namespace": "default"}
+            hostile: json_types.Object = {"reason": "Hostile", "message": "\x1b[31mred", "type": "Warning", "involvedObject": about}
+            api.create(resources.EVENT, {"metadata": {"name": "e", "namespace": "default"}, **hostile})
             cluster.read_until(r"Warning  Hostile  Pod default/p: \\u001b\[31mred")
             assert driver.end(signal.SIGTERM) == 0
         assert cluster.end(signal.SIGTERM) == 0

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.client.api import Api
 from drakit_cluster.cluster_node import Components
 from drakit_cluster.objects import errors, json_types, naming
 from drakit_cluster.objects.features import FeatureGates
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import CLAIM, CLAIM_TEMPLATE, POD, POD_GROUP, SLICE
+from fakes import allocating_server
 from fakes.single_threaded_cluster import SingleThreadedCluster
 from unit.cluster_kubelet import objects
 from unit.cluster_kubelet.plugin import PREPARE, UNPREPARE
@@ -45,6 +47,13 @@ def cluster() -> Iterator[QuickCluster]:
         running.offer("gpu-0", "gpu-1")
         running.create(CLAIM_TEMPLATE, objects.template("t"))
         yield running
+
+
+@pytest.fixture
+def server() -> Iterator[Api]:
+    """An API server without a cluster, for what is refused."""
+    with allocating_server.serve(gates=ON) as client:
+        yield client
 
 
 def _group(*claims: Json, **spec: Json) -> Object:
@@ -318,9 +327,9 @@ def test_older_controllers_make_a_claim_for_each_pod_of_a_group() -> None:
         ("preemptionPolicy", "Never"),
     ],
 )
-def test_what_the_local_cluster_would_ignore_is_refused_in_words(cluster: QuickCluster, field: str, value: Json) -> None:
+def test_what_the_local_cluster_would_ignore_is_refused_in_words(server: Api, field: str, value: Json) -> None:
     with pytest.raises(errors.InvalidError, match=rf"spec\.{field}.*schedules the pods of a group one by one"):
-        cluster.create(POD_GROUP, _group(**{field: value}))
+        server.create(POD_GROUP, _group(**{field: value}))
 
 
 SAME: Object = {"resourceClaimName": "c"}
@@ -339,33 +348,34 @@ SAME: Object = {"resourceClaimName": "c"}
         ({"resourceClaims": [{"name": "c", "resourceClaimName": "_"}]}, r"spec.resourceClaims\[0\].resourceClaimName"),
     ],
 )
-def test_a_group_that_kubernetes_refuses_is_refused(cluster: QuickCluster, spec: Object, wanted: str) -> None:
+def test_a_group_that_kubernetes_refuses_is_refused(server: Api, spec: Object, wanted: str) -> None:
     with pytest.raises(errors.InvalidError, match=wanted):
-        cluster.create(POD_GROUP, _group(**spec))
+        server.create(POD_GROUP, _group(**spec))
 
 
-def test_a_groups_spec_never_changes(cluster: QuickCluster) -> None:
-    cluster.create(POD_GROUP, _group())
+def test_a_groups_spec_never_changes(server: Api) -> None:
+    server.create(POD_GROUP, _group())
     with pytest.raises(errors.InvalidError, match=r"spec\.resourceClaims: .*field is immutable"):
-        cluster.api.patch(POD_GROUP, "g", {"spec": {"resourceClaims": []}}, namespace="default", kind=PatchKind.MERGE)
+        server.patch(POD_GROUP, "g", {"spec": {"resourceClaims": []}}, namespace="default", kind=PatchKind.MERGE)
 
 
-def test_a_groups_status_names_only_claims_of_its_spec(cluster: QuickCluster) -> None:
-    cluster.create(POD_GROUP, _group())
+def test_a_groups_status_names_only_claims_of_its_spec(server: Api) -> None:
+    server.create(POD_GROUP, _group())
     status: Object = {"status": {"resourceClaimStatuses": [{"name": "other", "resourceClaimName": "c"}]}}
     with pytest.raises(errors.InvalidError, match=r"resourceClaimStatuses\[0\]\.name: .*an entry of spec\.resourceClaims"):
-        cluster.api.patch(POD_GROUP, "g", status, namespace="default", kind=PatchKind.MERGE, subresource="status")
+        server.patch(POD_GROUP, "g", status, namespace="default", kind=PatchKind.MERGE, subresource="status")
 
 
 @pytest.mark.parametrize("kubernetes, served", [("1.36", ["v1alpha2"]), ("1.37", ["v1alpha3", "v1beta1"])])
 def test_each_kubernetes_version_serves_the_groups_that_it_has(kubernetes: str, served: list[str]) -> None:
-    with _quick_cluster(gates=FeatureGates.of({"DRAWorkloadResourceClaims": True, "GenericWorkload": True}, kubernetes)) as cluster:
+    gates = FeatureGates.of({"DRAWorkloadResourceClaims": True, "GenericWorkload": True}, kubernetes)
+    with allocating_server.serve(gates=gates) as server:
         made = []
         for version in ("v1alpha2", "v1alpha3", "v1beta1"):
             resource = dataclasses.replace(POD_GROUP, version=version)
             group: Object = {"apiVersion": resource.api_version, **_group(), "metadata": {"name": version}}
             with contextlib.suppress(errors.NotFoundError):
-                made.append(cluster.api.create(resource, group, namespace="default"))
+                made.append(server.create(resource, group, namespace="default"))
         assert [json_types.text(group, "apiVersion").rpartition("/")[2] for group in made] == served
 
 
@@ -381,6 +391,6 @@ def test_without_generic_workload_there_are_no_groups() -> None:
         assert "schedulingGroup" not in json_types.mapping(cluster.create(POD, _member("p")), "spec")
 
 
-def test_a_pod_names_its_group_by_a_valid_name(cluster: QuickCluster) -> None:
+def test_a_pod_names_its_group_by_a_valid_name(server: Api) -> None:
     with pytest.raises(errors.InvalidError, match=r"spec\.schedulingGroup\.podGroupName"):
-        cluster.create(POD, _member("p", group=""))
+        server.create(POD, _member("p", group=""))

@@ -50,7 +50,7 @@ def version(driver: pathlib.Path) -> Iterator[forked_cli.Commands]:
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forked_cli.Commands]:
     """The driver as an earlier version had it."""
     copy = tmp_path_factory.mktemp("earlier") / "driver"
-    shutil.copytree(DRIVER, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DRIVER, copy)  # with what is compiled, which the copy uses too
     source = copy / "attach" / "attach.c"
     source.write_text(f'{source.read_text()}\n__attribute__((used)) static const char version[] = "earlier";\n')
     yield from version(copy)

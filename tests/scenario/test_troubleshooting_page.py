@@ -4,8 +4,6 @@ import contextlib
 import pathlib
 import re
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,12 +14,12 @@ from drakit import testing
 from drakit_cluster import cluster as clusters
 from drakit_cluster.objects import json_types, resources
 from drakit_cluster.objects.json_types import Object
+from e2e import gpu_fault
 from fakes import driver_process, forked_cli, waits
 from unit.docs import markdown
 
 pytestmark = pytest.mark.timeout(240)
 PAGE = markdown.ROOT / "docs" / "howto" / "troubleshoot.md"
-FAULT = markdown.ROOT / "tests" / "e2e" / "gpu_fault.py"
 MACHINE, NODE = "dgx-a100-80gb", "node-1"
 FIRST_WHOLE = 4
 """The first GPU of that machine without MIG mode, which a claim for a whole GPU gets."""
@@ -121,19 +119,14 @@ def test_a_deleted_pod_ends_only_when_its_driver_runs_again(node: Node) -> None:
         assert waits.eventually(lambda: not api.list(resources.POD, namespace="default").items)
 
 
-def test_a_lost_gpu_is_in_the_events_and_in_the_findings_of_the_doctor(node: Node) -> None:
+def test_a_lost_gpu_is_in_the_events_and_in_the_findings_of_the_doctor(node: Node, commands: forked_cli.Commands) -> None:
     with node.driver():
         assert waits.eventually(node.publishes)
         node.run(testing.claim("training", device_class=GPU, expression=f'device.attributes["{GPU}"].type == "gpu"'))
         assert waits.eventually(lambda: node.phase() == "Running")
-        subprocess.run(
-            [sys.executable, str(FAULT), MACHINE, str(node.root / "mock"), NODE, "lose", str(FIRST_WHOLE)],
-            check=True,
-            timeout=waits.SECONDS,
-        )
+        gpu_fault.main(MACHINE, str(node.root / "mock"), NODE, "lose", str(FIRST_WHOLE))
         assert waits.eventually(lambda: page_events("gpu-lost") <= node.events())
-        command = driver_process.drakit("doctor", *node.options(), "--family", "gpu", "--no-api")
-        found = subprocess.run(command, capture_output=True, text=True, timeout=waits.SECONDS, check=False)
+        found = commands.run("doctor", *node.options(), "--family", "gpu", "--no-api")
     assert found.returncode == 1
     assert "\n".join(shown("doctor", "gpu-lost")) in found.stdout
 

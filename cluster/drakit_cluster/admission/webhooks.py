@@ -1,14 +1,16 @@
 """Validating webhooks: an AdmissionReview over HTTPS, and the outcome of its answer."""
 
 import base64
+import contextlib
+import http
 import json
-
-import httpx
+import urllib.parse
 
 from drakit_cluster.admission import expressions, matching, policies
 from drakit_cluster.admission.matching import Subject
 from drakit_cluster.api import tls
 from drakit_cluster.api.storage.store import Store
+from drakit_cluster.client import https
 from drakit_cluster.objects import errors, json_types, resources
 from drakit_cluster.objects.errors import Details
 from drakit_cluster.objects.json_types import Json, Object
@@ -57,10 +59,13 @@ def _call(hook: Object, request: Object) -> Object:
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     try:
         trusted = tls.client_context(base64.b64decode(json_types.text(hook, "clientConfig", "caBundle")) or None)
-        with httpx.Client(verify=trusted, timeout=json_types.number(hook, "timeoutSeconds"), trust_env=False) as client:
-            posted = client.post(url, content=json.dumps(body), headers={"content-type": "application/json"})
-        answer: Json = posted.raise_for_status().json()
-    except (httpx.HTTPError, OSError, ValueError) as error:
+        server = https.Server(url, trusted, headers={"content-type": "application/json"}, seconds=json_types.number(hook, "timeoutSeconds"))
+        with contextlib.closing(server):
+            posted = server.request("POST", urllib.parse.urlsplit(url).path or "/", content=json.dumps(body).encode())
+        if posted.status != http.HTTPStatus.OK:
+            raise CallError(f'Post "{url}": the webhook answered {posted.status}')
+        answer: Json = posted.json()
+    except (*https.FAILURES, ValueError) as error:
         raise CallError(f'Post "{url}": {str(error) or type(error).__name__}') from error
     response = json_types.mapping(answer, "response")
     if not response or json_types.text(response, "uid") != json_types.text(request, "uid"):

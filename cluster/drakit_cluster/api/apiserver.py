@@ -59,7 +59,7 @@ class ApiServer:
         self.faults = ApiFaults()
         self.tokens = Tokens()
         self.metrics = Metrics()
-        self._authority = tls.Authority()
+        self._authority = tls.authority()
         self._admin_token = self.tokens.issue(users.ADMIN_NAME, (users.MASTERS,))
         self._bookmark_every = bookmark_every
         self._running: _Server | None = None
@@ -116,7 +116,7 @@ class ApiServer:
             date_header=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
-            ssl_context_factory=lambda _config, _default: self._authority.server_context(),
+            ssl_context_factory=lambda _config, _default: self._authority.server_context,
         )
         self._running = _Server(app, config, listener)
         try:

@@ -5,6 +5,7 @@ OpenSSL through a temporary file that only its owner can read, and removes the f
 """
 
 import base64
+import functools
 import os
 import pathlib
 import ssl
@@ -30,12 +31,19 @@ class Authority:
         """The authority's certificate, for clients to trust."""
         return self._authority.cert_pem.bytes()
 
+    @functools.cached_property
     def server_context(self) -> ssl.SSLContext:
-        """Return the server's side of TLS 1.2 or later."""
+        """The server's side of TLS 1.2 or later."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self._certificate.configure_cert(context)
         return context
+
+
+@functools.cache
+def authority() -> Authority:
+    """Return the authority of all servers of this process: making its keys and certificates takes as long as the rest of a server's start."""
+    return Authority()
 
 
 def client_context(pem: bytes | None) -> ssl.SSLContext:

@@ -1,22 +1,19 @@
 """The API over HTTPS: the same verbs as the registry, for the kubelet and for tests."""
 
 import base64
-import contextlib
 import json
 import pathlib
-import socket
 import threading
-from collections.abc import Iterator, Mapping
+import urllib.parse
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, Unpack
-
-import httpx
 
 from drakit.inputs import documents, files
 from drakit_cluster.api import tls
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.api.storage.watching import Event, EventType
-from drakit_cluster.client import api
+from drakit_cluster.client import api, https
 from drakit_cluster.client.api import Listing
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -34,17 +31,8 @@ class ApiClient:
     """A client for one identity. Safe to use from several threads; close it, or use it as a context manager."""
 
     def __init__(self, *, server: str, ca_pem: bytes, token: str, timeout: float = REQUEST_SECONDS) -> None:
-        self._http = httpx.Client(
-            base_url=server,
-            verify=tls.client_context(ca_pem),
-            headers={"authorization": f"Bearer {token}", "accept": "application/json", "user-agent": "drakit-cluster/1"},
-            timeout=timeout,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=32),
-            trust_env=False,
-        )
-        self._guard = threading.Lock()
-        self._sending = 0
-        self._closed = False
+        headers = {"authorization": f"Bearer {token}", "accept": "application/json", "user-agent": "drakit-cluster/1"}
+        self._server = https.Server(server, tls.client_context(ca_pem), headers=headers, seconds=timeout)
 
     @classmethod
     def from_kubeconfig(cls, path: pathlib.Path, *, timeout: float = REQUEST_SECONDS) -> Self:
@@ -115,47 +103,17 @@ class ApiClient:
             parameters["allowWatchBookmarks"] = "true"
         if timeout is not None:
             parameters["timeoutSeconds"] = str(max(1, round(timeout)))
-        http_timeout = httpx.Timeout(REQUEST_SECONDS, read=None)
-        request = self._http.build_request("GET", path, params=parameters, timeout=http_timeout)
         try:
-            with self._request():
-                response = self._http.send(request, stream=True)
-            if response.is_error:
-                response.read()
-        except httpx.TransportError as error:
+            answer = self._server.stream(urllib.parse.quote(path), parameters)
+        except https.FAILURES as error:
             raise UnreachableError(f"watch {resource.plural}: {error}") from error
-        _raise_for(response)
-        return HttpWatch(response)
+        if isinstance(answer, https.Answer):
+            raise _refusal(answer)
+        return HttpWatch(answer)
 
     def close(self) -> None:
-        """Send no more requests, and close all connections once no request is in flight.
-
-        Closed earlier, the library would leave open a connection that is being established.
-        """
-        with self._guard:
-            self._closed = True
-            is_idle = not self._sending
-        if is_idle:
-            self._http.close()
-
-    @contextlib.contextmanager
-    def _request(self) -> Iterator[None]:
-        """Count a request in flight; raise RuntimeError after ``close``."""
-        with self._guard:
-            if self._closed:
-                raise RuntimeError("this client has been closed")
-            self._sending += 1
-        try:
-            yield
-        finally:
-            self._finish_request()
-
-    def _finish_request(self) -> None:
-        with self._guard:
-            self._sending -= 1
-            is_last = self._closed and not self._sending
-        if is_last:
-            self._http.close()
+        """Send no more requests, and close all connections, each as soon as its answer is there."""
+        self._server.close()
 
     def __enter__(self) -> Self:
         return self
@@ -175,59 +133,62 @@ class ApiClient:
         content = None if body is None else json.dumps(body).encode()
         headers = {} if content is None else {"content-type": media_type}
         try:
-            with self._request():
-                response = self._http.request(method, path, params=parameters, content=content, headers=headers)
-        except httpx.TransportError as error:
+            answer = self._server.request(method, urllib.parse.quote(path), parameters, content=content, headers=headers)
+        except https.FAILURES as error:
             raise UnreachableError(f"{method} {path}: {error}") from error
-        _raise_for(response)
-        answer: Json = response.json()
-        return json_types.mapping(answer)
+        if answer.is_error:
+            raise _refusal(answer)
+        return json_types.mapping(answer.json())
 
 
 class HttpWatch:
     """A watch over HTTPS. ``close`` works from any thread: it shuts the connection down, which wakes a waiting reader."""
 
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self._lines: Iterator[str] = response.iter_lines()
+    def __init__(self, stream: https.Stream) -> None:
+        self._stream = stream
+        self._reading = threading.Lock()
         self._closed = threading.Event()
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Event:
-        try:
-            line = next(self._lines)
-        except StopIteration:
-            self._response.close()
-            raise
-        except (httpx.TransportError, httpx.StreamError, OSError) as error:
-            self._response.close()
-            if self._closed.is_set():
-                raise StopIteration from error
-            raise UnreachableError(f"the watch broke: {error}") from error
+        with self._reading:
+            line = self._line()
+            if not line:
+                self._stream.close()
+                raise StopIteration
         event: Json = json.loads(line)
         return Event(EventType(json_types.text(event, "type")), json_types.mapping(event, "object"))
 
     def close(self) -> None:
         """End the watch."""
         self._closed.set()
-        stream = self._response.extensions.get("network_stream")
-        connection = stream.get_extra_info("socket") if stream is not None else None
-        if isinstance(connection, socket.socket):
-            try:
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)
-            except OSError:
-                return
+        if self._reading.acquire(blocking=False):
+            self._stream.close()
+            self._reading.release()
+        else:
+            self._stream.shut_down()  # The reader closes it.
 
-
-def _raise_for(response: httpx.Response) -> None:
-    if response.is_error:
+    def _line(self) -> bytes:
+        """Return the next line, b"" at the end or after ``close``."""
+        if self._closed.is_set():
+            return b""
         try:
-            status: Json = response.json()
-        except ValueError:
-            status = {"message": f"HTTP {response.status_code}: {response.text[:200]}"}
-        raise errors.from_status(status)
+            return self._stream.readline()
+        except https.FAILURES as error:
+            if self._closed.is_set():
+                return b""
+            self._stream.close()
+            raise UnreachableError(f"the watch broke: {error}") from error
+
+
+def _refusal(answer: https.Answer) -> errors.ApiError:
+    try:
+        status: Json = answer.json()
+    except ValueError:
+        status = {"message": f"HTTP {answer.status}: {answer.body.decode(errors='replace')[:200]}"}
+    return errors.from_status(status)
 
 
 def _named(config: Json, group: str, name: str) -> Object:

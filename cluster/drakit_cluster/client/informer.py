@@ -1,9 +1,11 @@
 """Informers: list a kind once, then watch its changes, across lost connections and lost history.
 
 A :class:`Loop` joins several informers in one thread that first observes all changes and then acts. Its state needs no locks, and a
-burst of changes causes one action.
+burst of changes causes one action. An informer waits for changes in a thread of its own, except for those of a registry in this process, which
+come to the loop directly.
 """
 
+import json
 import queue
 import threading
 import time
@@ -13,8 +15,10 @@ from typing import TypeAlias
 
 from drakit.telemetry import logs
 from drakit_cluster.api.patching import PatchKind
+from drakit_cluster.api.registry import Registry
+from drakit_cluster.api.storage import query
 from drakit_cluster.api.storage.store import Key
-from drakit_cluster.api.storage.watching import Event, EventType, Watch
+from drakit_cluster.api.storage.watching import Event, EventType, Feed, Frame, Watch
 from drakit_cluster.client.api import Api
 from drakit_cluster.client.backoff import Backoff
 from drakit_cluster.objects import errors, json_types
@@ -108,6 +112,35 @@ def amend(api: Api, resource: Resource, obj: Object, patch: Object, *, subresour
     return api.patch(resource, key.name, patch | {"metadata": metadata}, namespace=key.namespace, kind=kind, subresource=subresource)
 
 
+class _Cache:
+    """The objects of a selection as an informer knows them."""
+
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self._objects: dict[Key, Object] = {}
+
+    def change(self, kind: EventType, obj: Object) -> Change:
+        """Apply an event and return it as a change."""
+        key = key_of(obj)
+        before = self._objects.pop(key, None)
+        if kind is not EventType.DELETED:
+            self._objects[key] = obj
+        return Change(resource=self._resource, type=kind, object=obj, before=before)
+
+    def differences(self, objects: Sequence[Object]) -> Iterator[Change]:
+        """Apply a list and yield its differences from the cache."""
+        present = {key_of(element): element for element in objects}
+        for key in [key for key in self._objects if key not in present]:
+            yield self.change(EventType.DELETED, self._objects[key])
+        for key, obj in present.items():
+            cached = self._objects.get(key)
+            if cached is not None and uid_of(cached) != uid_of(obj):
+                yield self.change(EventType.DELETED, cached)
+                cached = None
+            if cached is None or version_of(cached) != version_of(obj):
+                yield self.change(EventType.MODIFIED if cached is not None else EventType.ADDED, obj)
+
+
 class Informer:
     """Sends every change of a selection to ``sink``, in order, from a thread of its own. After a lost history it sends the differences."""
 
@@ -115,7 +148,7 @@ class Informer:
         self._api = api
         self._selection = selection
         self._sink = sink
-        self._cache: dict[Key, Object] = {}
+        self._cache = _Cache(selection.resource)
         self._synced = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -152,18 +185,9 @@ class Informer:
 
     def _list(self) -> str:
         """List the selection, send the differences from the cache, and return the version of the list."""
-        resource = self._selection.resource
-        listing = self._api.list(resource, field_selector=self._selection.field_selector)
-        present = {key_of(element): element for element in listing.items}
-        for key in [key for key in self._cache if key not in present]:
-            self._send(EventType.DELETED, self._cache[key])
-        for key, obj in present.items():
-            cached = self._cache.get(key)
-            if cached is not None and uid_of(cached) != uid_of(obj):
-                self._send(EventType.DELETED, cached)
-                cached = None
-            if cached is None or version_of(cached) != version_of(obj):
-                self._send(EventType.MODIFIED if cached is not None else EventType.ADDED, obj)
+        listing = self._api.list(self._selection.resource, field_selector=self._selection.field_selector)
+        for change in self._cache.differences(listing.items):
+            self._send(change)
         if not self._synced:
             self._synced = True
             self._sink(_Wake(synced=True))
@@ -189,16 +213,61 @@ class Informer:
         if event.type is EventType.ERROR:
             raise errors.from_status(event.object)
         if event.type is not EventType.BOOKMARK:
-            self._send(event.type, event.object)
+            self._send(self._cache.change(event.type, event.object))
         return json_types.text(event.object, "metadata", "resourceVersion")
 
-    def _send(self, kind: EventType, obj: Object) -> None:
-        key = key_of(obj)
-        before = self._cache.pop(key, None)
-        if kind is not EventType.DELETED:
-            self._cache[key] = obj
+    def _send(self, change: Change) -> None:
         if not self._stopping.is_set():
-            self._sink(Change(resource=self._selection.resource, type=kind, object=obj, before=before))
+            self._sink(change)
+
+
+class _LocalInformer:
+    """Follows a selection of a registry in this process, without a thread. It sends frames to its loop, which gets their changes here."""
+
+    def __init__(self, registry: Registry, selection: Selection, sink: Callable[["_Frame"], None]) -> None:
+        self._registry = registry
+        self._selection = selection
+        self._sink = sink
+        self._cache = _Cache(selection.resource)
+        self._synced = False
+        self._stopped = False
+        wanted = query.parse(selection.resource, field_selector=selection.field_selector)
+        self._feed = Feed(registry.store, selection.resource, wanted, self._receive)
+
+    def start(self) -> None:
+        """Start to follow the selection."""
+        self._receive(None)
+
+    def stop(self) -> None:
+        """Stop; no frame is sent after this returns."""
+        with self._registry.store.lock:
+            self._stopped = True
+            self._feed.stop()
+
+    def changes(self, frame: Frame | None) -> Iterator[Message]:
+        """Yield the change of a frame; where the feed has ended, or not begun, follow it again and yield the differences from the cache."""
+        if frame is not None:
+            yield self._cache.change(frame.type, json.loads(frame.encoded))
+            return
+        with self._registry.store.lock:
+            listing = self._registry.list(self._selection.resource, field_selector=self._selection.field_selector)
+            if not self._stopped:
+                self._feed.start(listing.resource_version)
+        yield from self._cache.differences(listing.items)
+        if not self._synced:
+            self._synced = True
+            yield _Wake(synced=True)
+
+    def _receive(self, frame: Frame | None) -> None:
+        self._sink(_Frame(informer=self, frame=frame))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Frame:
+    """A frame of a feed for its loop; None at the feed's end, and before its start."""
+
+    informer: _LocalInformer
+    frame: Frame | None
 
 
 class Loop:
@@ -213,8 +282,11 @@ class Loop:
         self._name = name
         self._observe = observe
         self._act = act
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self._informers = [Informer(api, selection, self._inbox.put) for selection in selections]
+        self._inbox: queue.SimpleQueue[Message | _Frame] = queue.SimpleQueue()
+        self._informers = [
+            _LocalInformer(api, selection, self._inbox.put) if isinstance(api, Registry) else Informer(api, selection, self._inbox.put)
+            for selection in selections
+        ]
         self._unsynced = len(selections)
         self._newest: dict[str, int] = {}
         self._stopping = threading.Event()
@@ -253,7 +325,7 @@ class Loop:
             delay = self._guarded_act()
             due = None if delay is None else time.monotonic() + delay
 
-    def _messages(self, due: float | None) -> Iterator[Message]:
+    def _messages(self, due: float | None) -> Iterator[Message | _Frame]:
         """Wait for a message until ``due`` on the monotonic clock, then yield all queued ones."""
         try:
             yield self._inbox.get(timeout=None if due is None else max(0.0, due - time.monotonic()))
@@ -262,8 +334,11 @@ class Loop:
         except queue.Empty:
             return
 
-    def _process(self, message: Message) -> None:
-        if isinstance(message, Change):
+    def _process(self, message: Message | _Frame) -> None:
+        if isinstance(message, _Frame):
+            for change in message.informer.changes(message.frame):
+                self._process(change)
+        elif isinstance(message, Change):
             self._observe(message)
             self._newest[message.resource.kind] = version_of(message.object)
         elif message.synced:

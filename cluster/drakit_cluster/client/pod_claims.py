@@ -125,6 +125,11 @@ def is_terminal(pod: Object) -> bool:
     return json_types.text(pod, "status", "phase") in _DONE
 
 
+def waits_for_node(pod: Object) -> bool:
+    """Return whether the pod waits for a scheduler."""
+    return not (json_types.text(pod, "spec", "nodeName") or is_terminal(pod) or is_deleting(pod))
+
+
 def will_not_run(pod: Object) -> bool:
     """Return whether the pod has finished, or was deleted before it got a node."""
     return is_terminal(pod) or (is_deleting(pod) and not json_types.text(pod, "spec", "nodeName"))

@@ -2,7 +2,7 @@
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -65,6 +65,8 @@ class Demand:
 
     published: Catalogue
     classes: Mapping[str, Accepted]
+    refused_classes: Collection[str]
+    """The names of classes that the server refused."""
     selectors: SelectorPort
     lists: bool
     deriving: bool
@@ -122,10 +124,9 @@ class Demand:
         name = json_types.text(option, "deviceClassName")
         if name not in self.classes:
             text = f"DeviceClass {name} is not in these files"
-            fix = findings.suggestion(name, self.classes)
-            fix += "" if fix.startswith("write") else "; add other classes to the files"
+            fix = findings.suggestion_or_add(name, self.classes)
             missing = findings.warning(document, f"{path}.deviceClassName", text, fix)
-            return None, [missing] if self.classes else []
+            return None, [missing] if self.classes and name not in self.refused_classes else []
         if not self.published.devices:
             return None, []
         class_spec = json_types.mapping(self.classes[name].object, "spec")

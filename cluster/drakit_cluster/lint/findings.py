@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from drakit_cluster.manifests import Document
 
+ADD = "add it to the files"
 _ALIKE = 2
 """The most names that a suggestion has."""
 
@@ -52,6 +53,13 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     if not alike and name.count(".") > 1:
         alike = [other for other in names if other.count(".") > 1 and other.partition(".")[0] == name.partition(".")[0]]
     return f"write {' or '.join(alike)}" if 0 < len(alike) <= _ALIKE else f"known are {', '.join(names)}"
+
+
+def suggestion_or_add(name: str, known: Iterable[str]) -> str:
+    """Return the most similar known names, or else to add the object of this name to the files, after all known names."""
+    names = list(known)
+    fix = suggestion(name, names)
+    return fix if fix.startswith("write") else f"{fix}; or {ADD}" if names else ADD
 
 
 def _closest(name: str, names: Sequence[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """All rules over the documents of some files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from drakit_cluster import cel as selectors
 from drakit_cluster import manifests
@@ -122,8 +122,11 @@ def _across_objects(
     yield from supply.check_amounts(intake.accepted)
     yield from supply.check_rules(rules, published, gates)
     groups = _accepted(intake, resources.POD_GROUP)
-    yield from users.check(documents, users.KnownClaims.of(claims, [*intake.objects(resources.CLASS)], groups))
-    demand_findings = list(_demand_findings(intake, published, claims, gates, fits, refuses))
+    absent = _refused(documents, intake)
+    class_names = {json_types.text(accepted.object, "metadata", "name") for accepted in _accepted(intake, resources.CLASS)}
+    refused_classes = {name for kind, _, name in absent if kind == resources.CLASS.kind}
+    yield from users.check(documents, users.KnownClaims.of(claims, class_names | refused_classes, groups, absent))
+    demand_findings = list(_demand_findings(intake, published, claims, gates, fits, refuses, refused_classes))
     yield from demand_findings
     if published.is_complete and not any(finding.severity is Severity.ERROR for finding in supply_findings):
         faulty = {id(finding.document) for finding in demand_findings}
@@ -132,11 +135,18 @@ def _across_objects(
 
 
 def _demand_findings(
-    intake: Intake, published: Catalogue, claims: Sequence[Accepted], gates: FeatureGates, fits: demand.Fits, refuses: demand.Refuses
+    intake: Intake,
+    published: Catalogue,
+    claims: Sequence[Accepted],
+    gates: FeatureGates,
+    fits: demand.Fits,
+    refuses: demand.Refuses,
+    refused_classes: Collection[str],
 ) -> Iterator[Finding]:
     checker = demand.Demand(
         published=published,
         classes={json_types.text(accepted.object, "metadata", "name"): accepted for accepted in _accepted(intake, resources.CLASS)},
+        refused_classes=refused_classes,
         selectors=selectors.Selectors(gates),
         lists=gates.on(Gate.LIST_TYPE_ATTRIBUTES),
         deriving=gates.on(Gate.DERIVED_ATTRIBUTES),
@@ -151,6 +161,17 @@ def _demand_findings(
     misplaced = {id(problem.document) for problem in intake.problems if problem.text == "unknown field"}
     for claim in claims:
         yield from checker.of_claim(claim, is_known=id(claim.document) not in misplaced)
+
+
+def _refused(documents: Sequence[Document], intake: Intake) -> frozenset[tuple[str, str, str]]:
+    """Return kind, namespace and name of each object that the server refused."""
+    accepted = {id(entry.document) for entry in intake.accepted}
+    return frozenset(
+        (document.resource.kind, (namespace or manifests.DEFAULT_NAMESPACE) if document.resource.namespaced else "", name)
+        for document in documents
+        if document.resource is not None and id(document) not in accepted
+        for namespace, name in [tuple(json_types.text(document.body, "metadata", key) for key in ("namespace", "name"))]
+    )
 
 
 def _accepted(intake: Intake, resource: Resource) -> list[Accepted]:

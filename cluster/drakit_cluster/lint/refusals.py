@@ -14,6 +14,7 @@ from drakit_cluster.lint.mistake import Mistake
 from drakit_cluster.manifests import Dropped, Problem
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.features import Gate
+from drakit_cluster.objects.json_types import Json
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[a-z])(?=[0-9])")
 _NOT_LABEL = re.compile(r"[^a-z0-9-]+")
@@ -21,6 +22,11 @@ _SHORT_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?")
 _LISTS = frozenset({"bools", "ints", "strings", "versions"})
 _ONE_VALUE = "bool, int, string or version"
 _NO_SOURCE = "exactly one of resourceClaimName"
+_NO_RESOURCE = (
+    "write cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME; devices are requested in claims, beside limits and requests"
+)
+_WANTED = re.compile(r"want (.*?), got ", re.DOTALL)
+_SHOWN_MAX = 80
 _MIXINS = (("consumesCounters", "deviceCounterConsumption"), ("sharedCounters", "counterSet"), ("devices", "device"))
 
 
@@ -136,6 +142,11 @@ def _pod_claim(mistake: Mistake) -> str:
     return "keep one of them" if both else "add resourceClaimName: NAME, or resourceClaimTemplateName: NAME"
 
 
+def _above_limit(mistake: Mistake) -> str:
+    name, _, limit = mistake.detail.partition(" to ")[2].partition(" limit of ")
+    return f"remove {name} from requests: a request is then as large as the limit, {limit}"
+
+
 def _limit(mistake: Mistake) -> str:
     return f"write at most {mistake.detail.rpartition(' of ')[2]}, or raise the value of the capacity"
 
@@ -146,6 +157,33 @@ def _expression(mistake: Mistake) -> str:
 
 def _quantity(mistake: Mistake) -> str:
     return units.without_unit(str(mistake.written)) or "write a number with an optional suffix, such as 40Gi, 500m or 5G"
+
+
+def _form(mistake: Mistake) -> str:
+    """Return the right form of a value of a wrong type."""
+    wanted, value = _WANTED.findall(mistake.problem.text)[0], mistake.written
+    if wanted == "a list":
+        return f"write a list: {_json([value])}"
+    if wanted == "an object":
+        return _object_form(value, unknown_fields.known_fields(mistake.problem, mistake.field))
+    if wanted == "a string":
+        return f"put quotes around it: {_json(_json(value))}" if isinstance(value, int | float) else "write text"
+    is_number = isinstance(value, str) and value.lstrip("-").isdigit()
+    number = f"remove the quotes: {value}" if is_number else "write a whole number"
+    return number if wanted == "a 64-bit integer" else f"write {wanted}, without quotes"
+
+
+def _object_form(value: Json, names: Sequence[str]) -> str:
+    known = f"; its fields are {', '.join(names)}" if len(names) > 1 else ""
+    name = names[0] if len(names) == 1 else "name" if "name" in names and isinstance(value, str) else ""
+    if isinstance(value, list):
+        return f"write one object, not a list{known}"
+    return f"write an object: {{{name}: {_json(value)}}}{known}" if name else f"write an object{known}"
+
+
+def _json(value: Json) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def _required(mistake: Mistake) -> str:
@@ -173,9 +211,13 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
     (r".*\.resourceClaims\[\d+\]", rf"{_NO_SOURCE}", _pod_claim),
     (r".*\.resources\.claims\[\d+\]\.name", r"must be one of", _claim_entry),
     (r".*\.requests\[\d+\]", r"request in the claim", "write the name of a request of this claim, or request/subrequest"),
+    (r".*\.resources\.(limits|requests)\[claims\]", r"want a quantity", "write claims beside limits and requests, not in them"),
+    (r".*\.resources\.(limits|requests)\[[^\]]*\]", r"must be a standard resource", _NO_RESOURCE),
+    (r".*\.resources\.(limits|requests)\[[^\]]*\]", r"must be an integer", "write a whole number: an extended resource has no parts"),
+    (r".*\.resources\.requests", r"must be (equal|less)", _above_limit),
     (r".*\.count", r'allocationMode is "All"', "remove count, or write allocationMode: ExactCount"),
     (r".*\.constraints\[\d+\]", r"either", "write matchAttribute or distinctAttribute: DOMAIN/NAME"),
-    (r".*\.adminAccess", r"", "label the Namespace resource.kubernetes.io/admin-access=true, or remove it"),
+    (r".*\.adminAccess", r"^(?!want )", "label the Namespace resource.kubernetes.io/admin-access=true, or remove it"),
     (r".*\.cel\.expression", r"may cost", "use fewer or smaller loops"),
     (r".*\.cel\.expression", r"", _expression),
     (r".*", r"want a quantity", _quantity),
@@ -184,6 +226,7 @@ _TABLE: tuple[tuple[str, str, str | Callable[[Mistake], str]], ...] = (
         r"want a string, got (True|False)$",
         "put quotes around it: YAML reads yes, no, on and off as booleans, and kubectl y and n too",
     ),
+    (r".*", r"^want ", _form),
     (r"spec", r"sharedCounters", "move sharedCounters to a separate slice of the same pool, and count both slices in resourceSliceCount"),
     (r".*", r"write domain/name", _attribute),
     (r".*", r"must be lower-case letters, digits and '-'", _label),

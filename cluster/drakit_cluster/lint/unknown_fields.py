@@ -1,7 +1,7 @@
 """Fixes for fields that an object does not have: misspelt, renamed, or in the wrong place."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from drakit_cluster.lint import findings, mistake
 from drakit_cluster.manifests import Problem
@@ -39,7 +39,7 @@ def fix(problem: Problem) -> str:
         return f"move it into {parent}.devices"
     if known_fix := _misplaced(problem, parent, name) or _RENAMED.get(name, ""):
         return known_fix
-    names = sorted(_known_fields(problem))
+    names = known_fields(problem, parent)
     if len(names) == 1:
         return f"write {names[0]}, or remove it: kubectl refuses it and the server drops it"
     return f"{findings.suggestion(name, names)}, or remove it: kubectl refuses it and the server drops it"
@@ -63,10 +63,10 @@ def _misplaced(problem: Problem, parent: str, name: str) -> str:
     return ""
 
 
-def _known_fields(problem: Problem) -> Iterable[str]:
-    """Return the known fields of the object that has the unknown field."""
+def known_fields(problem: Problem, path: str) -> Sequence[str]:
+    """Return the known fields of the object at a path, sorted."""
     root, shape, model = problem.part or ("", *_described(problem))
-    return unknown_fields.known(shape, model, mistake.steps(problem.field.rpartition(".")[0].removeprefix(root)))
+    return sorted(unknown_fields.known(shape, model, mistake.steps(path.removeprefix(root))))
 
 
 def _described(problem: Problem) -> tuple[Shape, str]:

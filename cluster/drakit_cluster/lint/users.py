@@ -4,7 +4,7 @@ The pod template of a workload is checked against the fields of a pod. The serve
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drakit_cluster.admission import workloads as workload_rules
@@ -36,20 +36,30 @@ def is_user(document: Document) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class KnownClaims:
-    """Claims and templates by kind, namespace and name, each with the names of its requests; the names of all classes; and the PodGroups."""
+    """Claims and templates by kind, namespace and name, each with the names of its requests; the names of all classes; and the PodGroups.
 
-    requests: Mapping[tuple[str, str, str], frozenset[str]] = field(default_factory=dict)
+    What the server refused is known too: its requests are None, and its PodGroup is empty.
+    """
+
+    requests: Mapping[tuple[str, str, str], frozenset[str] | None] = field(default_factory=dict)
     classes: frozenset[str] = frozenset()
     groups: Mapping[Key, Object] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, claims: Iterable[Accepted], classes: Sequence[Object], groups: Iterable[Accepted] = ()) -> "KnownClaims":
-        names = frozenset(json_types.text(device_class, "metadata", "name") for device_class in classes)
+    def of(
+        cls, claims: Iterable[Accepted], classes: Iterable[str], groups: Iterable[Accepted], refused: Collection[tuple[str, str, str]]
+    ) -> "KnownClaims":
+        """Return what is known. ``refused`` are kind, namespace and name of objects that the server refused."""
         specs = dict(map(_claim_spec, claims))
+        kinds = {kind for _, kind in _SOURCES}
+        refused_groups: dict[Key, Object] = {Key(namespace, name): {} for kind, namespace, name in refused if kind == "PodGroup"}
         return cls(
-            requests={key: _request_names(spec) for key, spec in specs.items()},
-            classes=names,
-            groups={key_of(group.object): group.object for group in groups},
+            requests={
+                **{key: None for key in refused if key[0] in kinds},
+                **{key: _request_names(spec) for key, spec in specs.items()},
+            },
+            classes=frozenset(classes),
+            groups=refused_groups | {key_of(group.object): group.object for group in groups},
         )
 
     def names(self, kind: str, namespace: str) -> set[str]:
@@ -74,7 +84,7 @@ class KnownClaims:
                 return f"it is a {other}: write {field_name}"
         if namespaces := self.namespaces(kind, name):
             return f"it is in namespace {namespaces[0]}: move both to one namespace"
-        return findings.suggestion(name, self.names(kind, namespace))
+        return findings.suggestion_or_add(name, self.names(kind, namespace))
 
 
 def _namespace(document: Document) -> str:
@@ -133,6 +143,9 @@ class _Pod:
         self._namespace = _namespace(document)
         self._entries = {json_types.text(entry, "name"): entry for entry in json_types.objects(self._spec, "resourceClaims")}
         self._used: set[str] = set()
+        self._is_well_formed = True
+        statuses = json_types.objects(document.body, "status", "resourceClaimStatuses")
+        self._generated = {json_types.text(status, "name") for status in statuses if document.resource is resources.POD}
 
     def check(self) -> Iterator[Finding]:
         yield from refusals.check(problem for problem in self._problems() if self._is_whole or _OF_CLAIMS.search(problem.field))
@@ -148,7 +161,7 @@ class _Pod:
             if name != resource and self._known_claims.classes and name not in self._known_claims.classes:
                 text = f"requests {resource}, but DeviceClass {name} is not in these files"
                 yield findings.warning(
-                    self._document, self._place_of(resource), text, findings.suggestion(name, self._known_claims.classes)
+                    self._document, self._place_of(resource), text, findings.suggestion_or_add(name, self._known_claims.classes)
                 )
 
     def _place_of(self, resource: str) -> str:
@@ -163,14 +176,15 @@ class _Pod:
     def _problems(self) -> Iterator[Problem]:
         """Yield what the server refuses in the fields of the workload's pods."""
         pod_spec_shape, decoder = workloads.POD.fields["spec"], decoding.Decoder()
+        part = (self._path, pod_spec_shape, _MODEL)
         try:
             decoded = decoder.decode(pod_spec_shape, self._spec, self._path)
         except errors.BadRequestError as error:
             field_name, _, text = error.message.partition(": ")
+            self._is_well_formed = False
             if self._document.resource is not resources.POD:
-                yield Problem(document=self._document, field=field_name, text=text)
+                yield Problem(document=self._document, field=field_name, text=text, part=part)
             return
-        part = (self._path, pod_spec_shape, _MODEL)
         unknown = decoder.unknown if self._document.resource is not resources.POD else []  # The server reported those of a pod.
         for path in [*unknown, *unknown_fields.find(pod_spec_shape, _MODEL, self._spec, self._path)]:
             yield Problem(document=self._document, field=path, text="unknown field", part=part)
@@ -182,9 +196,10 @@ class _Pod:
             yield Problem(document=self._document, field=failure.field, text=failure.message, part=part)
 
     def _entry(self, entry: Object, path: str) -> Iterator[Finding]:
-        yield from self._known_claims.missing(self._document, entry, path)
         name = json_types.text(entry, "name")
-        if name and name not in self._used:
+        if name not in self._generated:
+            yield from self._known_claims.missing(self._document, entry, path)
+        if name and name not in self._used and self._is_well_formed:
             text = f"no container uses {name}: its devices are allocated, but no container gets them"
             yield findings.warning(self._document, path, text, f"add resources: {{claims: [{{name: {name}}}]}} to a container")
 
@@ -196,7 +211,7 @@ class _Pod:
         if (group := groups.get(Key(self._namespace, name))) is None:
             path, names = f"{self._path}.schedulingGroup.podGroupName", [key.name for key in groups if key.namespace == self._namespace]
             text = f"PodGroup {self._namespace}/{name} is not in these files"
-            yield findings.warning(self._document, path, text, findings.suggestion(name, names))
+            yield findings.warning(self._document, path, text, findings.suggestion_or_add(name, names))
             return
         shared = {json_types.text(entry, "name"): entry for entry in json_types.objects(group, "spec", "resourceClaims")}
         for place, entry in enumerate(json_types.objects(self._spec, "resourceClaims")):

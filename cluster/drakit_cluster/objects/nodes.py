@@ -1,9 +1,9 @@
 """Which nodes a slice, or a single device of one, is for: a node name, all nodes, or a v1 NodeSelector."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from drakit_cluster.objects import json_types
+from drakit_cluster.objects import json_types, taints
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import formats
@@ -23,6 +23,16 @@ def matches(node: Object, place: Object) -> bool:
         return True
     selector = place.get("nodeSelector")
     return selector is not None and selects(selector, node)
+
+
+def exclusion(node: Object, selector: Object, tolerations: Sequence[Object]) -> str:
+    """Return why the labels or taints of a node exclude a pod with a nodeSelector and tolerations; "" if they do not."""
+    labels = json_types.mapping(node, "metadata", "labels")
+    if missing := [f"{name}={value}" for name, value in selector.items() if labels.get(name) != value]:
+        return f"lacks the labels {', '.join(missing)} of the pod's nodeSelector"
+    if taints.prevents(json_types.objects(node, "spec", "taints"), tolerations):
+        return "has a taint that the pod does not tolerate"
+    return ""
 
 
 def selects(selector: Json, node: Object) -> bool:

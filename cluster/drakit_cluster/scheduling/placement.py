@@ -12,7 +12,7 @@ from drakit_cluster.client import pod_claims
 from drakit_cluster.client.informer import uid_of
 from drakit_cluster.client.pod_claims import MAX_RESERVATIONS
 from drakit_cluster.client.sharing import Sharing, reserving_groups
-from drakit_cluster.objects import json_types, nodes, taints
+from drakit_cluster.objects import json_types, nodes
 from drakit_cluster.objects.devices import AllocationError, UnusablePoolError
 from drakit_cluster.objects.json_types import Object
 from drakit_cluster.scheduling import extended
@@ -130,7 +130,8 @@ def _claims(pod: Object, site: Site) -> list[Object] | Refusal:
 def _usable(pod: Object, reference: pod_claims.Reference, site: Site) -> Object | Refusal:
     """Return the claim of a reference if the pod may wait for it or use it."""
     if not reference.claim:
-        return Refusal(message=f"claim {reference.name} is not yet generated from template {reference.template}", gated=True)
+        missing = f"claim {reference.name} is not yet generated from template {reference.template}; check that the template exists"
+        return Refusal(message=missing, gated=True)
     namespace = json_types.text(pod, "metadata", "namespace")
     label = f"claim {namespace}/{reference.claim}"
     claim = site.claims.get(Key(namespace, reference.claim))
@@ -241,13 +242,8 @@ def _node_obstacle(pod: Object, node: Object, site: Site) -> str:
         return "is unschedulable"
     if pod_claims.is_deleting(node):
         return "is being deleted"
-    labels = json_types.mapping(node, "metadata", "labels")
-    selector = json_types.mapping(pod, "spec", "nodeSelector")
-    if missing := [f"{name}={value}" for name, value in selector.items() if labels.get(name) != value]:
-        return f"lacks the labels {', '.join(missing)} of the pod's nodeSelector"
-    if taints.prevents(json_types.objects(node, "spec", "taints"), json_types.objects(pod, "spec", "tolerations")):
-        return "has a taint that the pod does not tolerate"
-    return site.apart(node)
+    selector, tolerations = json_types.mapping(pod, "spec", "nodeSelector"), json_types.objects(pod, "spec", "tolerations")
+    return nodes.exclusion(node, selector, tolerations) or site.apart(node)
 
 
 def _bound_elsewhere(ready: Sequence[Object], node: Object) -> list[Object]:

@@ -53,9 +53,9 @@ class Choice:
     owner: str = ""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Machine:
-    """A machine as its file describes it; ``families`` has the part of each family, by key."""
+    """A machine as its file describes it; ``families`` has the part of each family, by key. An unchanged file is the same object."""
 
     name: str
     description: str
@@ -85,6 +85,7 @@ def _others() -> Mapping[str, importlib.resources.abc.Traversable]:
     return folders
 
 
+@functools.cache
 def _files() -> Mapping[str, importlib.resources.abc.Traversable]:
     """Return the files of all installed machines by name."""
     entries = (entry for folder in (*_others().values(), importlib.resources.files(__name__)) for entry in folder.iterdir())

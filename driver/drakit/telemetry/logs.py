@@ -103,8 +103,9 @@ def setup(*, level: Level = Level.INFO, style: Style = Style.JSON, stream: TextI
 def follow(*packages: str) -> None:
     """Give the standard library's loggers of these packages the level of ``setup``, as drakit's own have."""
     _FOLLOWING.update(packages)
-    for package in _FOLLOWING:
-        logging.getLogger(package).setLevel(_output.level)
+    for logger in map(logging.getLogger, _FOLLOWING):
+        if logger.level != _output.level:  # Setting a level goes through all loggers of the process.
+            logger.setLevel(_output.level)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ The intents are read before and after the hardware, so an instance that a claim 
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import drakit
 from drakit import vfio
@@ -23,6 +23,8 @@ Result = TypeVar("Result")
 _NO_PROFILES = "MIG mode is on, but NVML lists no MIG profiles; update the NVIDIA driver, or turn MIG mode off (nvidia-smi -mig 0)"
 _log = drakit.get_logger(__name__)
 _NO_MARKERS = markers.MarkerStore()
+_BUILT_MAX = 4
+_Key = tuple[port.Versions, tuple[gpu_devices.GpuView, ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,11 +66,12 @@ class InventoryCache:
     ``offered`` are those of the last discovery, ``unoffered`` the GPUs that returned an error or cannot be offered in any form.
     """
 
+    _built: ClassVar[tuple[tuple[_Key, drakit.Inventory], ...]] = ()
+
     def __init__(self) -> None:
         self._views: dict[port.GpuUuid, gpu_devices.GpuView] = {}
         self.offered: tuple[gpu_devices.GpuView, ...] = ()
         self.unoffered: tuple[drakit.NotOffered, ...] = ()
-        self._authored: tuple[port.Versions, tuple[gpu_devices.GpuView, ...], drakit.Inventory] | None = None
 
     def completed(self, views: Sequence[gpu_devices.GpuView], is_kept: Callable[[port.Gpu], bool]) -> Sequence[gpu_devices.GpuView]:
         """Return the views, and those of kept GPUs that do not answer, by minor number. A kept GPU whose number is in use again is dropped."""
@@ -79,12 +82,13 @@ class InventoryCache:
         return self.offered
 
     def authored(self, versions: port.Versions) -> drakit.Inventory:
-        """Return the inventory of the offered GPUs. It is slow to build, so an unchanged one is reused."""
-        before = self._authored
-        if before is not None and (versions, self.offered) == before[:2]:
-            return before[2]
-        built = gpu_devices.build_inventory(versions, self.offered)
-        self._authored = versions, self.offered, built
+        """Return the inventory of the offered GPUs. It is slow to build, so the last ones are kept, for all drivers of the process."""
+        key = versions, self.offered
+        for known, built in self._built:
+            if known == key:
+                return built
+        built = gpu_devices.build_inventory(*key)
+        InventoryCache._built = ((key, built), *self._built[: _BUILT_MAX - 1])
         return built
 
 

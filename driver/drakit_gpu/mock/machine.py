@@ -82,6 +82,7 @@ def load(choice: machines.Choice) -> GpuMachine:
     return read(machines.load(choice.name), choice.owner)
 
 
+@functools.lru_cache(maxsize=64)
 def read(machine: machines.Machine, owner: str) -> GpuMachine:
     """Return the GPUs a machine's file describes, with UUIDs derived from machine, owner and minor number."""
     top = machine.family("gpus").table("gpus")
@@ -104,6 +105,7 @@ def read(machine: machines.Machine, owner: str) -> GpuMachine:
     )
 
 
+@functools.cache
 def model_names() -> tuple[str, ...]:
     """Return the names of all GPU models, sorted."""
     folder = importlib.resources.files(__package__) / "models"

@@ -7,6 +7,7 @@ gone. MIG mode then becomes the pending one, or is off where the hardware does n
 
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Mapping
@@ -139,7 +140,6 @@ class StateFile:
         self._initial = initial
         self._loses_mode = loses_mode
         self._boot, self._file = machines.Mirror(directory / machines.BOOT_ID), machines.Mirror(self._path)
-        self._decoded: tuple[str, MachineState] | None = None
 
     def read(self) -> MachineState:
         """Return the present state. Raises SettingsError if the file belongs to another machine or is invalid."""
@@ -147,9 +147,7 @@ class StateFile:
         text = self._file.text()
         if text is None:
             return dataclasses.replace(self._initial, boot_id=boot_id)
-        cached = self._decoded
-        state = cached[1] if cached is not None and cached[0] == text else _decode(text, str(self._path))
-        self._decoded = text, state
+        state = _decode(text, str(self._path))
         if (state.machine, state.owner) != (self._initial.machine, self._initial.owner):
             actual, wanted = f"{state.machine!r} of {state.owner!r}", f"{self._initial.machine!r} of {self._initial.owner!r}"
             raise drakit.SettingsError(f"is the state of machine {actual}, not of {wanted}; use another directory", key=str(self._path))
@@ -172,6 +170,7 @@ class StateFile:
         return machines.boot_id(self._directory)
 
 
+@functools.lru_cache(maxsize=16)
 def _decode(text: str, origin: str) -> MachineState:
     try:
         return _FORMAT.decode(MachineState, json.loads(text))

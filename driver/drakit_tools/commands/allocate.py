@@ -80,7 +80,7 @@ def allocate(
     if not is_live:
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
-    decisions, full = _decide(world, node, chosen, repeated, compared)
+    decisions, full = _decide(world, node, chosen, repeated, compared, must_decide=bool(wanted))
     refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
@@ -98,22 +98,33 @@ def allocate(
 
 
 def _decide(
-    world: "whatif.World", node: str | None, gates: "FeatureGates", repeated: "KnownErrors", compared: "KnownErrors"
+    world: "whatif.World",
+    node: str | None,
+    gates: "FeatureGates",
+    repeated: "KnownErrors",
+    compared: "KnownErrors",
+    *,
+    must_decide: bool,
 ) -> "tuple[list[whatif.Decision], list[str]]":
-    """Return the decisions, and the Deployments whose updates wait for devices: none with a node given, because others may have room."""
+    """Return the decisions, and the Deployments whose updates wait for devices: none with a node given, because others may have room.
+
+    With ``must_decide``, raises ConfigError if nothing waits.
+    """
     from drakit_cluster.scheduling.explain import whatif
 
     scheduler = whatif.Scheduler(world, gates, worlds.nodes_of(world, node), repeated, compared)
     with output.progress(lambda: _SEARCHING.format(scheduler.subject)):
         decisions = list(scheduler.decide())
         full = [] if node is not None else scheduler.full(decisions)
-    if not decisions:
+    if not decisions and must_decide:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions, full
 
 
 def _print(decisions: "Sequence[whatif.Decision]", workloads: Mapping[str, str], *, why: bool, verbose: bool) -> None:
     out = output.console()
+    if not decisions:
+        output.say(out, "no pod and no claim waits for devices")
     rows = [row for decision in decisions for row in _rows(decision)]
     if rows:
         output.put(out, output.table("", ["CLAIM", "NODE", "FOR", "REQUEST", "DEVICE", "CONSUMES"], rows))

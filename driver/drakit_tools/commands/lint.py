@@ -248,8 +248,10 @@ def _print(checked: _Checked) -> None:
 
 
 def _about_a_cluster(finding: "Finding") -> "Finding":
+    from drakit_cluster.lint import findings
+
     text = finding.text.replace("in these files", "in the cluster").replace("these files have", "the cluster has")
-    return dataclasses.replace(finding, text=text, fix=finding.fix.replace("; add other classes to the files", "; or create it"))
+    return dataclasses.replace(finding, text=text, fix=finding.fix.replace(findings.ADD, "create it"))
 
 
 def _is_unknown(finding: "Finding", cluster: live_lint.Cluster) -> bool:

@@ -1,7 +1,7 @@
 """``drakit plan``: finds the nodes to add, or the claims to move, so that pods fit; also those of a node to drain."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,15 +10,13 @@ from drakit import exits, extras
 from drakit.cli import options, output
 from drakit.core import errors
 from drakit.telemetry import plurals
-from drakit_tools import fleets, worlds
+from drakit_tools import fleets, questions, worlds
 from drakit_tools import manifests as sources
 
 if TYPE_CHECKING:
-    from drakit_cluster.objects.features import FeatureGates
-    from drakit_cluster.objects.json_types import Object
     from drakit_cluster.scheduling.explain import whatif
-    from drakit_cluster.simulation.fleet.groups import Fleet, Group
-    from drakit_cluster.simulation.plan.moves import MovePlanner
+    from drakit_cluster.simulation.fleet.groups import Group
+    from drakit_cluster.simulation.plan.moves import MovePlanner, Placed
     from drakit_cluster.simulation.plan.moves import Plan as Moves
     from drakit_cluster.simulation.plan.purchase import Purchase
     from drakit_cluster.simulation.workload.templates import PodTemplate
@@ -27,50 +25,6 @@ _INDENT = 2
 _SHOWN_NODES = 3
 _SEARCHING_MOVES = "still searching: all ways to move {} of {} with devices, to make room for {}; --max-moves N moves at most N"
 _SEARCHING_NODES = "still searching: the fewest nodes of {} for {}; fewer pods, or one --buy at a time, end the search earlier"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Question:
-    """The pods and pending claims that need devices, by name, and the present fleet."""
-
-    pods: "Sequence[tuple[str, PodTemplate]]"
-    fleet: "Fleet"
-    gates: "FeatureGates"
-    claims: "Mapping[str, PodTemplate]"
-    """Those of ``pods`` that are claims without a pod."""
-    drained: str = ""
-    """The node that all pods leave."""
-    sizes: "Mapping[str, int]" = dataclasses.field(default_factory=dict)
-    """The number of pods of those entries of ``pods`` that are several pods with claims in common."""
-    staying: Sequence[str] = ()
-    """The pods of DaemonSets with devices of the node that is drained."""
-
-    def number(self, names: Collection[str]) -> int:
-        """Return how many pods and claims some entries of ``pods`` are."""
-        return sum(self.sizes.get(name, 1) for name in names)
-
-    @property
-    def total(self) -> int:
-        """Return how many pods and claims there are."""
-        return self.number([name for name, _ in self.pods])
-
-    @property
-    def counted(self) -> str:
-        """Return the number of pods and of claims, as text."""
-        counts = ((self.total - len(self.claims), "pod"), (len(self.claims), "claim"))
-        number = " and ".join(plurals.counted(number, what) for number, what in counts if number)
-        return f"{number} of {self.drained}" if self.drained else number
-
-    @property
-    def subject(self) -> str:
-        """Return the title of a column of the names."""
-        return "POD OR CLAIM" if self.claims else "POD"
-
-    def without(self, names: Collection[str]) -> "_Question":
-        """Return the question without some pending claims."""
-        pods = [(name, template) for name, template in self.pods if name not in names]
-        claims = {name: template for name, template in self.claims.items() if name not in names}
-        return dataclasses.replace(self, pods=pods, claims=claims)
 
 
 @options.quietly
@@ -102,9 +56,11 @@ def plan(
         int | None, typer.Option("--max-moves", min=0, metavar="N", help="Move at most N pods and claims. Default: 8. Fewer are faster.")
     ] = None,
     drain: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            "--drain", metavar="NODE", help="Ask whether the pods with devices on this node fit elsewhere; with --move by default."
+            "--drain",
+            metavar="NODE",
+            help="Ask whether the pods with devices on this node fit elsewhere; with --move by default. May be repeated.",
         ),
     ] = None,
     gates: sources.Gates = None,
@@ -115,8 +71,9 @@ def plan(
     """Plan capacity: the smallest number of nodes to add, or the fewest claims to move, so that pods fit.
 
     The pods are those of --ask and --workload, and pending ResourceClaims in files (-f). The fleet is described as for drakit simulate: --live adds
-    the nodes and allocated claims of a cluster; without --ask, --workload and claims in files, its pending claims are the question. Allocated claims
-    keep their devices, except with --move. Pending claims that fit on no node, even an empty one, are listed apart; the plan is for the others.
+    the nodes and allocated claims of a cluster; without --ask, --workload and claims in files, its pending claims are the question. The pending
+    claims of a pod stay together, and its node selector and tolerations count. Allocated claims keep their devices, except with --move. Pods and
+    claims that fit on no node, even an empty one, are listed apart; the plan is for the others.
 
     --drain NODE cordons the node in the plan: the question is where its pods, and claims without a pod, get devices on other nodes. If not all do, it
     names those that have no place while no other pod moves.
@@ -141,169 +98,78 @@ def plan(
       drakit plan -f now.yaml -w tomorrow.csv --buy dgx-h100 -o json
     """
     extras.require_local_cluster()
-    is_asked = bool(ask) or workload is not None or drain is not None
-    if drain is not None and (ask or workload is not None):
+    is_asked = bool(ask) or workload is not None or bool(drain)
+    if drain and (ask or workload is not None):
         raise errors.ConfigError("--drain asks for the pods of a node; leave out --ask and --workload")
-    move = move or (drain is not None and not buy)
-    _require_one_way(buy or [], move=move, max_moves=max_moves, is_asked=is_asked or bool(files))
+    move = move or (bool(drain) and not buy)
+    _require_one_way(buy or [], move=move, max_moves=max_moves, is_asked=is_asked or bool(files), is_live=live or kubeconfig is not None)
     with fleets.bad_input():
         world, chosen = fleets.known_world(files or [], gates or [], kubernetes, live=live, kubeconfig=kubeconfig, pending=not is_asked)
-        if drain is None:
-            question = _question(machines or [], workload, ask or [], world, chosen)
+        if drain:
+            left, question = questions.drained(machines or [], world, chosen, list(dict.fromkeys(drain)))
         else:
-            world, question = _drained(machines or [], world, chosen, drain)
+            left, question = world, questions.asked(machines or [], workload, ask or [], world, chosen)
         bought = fleets.groups([(name, 1) for name in dict.fromkeys(buy or [])])
         fleets.require_profiles([template for _, template in question.pods], [*question.fleet.groups, *bought])
         if move and question.pods and not question.fleet.size:
             raise errors.ConfigError(fleets.NO_NODES)
         never = _never(question, bought)
         question = question.without(never)
-        answer = None if never and not question.pods else _moved(question, world, max_moves) if move else _bought(question, bought)
+        answer = None if never and not question.pods else _moved(question, left, max_moves) if move else _bought(question, bought)
     if form is options.Format.TABLE:
         if not question.pods and not never:
-            _say(
-                f"nothing has to move from {drain}"
-                if question.staying
-                else f"no pod or claim has devices on {drain}, so nothing has to move"
-            )
+            _say(question.nothing)
         elif answer is not None:
             answer.print(why=why)
+        if question.ending:
+            _say(f"these need no place, because they end already: {', '.join(question.ending)}")
         if question.staying:
-            _say(f"a drain does not end pods of a DaemonSet; on {drain} stay: {', '.join(question.staying)}")
+            _say(f"a drain does not end pods of a DaemonSet; on {' and '.join(question.drained)} stay: {', '.join(question.staying)}")
         _say(*(f"{name} can never be allocated: {reason}" for name, reason in never.items()))
         _say(*_cordoned(world) if why else ())
         worlds.print_doubts(world)
     else:
-        apart = {"never": [{"claim": name, "why": reason} for name, reason in never.items()]} if never else {}
+        apart = {"never": [_never_document(question, name, reason) for name, reason in never.items()]} if never else {}
         planned = answer.document() if answer is not None else {"possible": False}
         output.document({**planned, **apart, **worlds.document_of_notes(world)}, form)
     if never or answer is None or not answer.possible:
         raise typer.Exit(exits.Exit.NEGATIVE)
 
 
-def _require_one_way(buy: Sequence[str], *, move: bool, max_moves: int | None, is_asked: bool) -> None:
-    """Raise ConfigError unless either nodes to add or moves are searched."""
+def _require_one_way(buy: Sequence[str], *, move: bool, max_moves: int | None, is_asked: bool, is_live: bool) -> None:
+    """Raise ConfigError unless either nodes to add or moves are searched, and for some pods."""
     if bool(buy) == move:
         needs = "" if is_asked or buy else ", and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
         raise errors.ConfigError(f"add either --buy MACHINE or --move{needs}")
     if max_moves is not None and not move:
         raise errors.ConfigError("--max-moves limits the search of --move; leave it out with --buy")
+    if not is_asked and not is_live:
+        raise errors.ConfigError("there are no pods; add --ask TEMPLATE:COUNT, --workload FILE, --live, or -f FILE with claims")
 
 
-def _question(machines: Sequence[str], workload: str | None, ask: Sequence[str], world: "whatif.World", gates: "FeatureGates") -> _Question:
-    from drakit_cluster.client import pod_claims
-    from drakit_cluster.objects import naming
-    from drakit_cluster.simulation.workload import reading, templates
-
-    catalogue = reading.Catalogue(world.templates)
-    pods: list[tuple[str, PodTemplate]] = []
-    for text in ask:
-        name, count = fleets.counted(text, "--ask", "TEMPLATE")
-        pods += [(f"{name} #{number}" if count > 1 else name, catalogue.template(name)) for number in range(1, count + 1)]
-    if workload is not None:
-        for task in fleets.workload_of(workload, world).tasks:
-            pods += [(f"{task.name} #{number}" if task.pods > 1 else task.name, task.template) for number in range(1, task.pods + 1)]
-    claims: dict[str, PodTemplate] = {}
-    for claim in world.claims:
-        if not pod_claims.is_allocated(claim):
-            label = f"claim {naming.label(claim)}"
-            claims[label] = templates.PodTemplate(name=label, claims=[claim])
-    pods += claims.items()
-    if not pods:
-        raise errors.ConfigError(
-            "there are no pods and no pending claims; add --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"
-        )
-    return _Question(pods=pods, fleet=_fleet(machines, world, pods), gates=gates, claims=claims)
-
-
-def _fleet(machines: Sequence[str], world: "whatif.World", pods: "Sequence[tuple[str, PodTemplate]]") -> "Fleet":
-    """Return the fleet for these pods and for those that have devices, which may move."""
-    from drakit_cluster.client import pod_claims
-    from drakit_cluster.simulation.plan import moves
-
-    holders = moves.users_of(list(filter(pod_claims.is_allocated, world.claims)), world.pods)
-    templates = [*(template for _, template in pods), *(user.template() for user in holders)]
-    return fleets.assembled(fleets.groups(fleets.parsed(machines)), world, templates)
-
-
-def _drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates", node: str) -> "tuple[whatif.World, _Question]":
-    """Return the world with a node cordoned and without the claims that a drain of it ends, and their pods as the question.
-
-    As kubectl drain, it leaves out the pods of DaemonSets. Admin access counts for no pod: it takes no device. Raises ConfigError.
-    """
-    from drakit_cluster.objects import json_types, naming
-    from drakit_cluster.simulation.plan import moves
-
-    nodes = world.known_nodes()
-    names = [json_types.text(entry, "metadata", "name") for entry in nodes]
-    if node not in names:
-        raise errors.ConfigError(f"--drain: no node {node!r}; {options.meant(node, names)}")
-    pools = {
-        (json_types.text(entry, "spec", "driver"), json_types.text(entry, "spec", "pool", "name"))
-        for entry in world.slices
-        if json_types.text(entry, "spec", "nodeName") == node
-    }
-    # A node's own pool has its name, also after the kubelet deleted the slices of a driver that is down.
-    here = [
-        claim
-        for claim in world.claims
-        if any(
-            json_types.text(result, "pool") == node or (json_types.text(result, "driver"), json_types.text(result, "pool")) in pools
-            for result in _results(claim)
-        )
-    ]
-    fixed = {naming.label(pod) for pod in world.pods if moves.stays(pod)}
-    users = [
-        user
-        for user in moves.users_of(here, world.pods)
-        if any(result.get("adminAccess") is not True for claim in user.claims for result in _results(claim))
-    ]
-    staying = [user for user in users if user.pods and fixed.issuperset(user.pods)]
-    leaving = [user for user in users if user not in staying]
-    gone = {id(claim) for user in leaving for claim in user.claims}
-    cordoned = [
-        {**entry, "spec": {**json_types.mapping(entry, "spec"), "unschedulable": True}} if name == node else entry
-        for name, entry in zip(names, nodes, strict=True)
-    ]
-    left = dataclasses.replace(world, nodes=cordoned, claims=[claim for claim in world.claims if id(claim) not in gone])
-    pods = [(user.name, user.template()) for user in leaving]
-    fleet = _fleet(machines, left, pods)
-    if fleet.shared:
-        raise errors.ConfigError("--drain: moves cannot be planned if a pool offers devices to several nodes")
-    return left, _Question(
-        pods=pods,
-        fleet=fleet,
-        gates=gates,
-        claims={name: template for (name, template), user in zip(pods, leaving, strict=True) if not user.pods},
-        drained=node,
-        sizes={user.name: len(user.pods) for user in leaving if user.pods},
-        staying=[user.name for user in staying],
-    )
-
-
-def _results(claim: "Object") -> "Sequence[Object]":
-    from drakit_cluster.objects import json_types
-
-    return json_types.objects(claim, "status", "allocation", "devices", "results")
-
-
-def _never(question: _Question, bought: "Sequence[Group]") -> Mapping[str, str]:
-    """Return the pending claims that fit on no node, present or bought, even an empty one, with the reason on the first."""
+def _never(question: questions.Question, bought: "Sequence[Group]") -> Mapping[str, str]:
+    """Return the waiting pods and claims that fit on no node, present or bought, even an empty one, with the reason on the first."""
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.report import refusals
 
-    if not question.claims:
+    if not question.waiting:
         return {}
     nodes = Nodes(dataclasses.replace(question.fleet, groups=[*question.fleet.groups, *bought]), gates=question.gates)
-    reasons = {name: [refusals.why_not(template, placed) for placed in nodes.types] for name, template in question.claims.items()}
+    reasons = {
+        name: [refusals.why_not(template, placed) for placed in nodes.types] for name, template in question.pods if name in question.waiting
+    }
     return {name: found[0].removeprefix(f"{name}, ") for name, found in reasons.items() if all(found)}
+
+
+def _never_document(question: questions.Question, name: str, reason: str) -> Mapping[str, str]:
+    return {"pod" if name in question.sizes else "claim": name, "why": reason}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Bought:
     """The answer to --buy."""
 
-    question: _Question
+    question: questions.Question
     purchase: "Purchase"
 
     @property
@@ -335,7 +201,8 @@ class _Bought:
         _say(f"{pods}: add {machines} ({certainty})" if bought.total else f"{pods}: the fleet has enough room; no node is needed")
         _say(f"verified: a simulation with first fit places {pods}")
         if why and bought.why:
-            less = f"with {bought.total - 1} instead of {bought.total}: " if bought.exact and not bought.why.startswith("an ") else ""
+            fewer = f"with {bought.total - 1} instead of {bought.total}: " if bought.total > 1 else "without it: "
+            less = fewer if bought.exact and not bought.why.startswith("an ") else ""
             _say(f"why: {less}{bought.why}")
         if why:
             rows = [(name, node, ", ".join(devices)) for name, node, devices in self._placements()]
@@ -347,7 +214,7 @@ class _Bought:
             yield from ((name, grant.node.name, grant.names()) for grant in outcome.grants)
 
 
-def _bought(question: _Question, buy: "Sequence[Group]") -> _Bought:
+def _bought(question: questions.Question, buy: "Sequence[Group]") -> _Bought:
     from drakit_cluster.simulation.plan import purchase
 
     with output.progress(lambda: _SEARCHING_NODES.format(" and ".join(machine.label for machine in buy), question.counted)):
@@ -362,7 +229,7 @@ class _Moved:
     ``homeless`` are the pods of a node to drain that have no place if no other pod moves; none if there is a plan for all.
     """
 
-    question: _Question
+    question: questions.Question
     moves: "Moves"
     reasons: Sequence[str]
     verified: bool
@@ -418,7 +285,7 @@ class _Moved:
             else f"{pods}: the fleet has enough room; no move is needed"
         )
         _say(
-            "verified: in a simulation, all moved pods end first, and then every pod gets its devices",
+            f"verified: in a simulation, {'all moved pods end first, and then ' if moved else ''}every pod gets its devices",
             "Kubernetes gives devices to one pod after the other and may choose others than these; plan again if a pod then waits",
         )
         if why:
@@ -431,7 +298,7 @@ class _Moved:
         output.put(out, output.table("\nNew", [self.question.subject, "NODE", "DEVICES"], new))
 
 
-def _moved(question: _Question, world: "whatif.World", max_moves: int | None) -> _Moved:
+def _moved(question: questions.Question, world: "whatif.World", max_moves: int | None) -> _Moved:
     from drakit_cluster.client import pod_claims
     from drakit_cluster.simulation.engine.nodes import Nodes
     from drakit_cluster.simulation.plan import moves
@@ -445,15 +312,16 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
     limit = moves.MOVES_MAX if max_moves is None else max_moves
     with output.progress(lambda: _SEARCHING_MOVES.format(planner.moves, movable, question.counted)):
         answer = planner.plan(question.pods, limit)
-        homeless = _homeless(planner, question.pods) if answer.moves or not answer.found else []
+        homeless, kept = _homeless(planner, question.pods) if answer.moves or not answer.found else ([], [])
     stuck = {template for name, template in question.pods if name in homeless}
     reasons = []
-    for template in dict.fromkeys(template for _, template in question.pods):
-        never = [refusals.why_not(template, placed) for placed in nodes.types]
-        if all(never):
-            reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
-        elif template in stuck:
-            reasons.append(moves.why_no_place(nodes, moves.users_of(allocated, world.pods), template))
+    with moves.placed(nodes, kept, dict(question.pods)) as before:
+        for template in dict.fromkeys(template for _, template in question.pods):
+            never = [refusals.why_not(template, placed) for placed in nodes.types]
+            if all(never):
+                reasons.append(f"{template.name} fits on no node, even an empty one: {never[0]}")
+            elif template in stuck:
+                reasons.append(moves.why_no_place(nodes, moves.users_of(allocated, world.pods), template, before))
     return _Moved(
         question=question,
         moves=answer,
@@ -464,16 +332,31 @@ def _moved(question: _Question, world: "whatif.World", max_moves: int | None) ->
     )
 
 
-def _homeless(planner: "MovePlanner", pods: "Sequence[tuple[str, PodTemplate]]") -> list[str]:
-    """Return the pods that have no place if the pods before them that have one get devices first and no other pod moves."""
-    placed: list[tuple[str, PodTemplate]] = []
-    left = []
+def _homeless(planner: "MovePlanner", pods: "Sequence[tuple[str, PodTemplate]]") -> "tuple[list[str], Sequence[Placed]]":
+    """Return the pods that have no place if no other pod moves, and the places of the others.
+
+    The pods get devices one after the other, in two orders: as they are, and with those first that then have no place. The better order counts.
+    """
+    tried = _one_by_one(planner, pods)
+    if tried[0]:
+        last = set(tried[0])
+        tried = min(tried, _one_by_one(planner, sorted(pods, key=lambda pod: pod[0] not in last)), key=lambda answer: len(answer[0]))
+    return tried
+
+
+def _one_by_one(planner: "MovePlanner", pods: "Sequence[tuple[str, PodTemplate]]") -> "tuple[list[str], Sequence[Placed]]":
+    """Return the pods that have no place beside those before them that have one, and the places of these."""
+    fitting: list[tuple[str, PodTemplate]] = []
+    left: list[str] = []
+    places: Sequence[Placed] = ()
     for name, template in pods:
-        if planner.plan([*placed, (name, template)], max_moves=0).found:
-            placed.append((name, template))
+        plan = planner.plan([*fitting, (name, template)], max_moves=0)
+        if plan.found:
+            fitting.append((name, template))
+            places = plan.placed
         else:
             left.append(name)
-    return left
+    return left, places
 
 
 def _cordoned(world: "whatif.World") -> list[str]:

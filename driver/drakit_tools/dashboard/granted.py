@@ -53,7 +53,8 @@ def namespaces(claims: Iterable[model.ClaimRow], waiting: Iterable[model.Waiting
 
 
 def _total(name: str, claims: Sequence[model.ClaimRow], waiting: int) -> model.Namespace:
-    has = [device for row in claims for device in row.devices if not device.admin]
+    held = [device for row in claims for device in row.devices if not device.admin]
+    has = [device for device in held if device.published]
     counts: dict[str, int] = {}
     for device in has:
         if not device.bandwidth:
@@ -67,7 +68,7 @@ def _total(name: str, claims: Sequence[model.ClaimRow], waiting: int) -> model.N
         memory=sum(device.memory for device in has),
         bandwidth=sum(device.bandwidth for device in has),
         waiting=waiting,
-        not_counted=sum(not (device.kind or device.memory or device.bandwidth) for device in has),
+        not_counted=len(held) - len(has),
     )
 
 
@@ -96,8 +97,8 @@ def _whole(nodes: Iterable[model.Node]) -> Mapping[_Key, _Whole]:
     return found
 
 
-def _granted(entry: Held, holding: model.Holding, whole: _Whole | None) -> model.Granted:
-    whole = whole or _Whole(kind="")
+def _granted(entry: Held, holding: model.Holding, known: _Whole | None) -> model.Granted:
+    whole = known or _Whole(kind="")
     consumed = holding.consumed
     return model.Granted(
         device=holding.device,
@@ -112,4 +113,5 @@ def _granted(entry: Held, holding: model.Holding, whole: _Whole | None) -> model
         admin=holding.admin,
         prepared=holding.done,
         interface=holding.interface,
+        published=known is not None,
     )

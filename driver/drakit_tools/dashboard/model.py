@@ -252,9 +252,9 @@ class Free:
 class Granted:
     """A device that a claim has, exclusively or with a ``share``, for one of its requests.
 
-    ``kind`` is the device's profile or type, or a NIC's interface; empty if it is not published any more. ``memory`` in bytes, ``bandwidth`` in bits
-    per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared`` is None if it is unknown.
-    ``interface`` is the name of its network interface in the pod; empty if unknown.
+    ``kind`` is the device's profile or type, or a NIC's interface; empty if no slice offers it any more, and ``published`` is unset. ``memory`` in
+    bytes, ``bandwidth`` in bits per second (0 if there is none) and ``consumed``, of other capacity, are what the claim has of it. ``prepared``
+    is None if it is unknown. ``interface`` is the name of its network interface in the pod; empty if unknown.
     """
 
     device: str
@@ -269,6 +269,7 @@ class Granted:
     admin: bool = False
     prepared: bool | None
     interface: str = ""
+    published: bool = True
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -293,7 +294,7 @@ class Namespace:
     """What the claims of one namespace have, without admin access.
 
     ``devices`` counts devices and shares by kind, ``memory`` is in bytes, ``bandwidth`` in bits per second, and ``waiting`` counts pods that wait.
-    ``not_counted`` is the number of devices that no slice offers any more, whose memory and bandwidth are unknown.
+    ``not_counted`` is the number of devices and shares that are in no sum, because no slice offers them any more.
     """
 
     name: str

@@ -38,6 +38,10 @@ function counted(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
+function devicesAndShares(number) {
+  return `${number} ${number === 1 ? "device or share" : "devices and shares"}`;
+}
+
 // One colour for each claim, in order of appearance; neighbours in that order differ by the golden angle.
 const order = new Map();
 function colour(claim) {
@@ -499,7 +503,7 @@ function gibibytes(bytes) {
 const TOTALS = {
   Namespace: (row) => row.name,
   Devices: (row) => listed(row.devices),
-  Memory: (row) => [gibibytes(row.memory), row.not_counted ? `${counted(row.not_counted, "device")} not counted` : ""].filter(Boolean).join(", "),
+  Memory: (row) => [gibibytes(row.memory), row.not_counted ? `${devicesAndShares(row.not_counted)} not counted` : ""].filter(Boolean).join(", "),
   Bandwidth: (row) => row.bandwidth ? rate(row.bandwidth) : "",
   Claims: (row) => String(row.claims || ""),
   Waiting: (row) => String(row.waiting || ""),
@@ -648,8 +652,8 @@ function drawTotals() {
   if (nics.length) totals.push(["NIC bandwidth allocated", `${rate(nics.reduce((sum, nic) => sum + shared(nic), 0))} of ${rate(nics.reduce((sum, nic) => sum + nic.capacity, 0))}`, "", ""]);
   if (others.length) totals.push(["Whole devices in use", `${others.filter((device) => device.uses.length).length} of ${others.length}`, "", ""]);
   // Pods keep the devices of a driver that is down, but no slice says what these are.
-  const lost = pools.reduce((sum, pool) => sum + pool.unpublished.length, 0);
-  if (lost) totals.push(["Not counted", counted(lost, "device"), " in use, of drivers without slices", "bad"]);
+  const lost = state.namespaces.reduce((sum, row) => sum + row.not_counted, 0);
+  if (lost) totals.push(["Not counted", devicesAndShares(lost), " in use, without slices", "bad"]);
   totals.push(["Claims", String(claims), without ? ` ${without} without devices` : "", ""]);
   totals.push(["Nodes", String(state.nodes.filter((node) => node.name).length), noted ? ` ${noted} cordoned or not ready` : "", ""]);
   byId("totals").replaceChildren(...totals.map(([name, value, more, kind]) => element("div", {}, element("dt", {}, name), element("dd", { class: kind || null }, value, more ? element("small", {}, more) : ""))));

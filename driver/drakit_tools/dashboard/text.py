@@ -104,8 +104,8 @@ def _totals(state: model.State) -> Iterator[Line]:
         parts.append(f"GPUs {sum(bool(gpu.spans) for gpu in gpus)} of {len(gpus)} in use ({taken} of {width} slices)")
     if others:
         parts.append(f"devices {sum(bool(device.uses) for device in others)} of {len(others)} in use")
-    if lost := sum(len(pool.unpublished) for pool in pools):
-        parts.append(f"not counted {plurals.counted(lost, 'device')} of drivers without slices")
+    if lost := sum(entry.not_counted for entry in state.namespaces):
+        parts.append(f"not counted {_devices(lost)} without slices")
     parts.append(plurals.counted(len(state.claims), "claim"))
     yield Line(text="  ".join(parts), style=BAD if unwell else WARN if state.waiting_pods else "")
 
@@ -151,7 +151,7 @@ def _namespaces(namespaces: Sequence[model.Namespace], limit: int) -> Iterator[L
             _counts(entry.devices),
             f"memory {entry.memory / _GIBI:.1f} GiB" if entry.memory else "",
             f"bandwidth {_rate(entry.bandwidth)}" if entry.bandwidth else "",
-            f"{plurals.counted(entry.not_counted, 'device')} not counted" if entry.not_counted else "",
+            f"{_devices(entry.not_counted)} not counted" if entry.not_counted else "",
             f"{plurals.counted(entry.waiting, 'pod')} {'waits' if entry.waiting == 1 else 'wait'}" if entry.waiting else "",
         ]
         yield Line(text=f"  {_joined(f'{entry.name}:', *parts)}", style=WARN if entry.waiting else "")
@@ -275,6 +275,10 @@ def _taken(gpu: model.Gpu) -> int:
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} x {kind}" for kind, count in counts.items())
+
+
+def _devices(number: int) -> str:
+    return plurals.counted(number, "device or share", "devices and shares")
 
 
 def _rate(bits: int) -> str:

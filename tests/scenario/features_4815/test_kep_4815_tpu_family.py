@@ -10,10 +10,17 @@ from drakit_cluster.objects.resources import NODE, SLICE
 from fakes import tpu_cluster
 
 
-@pytest.fixture
-def cluster() -> Iterator[tpu_cluster.TpuCluster]:
+@pytest.fixture(scope="module")
+def shared() -> Iterator[tpu_cluster.TpuCluster]:
     with tpu_cluster.running() as made:
         yield made
+
+
+@pytest.fixture
+def cluster(shared: tpu_cluster.TpuCluster) -> Iterator[tpu_cluster.TpuCluster]:
+    """A cluster without pods and claims."""
+    yield shared
+    shared.clear()
 
 
 def test_a_central_publisher_writes_slices_without_an_owner(cluster: tpu_cluster.TpuCluster) -> None:

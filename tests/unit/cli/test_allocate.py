@@ -359,8 +359,11 @@ def test_slices_classes_and_allocations_are_read_from_a_live_cluster(
         live = ("allocate", "--live", "--kubeconfig", str(kubeconfig), "-o", "json")
         own = shell.run(*live, "-f", write(shell, claim("one", request("3g.20gb"))))
         pending = shell.run(*live)
+        memory.delete(resources.CLAIM, "pending", namespace="demo")
+        idle = shell.run("allocate", "--kubeconfig", str(kubeconfig), "--why")
     (decision,) = json.loads(own.out)["decisions"]
     assert decision["claims"][0]["allocation"]["devices"]["results"][0]["device"] == "gpu-0-mig-3g20gb-9-0"
+    assert (idle.status, idle.out) == (0, "no pod and no claim waits for devices\n"), idle.err
     assert (pending.status, [one["asked"] for one in json.loads(pending.out)["decisions"]]) == (1, ["claim demo/pending"])
 
 

@@ -172,7 +172,14 @@ USERS: dict[str, Case] = {
         "warning",
         "spec.resourceClaims[0].resourceClaimTemplateName",
         "ResourceClaimTemplate default/u is not in these files",
-        "known are t",
+        "known are t; or add it to the files",
+    ),
+    "a template where there is none": (
+        (claim(), pod({"resourceClaimTemplateName": "t"}, USE)),
+        "warning",
+        "spec.resourceClaims[0].resourceClaimTemplateName",
+        "ResourceClaimTemplate default/t is not in these files",
+        "add it to the files",
     ),
     "a template where a claim is meant": (
         (TEMPLATE, pod({"resourceClaimName": "t"}, USE)),
@@ -517,6 +524,10 @@ RIGHT: dict[str, tuple[object, ...]] = {
     "a deployment": (TEMPLATE, pod({"resourceClaimTemplateName": "t"}, USE, kind="Deployment")),
     "names that are known elsewhere": (pod({"resourceClaimTemplateName": "t"}, USE),),
     "a node that is there": (ONE, node("n")),
+    "a pod whose claim was made of a template that is gone": (
+        claim(),
+        {**pod({"resourceClaimTemplateName": "t"}, USE), "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c"}]}},
+    ),
     "a claim that fits": (ONE, CLASS, claim()),
     "an admin's look at a device in use": (
         {
@@ -534,6 +545,15 @@ RIGHT: dict[str, tuple[object, ...]] = {
 @pytest.mark.parametrize("objects", RIGHT.values(), ids=RIGHT)
 def test_matching_objects_have_no_finding(shell: command_line.CommandLine, objects: tuple[object, ...]) -> None:
     assert lint(shell, objects if CLASS in objects else (*objects, CLASS)) == []
+
+
+def test_an_object_that_is_refused_is_not_missing_too(shell: command_line.CommandLine) -> None:
+    bad_template = {**TEMPLATE, "metadata": {"name": "u"}, "spec": {"spec": {"devices": {"requests": [{"name": "R"}]}}}}
+    bad_class = typed("DeviceClass", "other", {"selectors": [{"cel": {"expression": "true &&"}}]})
+    found = lint(
+        shell, (CLASS, bad_class, TEMPLATE, bad_template, pod({"resourceClaimTemplateName": "u"}, USE), claim({"deviceClassName": "other"}))
+    )
+    assert {str(one["object"]) for one in found} == {"DeviceClass other", "ResourceClaimTemplate default/u"}
 
 
 PODS_IN_GROUPS = ("--gate", "GenericWorkload=true")
@@ -626,7 +646,7 @@ def test_drakits_own_classes_need_not_be_in_the_files(shell: command_line.Comman
     assert count["message"].startswith("requests 99, but ")
     assert unknown["message"] == "DeviceClass fast is not in these files"
     assert of_nvidia["fix"] == "write gpu.drakit.dev"
-    assert unknown["fix"] == "known are gpu.drakit.dev, mig.drakit.dev, nic.drakit.dev; add other classes to the files"
+    assert unknown["fix"] == "known are gpu.drakit.dev, mig.drakit.dev, nic.drakit.dev; or add it to the files"
 
 
 def test_the_same_mistake_in_many_places_is_shown_once(shell: command_line.CommandLine) -> None:

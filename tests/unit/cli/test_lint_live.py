@@ -91,6 +91,7 @@ def test_mistakes_of_a_clusters_objects_are_found_once_and_without_secrets(shell
     assert {(one["file"], one["line"], tuple(one["kubernetes"])) for one in json.loads(ran.out)} == {(None, None, ("1.36",))}
     shown = lint(shell, api)
     assert "error: Deployment demo/web\n" in shown.out
+    assert ("; or create it\n" in shown.out, "these files" in shown.out, "to the files" in shown.out) == (True, False, False)
     assert SECRET not in ran.out + ran.err + shown.out + shown.err
 
 

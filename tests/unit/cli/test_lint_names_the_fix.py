@@ -39,10 +39,11 @@ FIXES = {
 }
 
 
-def claim(capacity: object = None, expression: str = "true") -> dict[str, Any]:
-    exactly: dict[str, object] = {"deviceClassName": "c", "selectors": [{"cel": {"expression": expression}}]}
-    if capacity is not None:
-        exactly["capacity"] = {"requests": capacity}
+def claim(amounts: object = None, expression: str = "true", cel: object = None, **fields: object) -> dict[str, Any]:
+    exactly: dict[str, object] = {"deviceClassName": "c", "selectors": [{"cel": cel or {"expression": expression}}]}
+    if amounts is not None:
+        exactly["capacity"] = {"requests": amounts}
+    exactly |= fields
     spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
 
@@ -114,6 +115,44 @@ def test_lint_and_allocate_say_what_to_write_for_a_bandwidth_with_a_unit(shell: 
     assert (refused.status, f"got '5Gbit'; {fix}" in " ".join(refused.err.split())) == (2, True), refused.err
     setting = shell.run("slices", "--mock", command_line.MACHINE, "--set", "nic.reserve=5Gbit", "--folder", str(shell.folder / "n"))
     assert "nic.reserve: '5Gbit' is not a quantity; write 5G" in setting.err
+
+
+def pod(entries: object, **container_resources: object) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i", "resources": container_resources}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers, "resourceClaims": entries}}
+
+
+ENTRY = {"name": "gpu", "resourceClaimName": "c"}
+FORMS: dict[str, tuple[dict[str, Any], str]] = {
+    "a claim without its list": (pod([ENTRY], claims={"name": "gpu"}), 'write a list: [{"name": "gpu"}]'),
+    "a claim by its name alone": (pod([ENTRY], claims=["gpu"]), 'write an object: {name: "gpu"}; its fields are name, request'),
+    "an entry by its name alone": (
+        pod(["gpu"]),
+        'write an object: {name: "gpu"}; its fields are name, resourceClaimName, resourceClaimTemplateName',
+    ),
+    "claims in limits": (pod([ENTRY], limits={"claims": [{"name": "gpu"}]}), "write claims beside limits and requests, not in them"),
+    "a class in limits": (pod([], limits={"gpu.drakit.dev": 1}), "write cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME"),
+    "an amount with a unit": (pod([], limits={"memory": "4GB"}), "write 4G: a quantity has no unit"),
+    "a part of an extended resource": (pod([], limits={"a.dev/b": "500m"}), "write a whole number"),
+    "a request without its limit": (pod([], requests={"a.dev/b": 1}), "write a.dev/b: 1, because requests has it"),
+    "a request above its limit": (
+        pod([], limits={"cpu": 1}, requests={"cpu": 2}),
+        "remove cpu from requests: a request is then as large as the limit, 1",
+    ),
+    "an expression without its field": (claim(cel='device.driver == "x"'), 'write an object: {expression: "device.driver == \\"x\\""}'),
+    "a number in words": (claim(count="two"), "write a whole number"),
+    "a number in quotes": (claim(count="2"), "remove the quotes: 2"),
+    "a truth in quotes": (claim(adminAccess="true"), "write true or false, without quotes"),
+    "a number for a name": (claim(deviceClassName=5), 'put quotes around it: "5"'),
+    "a list for an object": (claim(capacity=[1]), "write one object, not a list"),
+}
+
+
+@pytest.mark.parametrize("obj, fix", FORMS.values(), ids=FORMS)
+def test_a_value_of_a_wrong_form_gets_the_right_form(shell: command_line.CommandLine, obj: object, fix: str) -> None:
+    (finding,) = json.loads(shell.run("lint", write(shell, obj), "-o", "json").out)
+    assert finding["severity"] == "error"
+    assert finding["fix"].startswith(fix)
 
 
 def test_a_name_that_yaml_reads_as_a_boolean_is_to_be_quoted(shell: command_line.CommandLine) -> None:

@@ -134,3 +134,26 @@ def test_a_template_of_helm_is_named_as_one(shell: command_line.CommandLine, tex
         ran = shell.run(command, str(file))
         assert ran.status == 2
         assert "if this is a template of Helm, check what helm template CHART writes" in " ".join(ran.err.split())
+
+
+def test_a_folder_may_have_charts_and_files_of_others_which_are_named(shell: command_line.CommandLine) -> None:
+    chart, folder = shell.folder / "all" / "deploy", shell.folder / "all"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "templates" / "objects.yaml").write_text("kind: {{ .Values.kind }}\n")
+    (chart / "Chart.yaml").write_text("apiVersion: v2\nname: c\nversion: 1.0.0\n")
+    only_chart = shell.run("lint", str(chart))
+    assert (only_chart.status, "is a Helm chart; check what it makes: helm template" in only_chart.err) == (2, True), only_chart.err
+    for name in ("values.yaml", "values.schema.json"):
+        (chart / name).write_text('{"image": "x"}\n')
+    (chart / "web.yaml").write_text(DEPLOYMENT)
+    for name in ("compose.yaml", "patch.yaml"):
+        (folder / name).write_text("- op: remove\n" if name == "patch.yaml" else "services: {}\n")
+    ran = shell.run("lint", str(folder), "-o", "json")
+    said = " ".join(ran.err.split())
+    assert (ran.status, ran.out) == (0, "[]\n")
+    assert f"skipped: templates and values of the Helm chart {chart}; check what helm template {chart} writes" in said
+    assert f"skipped: 2 files without Kubernetes objects: {folder}/compose.yaml, {folder}/patch.yaml" in said
+    (folder / "claim.yaml").write_text("apiVersion: resource.k8s.io/v1\nmetadata: {name: c}\n")
+    for given in (folder, folder / "compose.yaml"):
+        refused = shell.run("lint", str(given))
+        assert (refused.status, "an object needs apiVersion and kind, and this has no" in refused.err) == (2, True), refused.err

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drakit_cluster.objects import json_types
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 from fakes import command_line, stub_api
 from fakes import simulated_fleets as fleets
 
@@ -69,6 +69,8 @@ def test_the_move_that_makes_room_is_shown(shell: command_line.CommandLine, tmp_
     found = json.loads(shell.run("plan", "-f", file, "--ask", "gpu=1", "--move", "-o", "json").out)
     (move,) = found["moves"]
     assert found["verified"] is True
+    needed = shell.run("plan", "-f", file, "--ask", "gpu=1", "--buy", SMALL, "--why").out
+    assert "why: without it: gpu=1 has no place on the nodes" in needed.splitlines()
     assert move["from"]["devices"] != move["to"]["devices"]
     assert found["placements"][0]["pod"] == "gpu=1"
 
@@ -124,7 +126,13 @@ def test_pods_of_a_drained_node_get_devices_on_other_nodes(shell: command_line.C
     file = two_nodes(tmp_path, [("a", "node-1", "gpu-0"), ("a", "node-1", "pci-0000-0c-00-0"), ("b", "node-2", "gpu-0")])
     result = shell.run("plan", "-f", file, "--drain", "node-1")
     assert result.status == 0, result.err
-    assert result.out.startswith("1 pod of node-1: all fit on other nodes; no other pod has to move\nverified: ")
+    assert result.out.splitlines()[:2] == [
+        "1 pod of node-1: all fit on other nodes; no other pod has to move",
+        "verified: in a simulation, every pod gets its devices",
+    ]
+    both = shell.run("plan", "-f", file, "--drain", "node-1", "--drain", "node-2", "--buy", SMALL, "--why")
+    assert both.out.startswith(f"2 pods of node-1 and node-2: add 1 {SMALL} (the fewest)\n")
+    assert "cordoned" not in both.out
     (placed,) = json.loads(shell.run("plan", "-f", file, "--drain", "node-1", "-o", "json").out)["placements"]
     assert (placed["pod"], placed["node"]) == ("pod default/a", "node-2")
     assert len(placed["devices"]) == 2, "the claims of one pod stay together"
@@ -140,6 +148,19 @@ def test_pods_of_a_drained_node_that_have_no_place_are_named(shell: command_line
     ]
     assert json.loads(shell.run("plan", "-f", file, "--drain", "node-1", "-o", "json").out)["withoutAPlace"] == ["pod default/b"]
     assert shell.run("plan", "-f", file, "--drain", "node-1", "--buy", SMALL).out.startswith(f"2 pods of node-1: add 1 {SMALL} (")
+
+
+def test_a_drain_finds_an_order_with_more_places_and_names_what_takes_the_rest(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path
+) -> None:
+    def needs_two(items: list[Object]) -> None:
+        held_of(items, "c0")["spec"]["devices"]["requests"][0]["exactly"]["count"] = 2
+
+    file = changed(two_nodes(tmp_path, [("big", "node-1", "gpu-0"), ("b", "node-1", "gpu-1"), ("c", "node-1", "gpu-1")]), needs_two)
+    result = shell.run("plan", "-f", file, "--drain", "node-1", "--why")
+    lines = result.out.splitlines()
+    assert lines[1] == "if no other pod moves, 2 of 3 fit elsewhere; without a place: pod default/big"
+    assert lines[2].endswith("it needs on every node: pod default/b (moved before it), pod default/c (moved before it)")
 
 
 def test_a_node_without_claims_has_nothing_to_move(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
@@ -192,6 +213,8 @@ def test_a_node_with_nothing_to_move_is_an_empty_document(
     file = two_nodes(tmp_path, [("c", "node-2", "gpu-0")])
     result = shell.run("plan", "-f", file, "--drain", "node-1", *how, "-o", "json")
     assert (result.status, result.err) == (0, "")
+    waits = shell.run("plan", "-f", file, *(how or ("--move",)))
+    assert (waits.status, waits.out.partition(";")[0]) == (0, "no pod and no claim waits for devices"), waits.err
     found = json.loads(result.out)
     expected = {"possible": True, "exact": True, "placements": [], **more}
     assert {name: found[name] for name in expected} == expected
@@ -327,6 +350,61 @@ def test_other_users_pending_claims_do_not_change_the_answer_to_what_was_asked(s
     assert [placed["pod"] for placed in document["placements"]] == ["claim default/good"]
 
 
+def pod(name: str, claims: Sequence[str], **spec: Any) -> Object:
+    """Return a pod that names claims."""
+    named: list[Json] = [{"name": claim, "resourceClaimName": claim} for claim in claims]
+    container: Object = {"name": "c", "image": "i"}
+    head: Object = {"name": name, "namespace": "default", "uid": name}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": {"containers": [container], "resourceClaims": named, **spec}}
+
+
+def test_a_waiting_pod_keeps_its_claims_together_where_its_node_selector_allows_it(
+    shell: command_line.CommandLine, tmp_path: pathlib.Path
+) -> None:
+    def waiting(*pods: Object) -> Callable[[list[Object]], None]:
+        def change(items: list[Object]) -> None:
+            nodes: list[Object] = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("node-1", "node-2")]
+            named = dict.fromkeys(entry["name"] for item in pods for entry in json_types.objects(item, "spec", "resourceClaims"))
+            names = [str(name) for name in named if name != "c0"]
+            items.extend([*nodes, *pods, *(pending(name, "gpu.drakit.dev") for name in names)])
+
+        return change
+
+    held = [("a", "node-1", "gpu-0"), ("b", "node-2", "gpu-0")]
+    picky = changed(two_nodes(tmp_path, held), waiting(pod("picky", ["x"], nodeSelector={"pool": "h100"}), pod("any", ["y"])))
+    for how in (("--move",), ("--buy", SMALL)):
+        result = shell.run("plan", "-f", picky, *how)
+        assert (result.status, result.out.splitlines()[0].partition(":")[0]) == (1, "1 pod"), result.err
+        why = "the node lacks the labels pool=h100 of the pod's nodeSelector"
+        assert result.out.splitlines()[-1] == f"pod default/picky can never be allocated: {why}"
+    pair = changed(two_nodes(tmp_path, held), waiting(pod("pair", ["x", "y"])))
+    assert shell.run("plan", "-f", pair, "--move").out.startswith("1 pod: move 1 pod or claim (the fewest)\n")
+    assert shell.run("plan", "-f", pair, "--buy", SMALL).out.startswith(f"1 pod: add 1 {SMALL} (the fewest)\n")
+
+    def bound(items: list[Object]) -> None:
+        field: Object = {"key": "metadata.name", "operator": "In", "values": ["node-2"]}
+        held_of(items, "c0")["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+
+    sharing = changed(two_nodes(tmp_path, [("b", "node-2", "gpu-0")]), waiting(pod("shares", ["c0", "x"])))
+    (place,) = json.loads(shell.run("plan", "-f", changed(sharing, bound), "--move", "-o", "json").out)["placements"]
+    assert (place["pod"], place["node"]) == ("pod default/shares", "node-2")
+
+
+def test_a_pod_that_is_deleted_needs_no_place(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    held = json.loads(pathlib.Path(two_nodes(tmp_path, [("a", "node-1", "gpu-0")])).read_text())["items"]
+    running = pod("a", ["c0"], nodeName="node-1")
+    running["metadata"] = {**json_types.mapping(running, "metadata"), "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    objects = {
+        "resourceslices": [entry for entry in held if entry["kind"] == "ResourceSlice"],
+        "resourceclaims": [entry for entry in held if entry["kind"] == "ResourceClaim"],
+        "pods": [running],
+    }
+    with stub_api.serving(stub_api.StubApi(version="1.36", objects=objects), shell.folder) as kubeconfig:
+        result = shell.run("plan", "--kubeconfig", str(kubeconfig), "--drain", "node-1")
+    said = "nothing has to move from node-1\nthese need no place, because they end already: pod default/a\n"
+    assert (result.status, result.out.partition("warning:")[0]) == (0, said), result.err
+
+
 def test_a_file_with_only_claims_that_fit_nowhere_has_no_plan(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "claim.json"
     file.write_text(json.dumps(pending("broken", "gpu.nvidia.com")))
@@ -338,7 +416,7 @@ def test_a_file_with_only_claims_that_fit_nowhere_has_no_plan(shell: command_lin
     "arguments, message",
     [
         (("--ask", "gpu=1"), "add either --buy MACHINE or --move"),
-        (("--buy", SMALL), "there are no pods and no pending claims; add --ask TEMPLATE:COUNT"),
+        (("--buy", SMALL), "there are no pods; add --ask TEMPLATE:COUNT"),
         ((), "add either --buy MACHINE or --move, and what needs room: --ask TEMPLATE:COUNT, --workload FILE, or -f FILE with claims"),
         (("--ask", "gpu=1", "--move"), "there are no nodes"),
         (("--ask", "large:2", "--buy", SMALL), "large: no template of this name"),

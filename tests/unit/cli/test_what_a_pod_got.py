@@ -106,10 +106,11 @@ def test_a_nic_has_its_name_in_the_pod_on_the_page_and_in_top() -> None:
 def test_a_device_that_is_not_published_any_more_is_named_without_its_kind() -> None:
     (row,) = state(claim(1, "team-a/old", gpu("gpu-9"))).claims
     assert [(device.device, device.kind, device.memory) for device in row.devices] == [("gpu-9", "", 0)]
-    (total,) = state(TRAIN, claim(3, "team-a/old", gpu("gpu-9"))).namespaces
-    assert (total.devices, total.not_counted) == ({"1g.5gb": 1, "3g.20gb": 1, "device": 1}, 1)
+    gone = bandwidth("5G") | {"device": "pci-9"}
+    (total,) = state(TRAIN, claim(3, "team-a/old", gpu("gpu-9"), gone)).namespaces
+    assert (total.devices, total.bandwidth, total.not_counted) == ({"1g.5gb": 1, "3g.20gb": 1}, 25 * 10**9, 2)
     script = (PAGE_FILES / "page.js").read_text("utf-8")
-    assert '`${counted(row.not_counted, "device")} not counted`' in script
+    assert "`${devicesAndShares(row.not_counted)} not counted`" in script
     assert "[...pool.others, ...pool.unpublished].flatMap((device) => device.uses)" in script, "the card counts their pods and claims"
 
 

@@ -253,9 +253,9 @@ def test_a_node_is_shown_whose_claims_have_devices_of_a_driver_without_slices() 
     ((pool,),) = (node.pools for node in state.nodes)
     assert [(device.name, [use.claim for use in device.uses]) for device in pool.unpublished] == [("gpu-0", ["team-a/held"])]
     (total,) = state.namespaces
-    assert (total.devices, total.memory, total.not_counted) == ({"device": 1}, 0, 1)
+    assert (total.devices, total.memory, total.not_counted) == ({}, 0, 1)
     lines = [line.text for line in text.lines(state, now=real_clock.RealClock().now(), width=None)]
-    assert lines[1] == "waiting 0 pods  unhealthy 1  not counted 1 device of drivers without slices  1 claim"
-    assert "  team-a:  1 x device  1 device not counted" in lines
+    assert lines[1] == "waiting 0 pods  unhealthy 1  not counted 1 device or share without slices  1 claim"
+    assert "  team-a:  1 device or share not counted" in lines
     assert any(line.startswith("    gpu-0  claim team-a/held  ") for line in lines)
     assert down(reader.state(cluster_state.Listing(nodes=nodes))) == {}

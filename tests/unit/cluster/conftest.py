@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import httpx
 import pytest
 
-from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api import apiserver, registry, tls
 from drakit_cluster.client import client
 from drakit_cluster.client.api import Api
 
@@ -47,6 +48,14 @@ def connect(guarded: apiserver.ApiServer) -> Iterator[Connect]:
 def https(server: apiserver.ApiServer) -> Iterator[client.ApiClient]:
     token = server.issue_token("tester", ("system:masters",))
     with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=token) as connected:
+        yield connected
+
+
+@pytest.fixture
+def raw(server: apiserver.ApiServer) -> Iterator[httpx.Client]:
+    """A client that shows the server's answers as they are."""
+    headers = {"authorization": f"Bearer {server.issue_token('tester', ('system:masters',))}"}
+    with httpx.Client(base_url=server.url, verify=tls.client_context(server.ca_pem), headers=headers, trust_env=False) as connected:
         yield connected
 
 

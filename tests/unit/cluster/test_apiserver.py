@@ -11,7 +11,6 @@ import socket
 import stat
 import threading
 import warnings
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -27,15 +26,6 @@ from unit.cluster import samples
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-
-
-@pytest.fixture
-def raw(server: apiserver.ApiServer) -> Iterator[httpx.Client]:
-    token = server.issue_token("tester", ("system:masters",))
-    context = tls.client_context(server.ca_pem)
-    headers = {"authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=server.url, verify=context, headers=headers, trust_env=False) as connected:
-        yield connected
 
 
 def events(raw: httpx.Client, count: int, **parameters: str) -> list[Object]:
@@ -94,7 +84,7 @@ def close_while_connecting() -> object:
         asking.start()
         plain, _ = listener.accept()
         connected.close()
-        with authority.server_context().wrap_socket(plain, server_side=True) as served:
+        with authority.server_context.wrap_socket(plain, server_side=True) as served:
             served.recv(1 << 16)
             served.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
             asking.join()

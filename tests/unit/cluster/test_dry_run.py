@@ -14,12 +14,7 @@ APPLY = "application/apply-patch+yaml"
 
 
 def ask(api: client.ApiClient, method: str, path: str, body: Json = None, media: str = "application/json", **parameters: str) -> Object:
-    query = {"dryRun": "All", **parameters}
-    answer = api._http.request(method, path, json=body, params=query, headers={"content-type": media})
-    if answer.is_error:
-        raise errors.from_status(answer.json())
-    found: Object = answer.json()
-    return found
+    return api._object(method, path, {"dryRun": "All", **parameters}, body=body, media_type=media)
 
 
 def test_a_create_answers_with_defaults_and_stores_nothing(https: client.ApiClient, memory: registry.Registry) -> None:
@@ -54,7 +49,7 @@ def test_deletes_by_query_or_body_delete_nothing(https: client.ApiClient, memory
     memory.create(POD, samples.pod(node="n1"))
     assert json_types.text(ask(https, "DELETE", CLASS.path(name="x")), "metadata", "name") == "x"
     body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"], "gracePeriodSeconds": 7}
-    answer = https._http.request("DELETE", POD.path("default", "p1"), json=body).json()
+    answer = https._object("DELETE", POD.path("default", "p1"), body=body)
     assert json_types.number(answer, "metadata", "deletionGracePeriodSeconds") == 7
     assert len(json_types.items(ask(https, "DELETE", POD.path("default")), "items")) == 1
     ask(https, "DELETE", NAMESPACE.path(name="default"))

@@ -3,7 +3,6 @@
 import httpx
 import pytest
 
-from drakit_cluster.api import apiserver, tls
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json
 
@@ -31,18 +30,11 @@ def test_text_that_is_not_json_is_refused(text: str | bytes) -> None:
         json_types.parse(text)
 
 
-@pytest.fixture
-def raw(server: apiserver.ApiServer) -> httpx.Client:
-    headers = {"authorization": f"Bearer {server.issue_token('tester', ('system:masters',))}"}
-    return httpx.Client(base_url=server.url, verify=tls.client_context(server.ca_pem), headers=headers, trust_env=False)
-
-
 def test_the_server_stores_only_what_it_can_send(raw: httpx.Client) -> None:
-    with raw:
-        odd = r'{"metadata": {"name": "odd", "annotations": {"a": "\ud800"}}, "spec": {}}'
-        made = raw.post(CLASSES, content=odd, headers={"content-type": "application/json"})
-        assert made.status_code == 201
-        assert raw.get(f"{CLASSES}/odd").json()["metadata"]["annotations"] == {"a": "\ufffd"}
+    odd = r'{"metadata": {"name": "odd", "annotations": {"a": "\ud800"}}, "spec": {}}'
+    made = raw.post(CLASSES, content=odd, headers={"content-type": "application/json"})
+    assert made.status_code == 201
+    assert raw.get(f"{CLASSES}/odd").json()["metadata"]["annotations"] == {"a": "\ufffd"}
 
 
 @pytest.mark.parametrize(
@@ -50,13 +42,10 @@ def test_the_server_stores_only_what_it_can_send(raw: httpx.Client) -> None:
     [("NaN", "application/merge-patch+json"), (".nan", "application/apply-patch+yaml"), ("!!set {a}", "application/apply-patch+yaml")],
 )
 def test_a_body_without_json_is_a_bad_request(raw: httpx.Client, value: str, kind: str) -> None:
-    with raw:
-        parameters = f'{{"driver": "a.dev", "parameters": {{"a": {value}}}}}'
-        content = (
-            f'{{"spec": {{"config": [{{"opaque": {parameters}}}]}}}}'
-            if "merge" in kind
-            else f"spec: {{config: [{{opaque: {parameters}}}]}}"
-        )
-        answer = raw.patch(f"{CLASSES}/odd", params={"fieldManager": "me"}, content=content, headers={"content-type": kind})
-        assert answer.status_code == 400
-        assert "body: not " in answer.json()["message"]
+    parameters = f'{{"driver": "a.dev", "parameters": {{"a": {value}}}}}'
+    content = (
+        f'{{"spec": {{"config": [{{"opaque": {parameters}}}]}}}}' if "merge" in kind else f"spec: {{config: [{{opaque: {parameters}}}]}}"
+    )
+    answer = raw.patch(f"{CLASSES}/odd", params={"fieldManager": "me"}, content=content, headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert "body: not " in answer.json()["message"]

@@ -17,11 +17,7 @@ SCALE = DEPLOYMENT.path("default", "d", "scale")
 
 
 def post(api: client.ApiClient, path: str, body: Json, **parameters: str) -> Object:
-    answer = api._http.post(path, json=body, params=parameters)
-    if answer.is_error:
-        raise errors.from_status(answer.json())
-    found: Object = answer.json()
-    return found
+    return api._object("POST", path, parameters, body=body)
 
 
 def eviction(**options: Json) -> Object:

@@ -1,8 +1,9 @@
 """Policies with parameters: which objects they are, and what happens without them."""
 
+import httpx
 import pytest
 
-from drakit_cluster.api import apiserver, registry
+from drakit_cluster.api import registry
 from drakit_cluster.client import client
 from drakit_cluster.objects import errors
 from drakit_cluster.objects.json_types import Json, Object
@@ -127,10 +128,9 @@ def _with_namespace(memory: registry.Registry) -> Object:
     return binding | {"spec": {**_spec(binding), "paramRef": named("rules", namespace="default")}}
 
 
-def test_a_warning_has_kubernetes_words(server: apiserver.ApiServer, memory: registry.Registry) -> None:
+def test_a_warning_has_kubernetes_words(raw: httpx.Client, memory: registry.Registry) -> None:
     limit(memory, "limits", 1)
     install(memory, named("limits", namespace="default"), action="Warn")
-    with client.ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("x", ("system:masters",))) as api:
-        answer = api._http.post(CLASS.path(), json={"metadata": {"name": "ab"}, "spec": {}})
+    answer = raw.post(CLASS.path(), json={"metadata": {"name": "ab"}, "spec": {}})
     text = "Validation failed for ValidatingAdmissionPolicy 'short' with binding 'b': at most 1 letters, says ConfigMap limits"
     assert answer.headers["warning"] == f'299 - "{text}"'

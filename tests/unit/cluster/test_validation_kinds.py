@@ -1,8 +1,8 @@
-"""What the API refuses of metadata, and of the smaller kinds: classes, taint rules, questions about pools."""
+"""What the API refuses of metadata, and of the smaller kinds: classes, taint rules, questions about pools, resources of containers."""
 
 import pytest
 
-from drakit_cluster.objects import resources
+from drakit_cluster.objects import errors, resources
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.resources import Resource
 from unit.cluster import samples
@@ -168,3 +168,48 @@ def test_an_answer_names_pools_and_has_no_negative_count() -> None:
     wanted = {f"{kind} status.pools[0].{field}" for kind, field in (("Required", "poolName"), ("Invalid", "generation"))}
     wanted |= {"Invalid status.pools[0].resourceSliceCount", "TooLong status.pools[0].validationError"}
     assert found == wanted | {"Invalid status.poolCount"}
+
+
+@pytest.mark.parametrize(
+    "container_resources, wanted",
+    [
+        (
+            {
+                "limits": {"cpu": 2, "memory": "4Gi", "hugepages-2Mi": "4Mi", "nvidia.com/gpu": 1},
+                "requests": {"cpu": 1, "nvidia.com/gpu": "1"},
+            },
+            set(),
+        ),
+        ({"limits": {"deviceclass.resource.kubernetes.io/mig.drakit.dev": 1}}, set()),
+        ({"limits": {"mig.drakit.dev": 1}}, {"Invalid limits[mig.drakit.dev]"}),
+        ({"requests": {"gpu": 1}}, {"Invalid requests[gpu]"}),
+        ({"limits": {"A_/b": 1, "requests.a/b": 1}}, {"Invalid limits[A_/b]", "Invalid limits[requests.a/b]"}),
+        ({"limits": {"cpu": -1, "a.dev/b": "500m"}}, {"Invalid limits[cpu]", "Invalid limits[a.dev/b]"}),
+        ({"requests": {"a.dev/b": 1}}, {"Required limits"}),
+        ({"limits": {"a.dev/b": 2, "cpu": 1}, "requests": {"a.dev/b": 1, "cpu": 1}}, {"Invalid requests"}),
+        ({"limits": {"memory": "1Gi"}, "requests": {"memory": "1025Mi"}}, {"Invalid requests"}),
+        ({"claims": [{"name": "g", "request": "a"}, {"name": "g", "request": "b"}]}, set()),
+        ({"claims": [{"name": "g", "request": "a"}, {"name": "g", "request": "a"}]}, {"Duplicate claims[1]"}),
+        ({"claims": [{"name": "g"}, {"name": "g", "request": "b"}]}, {"Duplicate claims[1]"}),
+        ({"claims": [{"name": "g", "request": "b"}, {"name": "g"}]}, {"Duplicate claims[1]"}),
+        ({"claims": [{"name": "g", "request": "a/b"}]}, {"Invalid claims[0].request"}),
+    ],
+)
+@pytest.mark.parametrize("group", ["containers", "initContainers"])
+def test_resources_of_containers_keep_the_rules(group: str, container_resources: Json, wanted: set[str]) -> None:
+    container: Json = {"name": "c", "image": "i", "resources": container_resources}
+    spec: Object = {
+        "containers": [{"name": "d", "image": "i"}],
+        "resourceClaims": [{"name": "g", "resourceClaimName": "g"}],
+        group: [container],
+    }
+    found = problems(resources.POD, {"spec": spec})
+    assert {one.replace(f"spec.{group}[0].resources.", "") for one in found} == wanted
+
+
+def test_an_amount_of_a_container_is_a_quantity() -> None:
+    amounts: list[Json] = ["lots", "4GB", [{"name": "g"}]]
+    for amount in amounts:
+        container: Json = {"name": "c", "resources": {"limits": {"memory": amount}}}
+        with pytest.raises(errors.BadRequestError, match=r"spec.containers\[0\].resources.limits\[memory\]: want a quantity"):
+            problems(resources.POD, {"spec": {"containers": [container]}})

@@ -2,13 +2,12 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
 import pytest
 
-from drakit_cluster.api import apiserver, registry, tls
+from drakit_cluster.api import apiserver, registry
 from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import client
 from drakit_cluster.objects import json_types
@@ -18,14 +17,6 @@ from unit.cluster import samples
 
 BETA = replace(SLICE, version="v1beta2")
 BETA_RULE = replace(TAINT_RULE, version="v1beta2")
-
-
-@pytest.fixture
-def raw(server: apiserver.ApiServer) -> Iterator[httpx.Client]:
-    headers = {"authorization": f"Bearer {server.issue_token('tester', ('system:masters',))}"}
-    context = tls.client_context(server.ca_pem)
-    with httpx.Client(base_url=server.url, verify=context, headers=headers, trust_env=False) as connected:
-        yield connected
 
 
 def rule(name: str = "r", effect: str = "NoExecute") -> Object:

@@ -8,9 +8,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 
 from drakit_cluster.api import registry, tls
+from drakit_cluster.api.patching import PatchKind
 from drakit_cluster.client import client
 from drakit_cluster.objects import errors, json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -53,7 +55,7 @@ def hook() -> Iterator[Hook]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Requests) as server:
-        server.socket = found.authority.server_context().wrap_socket(server.socket, server_side=True)
+        server.socket = found.authority.server_context.wrap_socket(server.socket, server_side=True)
         found.url = f"https://127.0.0.1:{server.server_port}/validate"
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
@@ -111,10 +113,10 @@ def test_a_refusal_stores_nothing_and_has_the_webhooks_message(hook: Hook, https
     assert memory.create(CLASS, {"metadata": {"name": "by-the-cluster"}, "spec": {}})
 
 
-def test_a_webhook_may_warn(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_webhook_may_warn(hook: Hook, raw: httpx.Client, memory: registry.Registry) -> None:
     install(memory, hook)
     hook.decide = lambda _: {"allowed": True, "warnings": ["old form"]}
-    answer = https._http.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}})
+    answer = raw.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}})
     assert (answer.status_code, answer.headers["warning"]) == (201, '299 - "old form"')
 
 
@@ -141,11 +143,7 @@ def test_an_object_changed_during_a_review_is_reviewed_again(hook: Hook, https: 
         return {"allowed": True}
 
     hook.decide = decide
-    https._http.patch(
-        CLASS.path(name="x"),
-        json={"metadata": {"labels": {"a": "b"}}},
-        headers={"content-type": "application/merge-patch+json"},
-    )
+    https.patch(CLASS, "x", {"metadata": {"labels": {"a": "b"}}}, kind=PatchKind.MERGE)
     stored = memory.get(CLASS, "x")
     assert len(hook.asked) == 2
     assert json_types.text(stored, "spec", "extendedResourceName") == "example.com/gpu"
@@ -213,10 +211,10 @@ def test_the_context_for_webhooks_checks_names_and_chains() -> None:
     assert tls.client_context(None).verify_mode is ssl.CERT_REQUIRED
 
 
-def test_a_webhook_sees_a_dry_run(hook: Hook, https: client.ApiClient, memory: registry.Registry) -> None:
+def test_a_webhook_sees_a_dry_run(hook: Hook, raw: httpx.Client, memory: registry.Registry) -> None:
     install(memory, hook)
     hook.decide = lambda _: {"allowed": True, "warnings": ["seen"]}
-    answer = https._http.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}}, params={"dryRun": "All"})
+    answer = raw.post(CLASS.path(), json={"metadata": {"name": "x"}, "spec": {}}, params={"dryRun": "All"})
     assert answer.headers["warning"] == '299 - "seen"'
     assert [one["dryRun"] for one in hook.asked] == [True]
     assert memory.list(CLASS).items == []

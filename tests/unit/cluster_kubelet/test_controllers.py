@@ -71,7 +71,7 @@ def test_a_pod_waits_for_its_template(cluster: QuickCluster) -> None:
     cluster.offer("gpu-0")
     cluster.create(POD, objects.pod("p", template="t"))
     cluster.until(lambda: cluster.events("FailedResourceClaimCreation"), "an event")
-    assert cluster.scheduling_message("p") == "claim gpu is not yet generated from template t"
+    assert cluster.scheduling_message("p") == "claim gpu is not yet generated from template t; check that the template exists"
     cluster.create(CLAIM_TEMPLATE, objects.template("t"))
     cluster.phase("p", "Running")
     assert cluster.events("FailedScheduling") == []
@@ -89,7 +89,7 @@ def test_a_pod_without_its_claim_is_not_scheduled_and_has_no_failure_event(clust
     cluster.gone(POD, "p")
     cluster.run(objects.pod("q", template="t"))
     assert cluster.events("FailedScheduling") == []
-    assert sum("assigned default/" in text for text in cluster.events("Scheduled")) == 2
+    cluster.until(lambda: sum("assigned default/" in text for text in cluster.events("Scheduled")) == 2, "both events")
 
 
 def test_a_generated_claim_that_was_not_recorded_is_found_again(cluster: QuickCluster) -> None:

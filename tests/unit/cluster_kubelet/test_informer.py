@@ -1,7 +1,9 @@
 """Following a kind through lost history and a server that goes away."""
 
+import contextlib
 import queue
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,9 +24,8 @@ class Inbox:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
 
-    def put(self, message: object) -> None:
-        if isinstance(message, Change):
-            self._queue.put((message.type.value, json_types.text(message.object, "metadata", "name")))
+    def put(self, change: Change) -> None:
+        self._queue.put((change.type.value, json_types.text(change.object, "metadata", "name")))
 
     def take(self, count: int) -> Seen:
         """Return exactly so many changes; more of them at that moment are an error."""
@@ -37,31 +38,72 @@ def _node(name: str) -> json_types.Object:
     return {"metadata": {"name": name}}
 
 
-def _follow(api: Registry | ApiClient, inbox: Inbox) -> Informer:
-    informer = Informer(api, Selection(resource=NODE), inbox.put)
-    informer.start()
-    return informer
+def _follow(api: Registry | ApiClient, inbox: Inbox) -> Loop:
+    loop = Loop(api, "test", [Selection(resource=NODE)], inbox.put, lambda: None)
+    loop.start()
+    return loop
 
 
-def test_existing_and_new_objects_are_sent_in_order() -> None:
-    registry, inbox = Registry(), Inbox()
-    registry.create(NODE, _node("a"))
-    informer = _follow(registry, inbox)
+@contextlib.contextmanager
+def _client(registry: Registry) -> Iterator[tuple[ApiServer, ApiClient]]:
+    with (
+        ApiServer(registry) as server,
+        ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("t", ("system:masters",))) as client,
+    ):
+        yield server, client
+
+
+@pytest.fixture(params=["registry", "https"])
+def loop(request: pytest.FixtureRequest, registry: Registry, inbox: Inbox) -> Iterator[Loop]:
+    """What follows the registry in this process, and over the wire."""
+    with contextlib.ExitStack() as stack:
+        api = registry if request.param == "registry" else stack.enter_context(_client(registry))[1]
+        following = _follow(api, inbox)
+        stack.callback(following.stop)
+        yield following
+
+
+@pytest.fixture
+def registry() -> Registry:
+    made = Registry()
+    made.create(NODE, _node("a"))
+    return made
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+@pytest.mark.usefixtures("loop")
+def test_existing_and_new_objects_are_sent_in_order(registry: Registry, inbox: Inbox) -> None:
     assert inbox.take(1) == [("ADDED", "a")]
     registry.create(NODE, _node("b"))
     registry.delete(NODE, "a")
     assert inbox.take(2) == [("ADDED", "b"), ("DELETED", "a")]
-    informer.stop()
 
 
-def test_changes_during_an_outage_that_lost_history_arrive_as_differences() -> None:
-    registry, inbox = Registry(), Inbox()
-    for name in ("a", "b", "c"):
+def test_after_the_end_of_its_watches_a_loop_gets_the_differences(loop: Loop, registry: Registry, inbox: Inbox) -> None:
+    assert inbox.take(1) == [("ADDED", "a")]
+    with registry.store.lock:
+        registry.store.end_watches()
+        registry.delete(NODE, "a")
+        registry.create(NODE, _node("a"))
+        registry.create(NODE, _node("b"))
+        registry.store.forget_history()
+    assert inbox.take(3) == [("DELETED", "a"), ("ADDED", "a"), ("ADDED", "b")]
+    registry.delete(NODE, "b")
+    assert inbox.take(1) == [("DELETED", "b")]
+    loop.stop()
+    registry.delete(NODE, "a")
+    assert inbox.take(0) == []
+
+
+def test_changes_during_an_outage_that_lost_history_arrive_as_differences(registry: Registry, inbox: Inbox) -> None:
+    for name in ("b", "c"):
         registry.create(NODE, _node(name))
-    server = ApiServer(registry)
-    server.start()
-    with ApiClient(server=server.url, ca_pem=server.ca_pem, token=server.issue_token("t", ("system:masters",))) as client:
-        informer = _follow(client, inbox)
+    with _client(registry) as (server, client):
+        loop = _follow(client, inbox)
         assert inbox.take(3) == [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
         server.stop()
         registry.delete(NODE, "a")
@@ -72,14 +114,17 @@ def test_changes_during_an_outage_that_lost_history_arrive_as_differences() -> N
         registry.store.forget_history()
         server.start()
         assert inbox.take(5) == [("DELETED", "a"), ("DELETED", "b"), ("ADDED", "b"), ("MODIFIED", "c"), ("ADDED", "d")]
+        loop.stop()
+
+
+def test_an_informer_stops_while_it_waits(registry: Registry) -> None:
+    with _client(registry) as (_server, client):
+        sent: queue.SimpleQueue[object] = queue.SimpleQueue()
+        informer = Informer(client, Selection(resource=NODE), sent.put)
+        informer.start()
+        assert sent.get(timeout=waits.SECONDS)
         informer.stop()
-    server.stop()
-
-
-def test_an_informer_stops_while_it_waits() -> None:
-    informer = _follow(Registry(), Inbox())
-    informer.stop()
-    assert not informer._thread.is_alive()
+        assert not informer._thread.is_alive()
 
 
 def test_a_loop_acts_once_for_a_burst_and_only_after_the_first_list() -> None:

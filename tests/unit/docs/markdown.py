@@ -61,15 +61,17 @@ def read(path: pathlib.Path) -> str:
     return _generated()[path.name] if path.parent == REFERENCE and path.name in GENERATED else path.read_text("utf-8")
 
 
-def files() -> list[pathlib.Path]:
+@functools.cache
+def files() -> tuple[pathlib.Path, ...]:
     """README, CHANGELOG, CONTRIBUTING, and every page of docs, generated ones included."""
-    return sorted({*committed(), *(REFERENCE / name for name in GENERATED)})
+    return tuple(sorted({*committed(), *(REFERENCE / name for name in GENERATED)}))
 
 
-def committed() -> list[pathlib.Path]:
+@functools.cache
+def committed() -> tuple[pathlib.Path, ...]:
     """The files that are not generated. What a module reads while tests are collected is one of them, because the generator takes a second."""
     tops = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    return [*tops, *sorted({*(ROOT / "docs").rglob("*.md")} - {REFERENCE / name for name in GENERATED})]
+    return (*tops, *sorted({*(ROOT / "docs").rglob("*.md")} - {REFERENCE / name for name in GENERATED}))
 
 
 def name(path: pathlib.Path) -> str:
@@ -89,6 +91,7 @@ def blocks(path: pathlib.Path) -> tuple[Block, ...]:
     return tuple(found)
 
 
+@functools.cache
 def prose(path: pathlib.Path) -> str:
     """The text of a file without its fenced blocks."""
     return _FENCE.sub("", read(path))
@@ -99,9 +102,10 @@ def links(path: pathlib.Path) -> list[str]:
     return _LINK.findall(_CODE_SPAN.sub("", prose(path)))
 
 
-def anchors(path: pathlib.Path) -> set[str]:
+@functools.cache
+def anchors(path: pathlib.Path) -> frozenset[str]:
     """What a link to a heading of the file may say after '#'."""
-    return {_NOT_SLUG.sub("", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(prose(path))}
+    return frozenset(_NOT_SLUG.sub("", heading.lower()).replace(" ", "-") for heading in _HEADING.findall(prose(path)))
 
 
 def commands(block: Block) -> Iterator[Command]:

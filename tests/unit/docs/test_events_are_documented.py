@@ -26,8 +26,8 @@ def section(title: str) -> str:
 def calls(name: str) -> Iterator[ast.Call]:
     """Every call in the drivers of a function or class of this name."""
     for folder in SOURCES:
-        for path in folder.rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for text in (path.read_text("utf-8") for path in folder.rglob("*.py")):
+            for node in ast.walk(ast.parse(text)) if f"{name}(" in text else ():
                 if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == name:
                     yield node
 

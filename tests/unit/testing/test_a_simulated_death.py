@@ -149,7 +149,7 @@ def test_a_stop_that_ends_nothing_is_a_broken_obligation() -> None:
 
 def test_a_good_watch_passes() -> None:
     hardware = author.Hardware()
-    report = testing.check_driver(lambda: Watching(hardware), hardware=lambda: dict(hardware.made), device_names=[TASK], every=15)
+    report = testing.check_driver(lambda: Watching(hardware), hardware=lambda: dict(hardware.made), device_names=[TASK], every=40)
     assert next(check.passed for check in report.checks if check.name.startswith("stop()")) is True
 
 

@@ -65,7 +65,7 @@ class App:
         except errors.ApiError as error:
             response = answers.refusal(error)
         except Exception:  # noqa: BLE001 -- one bad request must not end the server; logged with its trace.
-            _log.exception("request failed", method=request.method, path=request.url.path)
+            _log.exception("request failed", method=request.method, path=scope["path"])
             response = answers.refusal(errors.InternalError("the server failed; its log says why"))
         if labels := getattr(request.state, "labels", None):
             self._metrics.request(code=str(response.status_code), **labels)
@@ -83,7 +83,7 @@ class App:
         return counting
 
     async def _respond(self, request: Request) -> Response:
-        path = request.url.path
+        path: str = request.scope["path"]
         if path in _HEALTH_PATHS:
             return PlainTextResponse("ok")
         if path in _OPEN_DOCUMENTS:

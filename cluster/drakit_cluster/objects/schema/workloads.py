@@ -21,7 +21,7 @@ _CONTAINERS = _named(
     env=_named("value"),
     volumeMounts=_keyed("mountPath"),
     volumeDevices=_keyed("devicePath"),
-    resources=opened("", claims=ListOf(item=struct("name! request"))),
+    resources=opened("limits:{quantity} requests:{quantity}", claims=ListOf(item=struct("name! request"))),
 )
 _POD_TERM = struct(
     "matchLabelKeys:[] mismatchLabelKeys:[] namespaces:[] topologyKey!",

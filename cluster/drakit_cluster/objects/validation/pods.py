@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
 from drakit_cluster.objects.schema import workloads
-from drakit_cluster.objects.validation import conditions, failure, fields, names, rules
+from drakit_cluster.objects.validation import conditions, container_resources, failure, fields, names, rules
 from drakit_cluster.objects.validation.context import Context
 from drakit_cluster.objects.validation.failure import Failure
 
@@ -47,9 +47,11 @@ def _containers(spec: Object, path: str) -> Iterator[Failure]:
         for index, container in enumerate(json_types.items(spec, group)):
             if name := json_types.text(container, "name"):
                 yield from names.label(name, f"{path}.{group}[{index}].name")
-            for place, claim in enumerate(json_types.items(container, "resources", "claims")):
+            where, resources = f"{path}.{group}[{index}].resources", json_types.mapping(container, "resources")
+            yield from container_resources.check(resources, where)
+            for place, claim in enumerate(json_types.items(resources, "claims")):
                 if json_types.text(claim, "name") not in claim_names:
-                    field = f"{path}.{group}[{index}].resources.claims[{place}].name"
+                    field = f"{where}.claims[{place}].name"
                     yield failure.invalid(field, json_types.at(claim, "name"), f"must be one of {path}.resourceClaims")
 
 

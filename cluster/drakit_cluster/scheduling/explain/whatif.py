@@ -160,7 +160,7 @@ class Scheduler:
             namespace = json_types.text(pod, "metadata", "namespace")
             templates |= {Key(namespace, reference.template) for reference in references if reference.template}
             used |= {Key(namespace, reference.claim) for reference in references if reference.claim}
-            if _waits(pod):
+            if pod_claims.waits_for_node(pod):
                 yield self._decide(f"pod {naming.label(pod)}", self._with_claims(pod, references))
         for claim in self._world.claims:
             if _key(claim) not in used and not pod_claims.is_allocated(claim):
@@ -345,11 +345,6 @@ def has_node(pod: Object) -> bool:
 def wants_devices(pod: Object) -> bool:
     """Return whether the pod requests anything that devices may serve."""
     return bool(pod_claims.references(pod) or extended.requested(pod))
-
-
-def _waits(pod: Object) -> bool:
-    """Return whether the pod waits for a scheduler."""
-    return not (has_node(pod) or pod_claims.is_terminal(pod) or pod_claims.is_deleting(pod))
 
 
 def _renamed(pod: Object) -> Object:

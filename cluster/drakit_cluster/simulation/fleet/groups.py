@@ -23,17 +23,22 @@ _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 @dataclass(frozen=True, kw_only=True)
 class Reads:
-    """The properties of nodes and devices that a workload reads: its CEL selectors, and the labels of its node selectors."""
+    """The properties of nodes and devices that a workload reads: its CEL selectors, the labels of its node selectors, and names of nodes."""
 
     expressions: frozenset[str] = frozenset()
     labels: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, templates: Iterable[PodTemplate]) -> Self:
         """Return the properties that the pods of some templates read."""
         listed = list(templates)
         expressions = (text for template in listed for text in _expressions_of_claims(template.claims))
-        return cls(expressions=frozenset(expressions), labels=frozenset(name for template in listed for name in template.node_selector))
+        return cls(
+            expressions=frozenset(expressions),
+            labels=frozenset(name for template in listed for name in template.node_selector),
+            names=frozenset().union(*(template.nodes or () for template in listed)),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +97,7 @@ def of_objects(
     unread = _unread_texts(by_node, texts)
     groups: dict[str, list[str]] = defaultdict(list)
     for name, node in objects.items():
-        groups[_normal_form(node, by_node.get(name, []), unread, reads.labels)].append(name)
+        groups[_normal_form(node, by_node.get(name, []), unread, reads)].append(name)
     equal_nodes = [
         Group(label=_label(objects[members[0]]), node=objects[members[0]], slices=by_node.get(members[0], []), names=members)
         for members in groups.values()
@@ -146,7 +151,7 @@ def _texts(slices: Sequence[Object]) -> Iterator[tuple[str, str]]:
                     yield name, text
 
 
-def _normal_form(node: Object, slices: Sequence[Object], unread: set[str], labels: frozenset[str]) -> str:
+def _normal_form(node: Object, slices: Sequence[Object], unread: set[str], reads: Reads) -> str:
     """Return the normal form of a node as text; equal nodes have the same."""
     name = _name(node)
     numbers: dict[str, str] = {}
@@ -168,7 +173,8 @@ def _normal_form(node: Object, slices: Sequence[Object], unread: set[str], label
         specs.append(spec | {"nodeName": None, "pool": normalized_pool, "devices": json_types.from_objects(devices)})
     node_labels = json_types.mapping(node, "metadata", "labels")
     shape: Json = {
-        "labels": {key: node_labels.get(key) for key in (*labels, _INSTANCE_TYPE)},
+        "name": name if name in reads.names else None,
+        "labels": {key: node_labels.get(key) for key in (*reads.labels, _INSTANCE_TYPE)},
         "unschedulable": json_types.at(node, "spec", "unschedulable"),
         "taints": json_types.at(node, "spec", "taints"),
         "slices": specs,

@@ -65,6 +65,8 @@ def shortage(demand: Demand, supplies: Sequence[tuple[Supply, int]]) -> str:
     """Return why these numbers of nodes are too few; empty if counting proves nothing."""
     for template, count in demand.counts.items():
         limit = sum(number * supply.pods[template] for supply, number in supplies)
+        if limit < count == 1:
+            return f"{template.name} has no place on the nodes"
         if limit < count:
             return f"there are {count} pods of {template.name}, but at most {limit} fit on the nodes"
     for dimension in dict.fromkeys(name for least in demand.least.values() for name in least):

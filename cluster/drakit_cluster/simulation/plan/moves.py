@@ -7,11 +7,12 @@ estimate.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 from drakit_cluster.client import pod_claims
+from drakit_cluster.client.informer import key_of
 from drakit_cluster.objects import json_types, naming
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.json_types import Object
@@ -154,7 +155,7 @@ class MovePlanner:
                 leaving = change.leaving if change is not None else ()
                 staying = [pod for pod in self._on.get(node.rank, ()) if pod not in leaving]
                 for group in self._groups(node, staying, pending):
-                    for pods in combinations(group, size):
+                    for pods in itertools.combinations(group, size):
                         yield node.rank, pods
                     if not size:
                         break
@@ -248,26 +249,40 @@ def verified(nodes: Nodes, plan: Plan, pods: Sequence[Pod], new_pods: Sequence[t
     It does not change the nodes.
     """
     templates = dict(new_pods) | {pod.name: pod.template for pod in pods}
-    by_name = {node.name: node for node in nodes.all}
     moving = {move.name for move in plan.moves}
     released = [pod for pod in pods if pod.name in moving]
     for pod in released:
         nodes.release(pod.grant)
-    order: dict[str, list[Placed]] = {}
-    for placement in plan.placed:
-        order.setdefault(placement.node, []).append(placement)
-    grants = [
-        nodes.allocate(
-            PodTemplate(name=name, claims=[claim for placement in placed for claim in templates[placement.name].claims]), by_name[name]
-        )
-        for name, placed in order.items()
-    ]
-    for grant in grants:
-        if grant is not None:
-            nodes.release(grant)
+    with placed(nodes, plan.placed, templates) as started:
+        works = len(started) == len(plan.placed)
     for pod in released:
         nodes.restore(pod.grant)
-    return all(grant is not None for grant in grants)
+    return works
+
+
+@contextlib.contextmanager
+def placed(nodes: Nodes, places: Iterable[Placed], templates: Mapping[str, PodTemplate]) -> Iterator[list[Pod]]:
+    """Start pods on their nodes while the context is open, those of a node together; yield those that started."""
+    by_name = {node.name: node for node in nodes.all}
+    names: dict[str, list[str]] = {}
+    for place in places:
+        names.setdefault(place.node, []).append(place.name)
+    started: list[Pod] = []
+    for node, listed in names.items():
+        together = PodTemplate(name=node, claims=[claim for name in listed for claim in templates[name].claims])
+        if (grant := nodes.allocate(together, by_name[node])) is not None:
+            claims = iter(grant.claims)
+            started += [
+                Pod(
+                    name=name,
+                    template=templates[name],
+                    grant=Grant(grant.node, tuple(itertools.islice(claims, len(templates[name].claims)))),
+                )
+                for name in listed
+            ]
+    yield started
+    for pod in started:
+        nodes.release(pod.grant)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -311,11 +326,26 @@ def stays(pod: Object) -> bool:
 
 def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
     """Return the users of claims, as the reservations say (status.reservedFor), in order of appearance; ``pods`` are those that are known."""
+
+    def reserving(claim: Object) -> list[str]:
+        namespace = json_types.text(claim, "metadata", "namespace")
+        return [f"{namespace}/{json_types.text(entry, 'name')}" for entry in pod_claims.reserving_pods(claim)]
+
+    return _users(claims, pods, reserving)
+
+
+def waiting_users(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
+    """Return the users of the claims without devices: the pods without a node that name them, in order of appearance."""
+    waiting = [(naming.label(pod), pod_claims.claim_keys(pod)) for pod in pods if pod_claims.waits_for_node(pod)]
+    pending = [claim for claim in claims if not pod_claims.is_allocated(claim)]
+    return _users(pending, pods, lambda claim: [label for label, keys in waiting if key_of(claim) in keys])
+
+
+def _users(claims: Iterable[Object], pods: Iterable[Object], pods_of_claim: Callable[[Object], list[str]]) -> list[User]:
     objects = {naming.label(pod): pod for pod in pods}
     by_name: dict[str, User] = {}
     for claim in claims:
-        namespace = json_types.text(claim, "metadata", "namespace")
-        names = [f"{namespace}/{json_types.text(entry, 'name')}" for entry in pod_claims.reserving_pods(claim)]
+        names = pods_of_claim(claim)
         former = list(dict.fromkeys(by_name[name] for name in names if name in by_name))
         joined = list(dict.fromkeys([*(name for user in former for name in user.pods), *names]))
         user = User(
@@ -327,19 +357,23 @@ def users_of(claims: Sequence[Object], pods: Sequence[Object]) -> list[User]:
     return list(dict.fromkeys(by_name.values()))
 
 
-def why_no_place(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> str:
-    """Return why a pod that fits on an empty node has no place, with the first of the users that have what it needs where it may run."""
-    takers = _takers(nodes, users, template)
+def why_no_place(nodes: Nodes, users: Iterable[User], template: PodTemplate, before: Sequence[Pod] = ()) -> str:
+    """Return why a pod that fits on an empty node has no place, with the first of the users that have what it needs where it may run.
+
+    ``before`` are the pods that got devices on these nodes before it.
+    """
+    takers = _takers(nodes, users, template, before)
     by = f": {wording.listed(takers)}" if takers else ""
     return f"{template.name} fits on an empty node, but other pods use the devices that it needs on every node{by}"
 
 
-def _takers(nodes: Nodes, users: Iterable[User], template: PodTemplate) -> list[str]:
+def _takers(nodes: Nodes, users: Iterable[User], template: PodTemplate, before: Sequence[Pod]) -> list[str]:
+    held = [(user.name, grant) for user in users for claim in user.claims for grant in nodes.grants_of(claim)]
+    held += [(f"{pod.name} (moved before it)", pod.grant) for pod in before]
     holders: dict[int, dict[DeviceId, list[str]]] = {}
-    for user in users:
-        for grant in (grant for claim in user.claims for grant in nodes.grants_of(claim)):
-            for device in grant.devices():
-                holders.setdefault(grant.node.rank, {}).setdefault(device, []).append(user.name)
+    for name, grant in held:
+        for device in grant.devices():
+            holders.setdefault(grant.node.rank, {}).setdefault(device, []).append(name)
     names: list[str] = []
     for node in nodes.all:
         if node.rank in holders and template.may_run_on(node.type.node):

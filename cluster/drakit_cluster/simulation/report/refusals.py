@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from drakit_cluster.objects import json_types
 from drakit_cluster.objects.devices import AllocationError
 from drakit_cluster.scheduling.allocator.state import AllocatedState
 from drakit_cluster.scheduling.explain import obstacles
@@ -52,10 +51,8 @@ def _refusal(template: PodTemplate, waiting: Sequence[Outcome], nodes: Nodes) ->
 
 def why_not(template: PodTemplate, placed: PlacedType) -> str:
     """Return why one pod does not fit on an empty node of a type; empty if it fits."""
-    if json_types.at(placed.node, "spec", "unschedulable") is True:
-        return "the node is cordoned"
-    if not template.may_run_on(placed.node):
-        return "the node's labels or taints exclude the pod"
+    if reason := template.exclusion(placed.node):
+        return reason
     allocator, empty = placed.allocator(), AllocatedState()
     try:
         if allocator.allocate(claims=template.claims, node=placed.node, allocated=empty, new_share_id=lambda: "") is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from drakit_cluster.objects import json_types, mixins, quantity, taints
+from drakit_cluster.objects import json_types, mixins, nodes, quantity
 from drakit_cluster.objects.json_types import Object
 
 SHORTHAND = "mig=PROFILE, gpu=COUNT or nic=BANDWIDTH, joined by +"
@@ -28,14 +28,21 @@ class PodTemplate:
     profiles: Sequence[str] = ()
     """The MIG profiles that shorthand names."""
 
+    nodes: frozenset[str] | None = None
+    """The only nodes on which a pod may run, because of claims that have devices there; None for any node."""
+
     def may_run_on(self, node: Object) -> bool:
-        """Return whether labels, taints and cordon allow a pod on the node, regardless of free devices."""
+        """Return whether labels, taints, cordon and other claims allow a pod on the node, regardless of free devices."""
+        return not self.exclusion(node)
+
+    def exclusion(self, node: Object) -> str:
+        """Return why the node is none for a pod, regardless of free devices; "" if it is."""
         if json_types.at(node, "spec", "unschedulable") is True:
-            return False
-        labels = json_types.mapping(node, "metadata", "labels")
-        if any(labels.get(name) != value for name, value in self.node_selector.items()):
-            return False
-        return not taints.prevents(json_types.objects(node, "spec", "taints"), list(self.tolerations))
+            return "the node is cordoned"
+        if self.nodes is not None and json_types.text(node, "metadata", "name") not in self.nodes:
+            return "another claim of the pod is allocated on another node"
+        reason = nodes.exclusion(node, self.node_selector, self.tolerations)
+        return f"the node {reason}" if reason else ""
 
 
 def from_claim_spec(name: str, spec: Object) -> PodTemplate:

@@ -170,7 +170,12 @@ class _Rows:
 
 
 def _bits(mask: int) -> list[int]:
-    return [index for index in range(mask.bit_length()) if mask >> index & 1]
+    indexes = []
+    while mask:
+        lowest = mask & -mask
+        indexes.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return indexes
 
 
 def _mixin_name(index: int) -> str:
