@@ -11,7 +11,7 @@ import typer
 import typer.main
 
 import drakit_command
-from drakit.cli import process, terminal, tools
+from drakit.cli import process, terminal, tools, usage
 
 COMMANDS: Mapping[str, str] = {
     "run": "drakit.cli.commands.run:run",
@@ -44,12 +44,14 @@ def _add(name: str) -> None:
         app.command(name)(command)
 
 
-def _flow_help(commands: typer.Typer) -> None:
+def _complete(commands: typer.Typer) -> None:
+    """Flow the help of all commands, and let their errors show the usage."""
     for command in commands.registered_commands:
+        command.cls = usage.Command
         command.help = terminal.flowed(inspect.getdoc(command.callback) or "")
     for group in commands.registered_groups:
         if group.typer_instance is not None:
-            _flow_help(group.typer_instance)
+            _complete(group.typer_instance)
 
 
 def _load(word: str) -> None:
@@ -65,7 +67,7 @@ def _load(word: str) -> None:
 
 
 _load(sys.argv[1] if len(sys.argv) > 1 else "")
-_flow_help(app)
+_complete(app)
 
 
 def _version(wanted: bool) -> None:

@@ -84,14 +84,15 @@ def gpu_maps(offered: inventory.Inventory, taken: Mapping[str, str]) -> tuple[Gp
 
 
 def draw_gpu(gpu: GpuMap, width: int | None = None) -> list[str]:
-    """Four lines: slice numbers, a frame with labels, and what is free; below them, by letter, the labels that do not fit into their slices.
+    """Four lines: slice numbers, a frame with labels, and what is free; below them, by letter, the labels that do not fit into all their slices.
 
     Slices are narrower where ``width`` has no room for all.
     """
     cell = _CELL if width is None else max(1, min(_CELL, (width - 1) // gpu.width - 1))
     numbers = "".join(f"{index:^{cell + 1}}" for index in range(gpu.width))
     top, middle, bottom = "+", "|", "+"
-    letters: dict[str, str] = {}
+    long = dict.fromkeys(span.label for span in gpu.spans if len(span.label) > span.size * (cell + 1) - 1)
+    letters = {label: _letter(index) for index, label in enumerate(long)}
     position = 0
     for span in (*gpu.spans, None):
         end = gpu.width if span is None else span.start
@@ -99,8 +100,7 @@ def draw_gpu(gpu: GpuMap, width: int | None = None) -> list[str]:
             top, middle, bottom = f"{top}{'-' * cell}+", f"{middle}{'.':^{cell}}|", f"{bottom}{'-' * cell}+"
         if span is not None:
             wide = span.size * (cell + 1) - 1
-            label = span.label if len(span.label) <= wide else letters.setdefault(span.label, _letter(len(letters)))
-            top, middle, bottom = f"{top}{'=' * wide}+", f"{middle}{label:^{wide}}|", f"{bottom}{'=' * wide}+"
+            top, middle, bottom = f"{top}{'=' * wide}+", f"{middle}{letters.get(span.label, span.label):^{wide}}|", f"{bottom}{'=' * wide}+"
             position = span.start + span.size
     return [f" {numbers}".rstrip(), top, middle, bottom, *(f"  {letter}  {label}" for label, letter in letters.items())]
 

@@ -12,7 +12,7 @@ import typer
 
 from drakit import families
 from drakit import settings as values
-from drakit.cli import driver_commands, options, process, terminal
+from drakit.cli import driver_commands, options, process, terminal, usage
 from drakit.core import advanced
 from drakit.core import driver as drivers
 from drakit.settings import schema
@@ -89,7 +89,7 @@ def _app(
             raise TypeError(f"commands has {own!r}, which every driver's program has; choose another name")
         if not callable(command):
             raise TypeError(f"commands[{own!r}] is {type(command).__name__}; give a function")
-        app.command(own)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
+        app.command(own, cls=usage.Command)(command if extras.settings is None else _for_any_driver(_with_settings(command, family)))
     return app
 
 
@@ -115,7 +115,7 @@ def _group(meaning: str, commands: Mapping[str, driver_commands.Offered], progra
     app.callback()(lambda: None)  # Without a callback, typer makes no group of a single command.
     for name, command in commands.items():
         help_text = f"{terminal.flowed(inspect.cleandoc(command.meaning))}\n\n[bold]Example[/bold]\n\n  {program} {command.example}"
-        app.command(name, help=help_text)(_for_any_driver(command.load()))
+        app.command(name, cls=usage.Command, help=help_text)(_for_any_driver(command.load()))
     return app
 
 

@@ -234,8 +234,9 @@ def _bad_input(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except known as error:
-        kind = "" if isinstance(error, errors.DrakitError) else f"{type(error).__name__}: "
-        typer.echo(f"error: {kind}{error}{_place(error)}", err=True)
+        place = _place(error)
+        kind = f"{type(error).__name__}: " if place and not isinstance(error, errors.DrakitError) else ""
+        typer.echo(f"error: {kind}{error}{place}", err=True)
         raise typer.Exit(exits.Exit.BAD_INPUT) from error
 
 

@@ -49,6 +49,8 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
 ) -> reports.Report:
     """Check the driver that ``make`` returns. Each call of ``make`` must return a new object on the same hardware. Raises CheckError.
 
+    A driver that does not start, and a device or capacity that it does not have, raise their own errors.
+
     - ``hardware``: returns a comparable value of the hardware's state, which must be as before after all claims are unprepared. Without it no check
       sees damage to the device of another claim.
     - ``device_names``: the devices to try. An entry with several names is one claim for all of them. By default one device of each kind, and two
@@ -68,7 +70,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
     crashing.check_every(every)
     checks: list[reports.Check] = []
     with call_limit.limited(timeout) as renew:
-        driver, groups = _tried(make, device_names)
+        driver, groups = _tried(make, device_names, consumed or {})
         bench = benches.Bench(
             make=make,
             hardware=hardware or (lambda: None),
@@ -117,11 +119,24 @@ def _restoring(name: str, bench: benches.Bench) -> None:
         raise AssertionError(f"the hardware differs from its state before: {differences.describe(before, after)}")
 
 
-def _tried(make: nodes.DriverFactory, device_names: Sequence[str | Sequence[str]]) -> tuple[str, tuple[tuple[str, ...], ...]]:
-    """Return the driver's name and the devices to try, as one group for each claim. Raises DrakitError for a driver that does not start."""
+def _tried(
+    make: nodes.DriverFactory, device_names: Sequence[str | Sequence[str]], consumed: Mapping[str, quantity.Amount]
+) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """Return the driver's name and the devices to try, as one group for each claim.
+
+    Raises DrakitError for a driver that does not start, and ValueError for a device or capacity that it does not offer.
+    """
     try:
         with nodes.Node(make) as node:
-            return node.driver.name, tuple(map(_group, device_names)) or _groups(node)
+            groups = tuple(map(_group, device_names)) or _groups(node)
+            for name in itertools.chain.from_iterable(groups):
+                if name not in node.all_devices:
+                    raise ValueError(
+                        f"device_names: the driver offers no device {name!r}; known are {', '.join(node.all_devices) or 'none'}"
+                    )
+            if groups:
+                node.claim(*groups[0], consumed=consumed)
+            return node.driver.name, groups
     except call_limit.StuckError as error:
         raise errors.DrakitError(f"the driver does not start: {error}") from error
 

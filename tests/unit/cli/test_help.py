@@ -81,11 +81,14 @@ def completion(words: str) -> dict[str, str]:
     return {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_DRAKIT_COMPLETE": "complete_bash"}
 
 
-@pytest.mark.parametrize("arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("slices", "--form", "round")])
-def test_a_wrong_command_line_exits_with_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("frobnicate",), ("show", "--frobnicate"), ("prepare",), ("show", "--node"), ("slices", "--form", "round")]
+)
+def test_a_wrong_command_line_shows_the_usage_and_exits_with_status_2(shell: command_line.CommandLine, arguments: tuple[str, ...]) -> None:
     result = shell.run(*arguments)
     assert (result.status, result.out) == (2, "")
-    assert "drakit" in result.err
+    assert result.err.startswith("Usage: drakit ")
+    assert "Value error" not in result.err, "the words of a library"
 
 
 def test_a_misspelt_command_gets_the_nearest_name(shell: command_line.CommandLine) -> None:

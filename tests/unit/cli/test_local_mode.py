@@ -64,6 +64,7 @@ def test_the_map_shows_which_memory_slices_are_taken_and_the_bar_which_bandwidth
     assert lines[start + 3].replace(" ", "") == "|both|.|.|.|.|"
     bar = lines[lines.index("pci-0000-0c-00-0") + 1]
     assert bar == f"  [{'A' * 12}{'.' * 38}] 100G in all, 75G free"
+    assert any("25G of 100G used" in line for line in lines)
 
 
 def metadata_file(shell: command_line.CommandLine, driver: str, request: str) -> pathlib.Path:

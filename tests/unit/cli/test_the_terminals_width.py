@@ -141,8 +141,9 @@ def test_wrapped_text_has_the_words_of_the_whole_text() -> None:
     assert [line for line in lines if len(line) > 30] == ["      /a/path/that/is/wider/than/any/line/of/this/terminal"]
 
 
-def test_a_label_that_does_not_fit_into_its_slices_is_written_below_them() -> None:
-    spans = (drawing.Span(start=0, size=1, label="training-of-a-model"), drawing.Span(start=1, size=1, label="short"))
-    _, _, middle, _, *labels = drawing.draw_gpu(drawing.GpuMap(counter_set="gpu-0", width=4, spans=spans))
-    assert middle.split("|")[1:3] == ["   A   ", " short "]
+def test_a_label_that_does_not_fit_into_one_of_its_places_is_written_below_all() -> None:
+    wide = drawing.Span(start=2, size=3, label="training-of-a-model")
+    spans = (drawing.Span(start=0, size=1, label="training-of-a-model"), drawing.Span(start=1, size=1, label="short"), wide)
+    _, _, middle, _, *labels = drawing.draw_gpu(drawing.GpuMap(counter_set="gpu-0", width=6, spans=spans))
+    assert [cell.strip() for cell in middle.split("|")[1:4]] == ["A", "short", "A"]
     assert labels == ["  A  training-of-a-model"]

@@ -90,6 +90,8 @@ def test_a_call_that_does_not_return_is_named_and_ends_the_checks(run: Run) -> N
         (("check", "nothing:Lamp"), "No module named 'nothing'"),
         (("check", "lamp:Busless"), "error: OSError: no bus (at lamp.py:27 in discover)"),
         (("check", "lamp:Lamp", "--parameters", "[]"), "is no JSON object"),
+        (("check", "lamp:Lamp", "--device", "lamp-9"), "device_names: the driver offers no device 'lamp-9'; known are lamp-0"),
+        (("check", "lamp:Lamp", "--consumed", "x=1"), "error: consumed: no device has a capacity 'x'; known are none"),
         (("check", "lamp:Lamp", "--consumed", "x"), "give NAME=AMOUNT"),
         (("conformance", "--socket", "/nowhere"), "/nowhere does not exist"),
         (("conformance", "--socket", ".", "--claim", "a/b"), "need --kubeconfig"),

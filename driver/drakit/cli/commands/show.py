@@ -295,7 +295,7 @@ def _amount(device: devices.Device, name: str, used: Mapping[tuple[str, str], qu
     if name not in device.capacity:
         return ""
     total, taken = device.capacity[name].value, used.get((device.name, name))
-    return f"{taken} of {total}" if taken is not None else str(total)
+    return f"{taken} of {total} used" if taken is not None else str(total)
 
 
 def traffic_rows(readings: Sequence[advanced.Metric]) -> list[dict[str, str | int]]:
