@@ -119,13 +119,13 @@ def _name(obj: "Object") -> str:
     return json_types.text(obj, "metadata", "name")
 
 
-def nodes_of(world: "whatif.World", wanted: str | None) -> "list[Object]":
-    """Return the nodes of a world, or only the one of --node; raises ConfigError if there is no such node."""
-    nodes = world.known_nodes()
-    chosen = [node for node in nodes if wanted in (None, _name(node))]
-    if wanted is not None and not chosen:
-        raise errors.ConfigError(f"--node: no node {wanted!r}; {options.meant(wanted, list(map(_name, nodes)))}")
-    return chosen
+def nodes_of(world: "whatif.World", wanted: Collection[str]) -> "list[Object]":
+    """Return the nodes of a world, or only those of --node if there are any; raises ConfigError if one does not exist."""
+    nodes = {_name(node): node for node in world.known_nodes()}
+    for name in wanted:
+        if name not in nodes:
+            raise errors.ConfigError(f"--node: no node {name!r}; {options.meant(name, list(nodes))}")
+    return [node for name, node in nodes.items() if not wanted or name in wanted]
 
 
 def read(

@@ -3,7 +3,7 @@
 Only the effects NoSchedule and NoExecute do; None and effects unknown to this version do not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from drakit_cluster.objects import json_types
 from drakit_cluster.objects.json_types import Json, Object
@@ -30,6 +30,12 @@ def tolerates(toleration: Json, taint: Json) -> bool:
 def _covers(toleration: Json, taint: Json, field: str) -> bool:
     tolerated = json_types.text(toleration, field)
     return not tolerated or tolerated == json_types.text(taint, field)
+
+
+def text(listed: Iterable[Object]) -> str:
+    """Return taints as kubectl writes them."""
+    fields = ([json_types.text(taint, name) for name in ("key", "value", "effect")] for taint in listed)
+    return ", ".join(f"{key}={value}:{effect}" if value else f"{key}:{effect}" for key, value, effect in fields)
 
 
 def prevents(taints: Sequence[Object], tolerations: Sequence[Object]) -> bool:

@@ -192,6 +192,13 @@ def meant(word: str, choices: Sequence[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(choices) or 'none'}"
 
 
+def one_node(names: Sequence[str] | None) -> str | None:
+    """Return the name of a mock machine's node, None without one; raises ConfigError for several."""
+    if names and len(names) > 1:
+        raise errors.ConfigError(f"--node: a mock machine is one node, not {' and '.join(names)}")
+    return names[0] if names else None
+
+
 def resolved(path: pathlib.Path, key: str) -> pathlib.Path:
     """Return the path without symbolic links; it may be missing. Raises SettingsError, about ``key``, for links that lead back to themselves."""
     try:

@@ -38,7 +38,9 @@ _Indented = tuple[int, str]
 def allocate(
     given: sources.Given = None,
     files: sources.Files = None,
-    node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Use only this node. Default: all known nodes.")] = None,
+    nodes: Annotated[
+        list[str] | None, typer.Option("--node", metavar="NAME", help="Use only this node. May be repeated. Default: all known nodes.")
+    ] = None,
     live: sources.Live = False,
     kubeconfig: sources.Kubeconfig = None,
     gates: sources.Gates = None,
@@ -80,7 +82,7 @@ def allocate(
     if not is_live:
         world = worlds.with_drakits_classes(world)
     repeated, compared = sources.errors_of(kubernetes), sources.compared_errors(version)
-    decisions, full = _decide(world, node, chosen, repeated, compared, must_decide=bool(wanted))
+    decisions, full = _decide(world, nodes or [], chosen, repeated, compared, must_decide=bool(wanted))
     refusals = driver_checks.of_decisions(world, decisions, rules)
     if form is options.Format.TABLE:
         _print(decisions, world.workloads, why=why, verbose=verbose)
@@ -99,23 +101,23 @@ def allocate(
 
 def _decide(
     world: "whatif.World",
-    node: str | None,
+    nodes: Sequence[str],
     gates: "FeatureGates",
     repeated: "KnownErrors",
     compared: "KnownErrors",
     *,
     must_decide: bool,
 ) -> "tuple[list[whatif.Decision], list[str]]":
-    """Return the decisions, and the Deployments whose updates wait for devices: none with a node given, because others may have room.
+    """Return the decisions, and the Deployments whose updates wait for devices: none with nodes given, because others may have room.
 
     With ``must_decide``, raises ConfigError if nothing waits.
     """
     from drakit_cluster.scheduling.explain import whatif
 
-    scheduler = whatif.Scheduler(world, gates, worlds.nodes_of(world, node), repeated, compared)
+    scheduler = whatif.Scheduler(world, gates, worlds.nodes_of(world, nodes), repeated, compared)
     with output.progress(lambda: _SEARCHING.format(scheduler.subject)):
         decisions = list(scheduler.decide())
-        full = [] if node is not None else scheduler.full(decisions)
+        full = [] if nodes else scheduler.full(decisions)
     if not decisions and must_decide:
         raise errors.ConfigError("there is nothing to allocate: the input has no pod without a node, no pending claim and no template")
     return decisions, full

@@ -30,8 +30,11 @@ def free(
     kubeconfig: sources.Kubeconfig = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="Use only this node; with --mock, its name. Default: all known nodes.")
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node", metavar="NAME", help="Use only this node; with --mock, its name. May be repeated. Default: all known nodes."
+        ),
     ] = None,
     config: options.Config = None,
     assignments: options.Set = None,
@@ -67,17 +70,20 @@ def free(
     is_live = live or kubeconfig is not None
     if not wanted and not is_live and mock is None:
         raise errors.ConfigError("there are no devices; add --live, --mock MACHINE, or FILE")
+    if mock is not None and (is_live or wanted):
+        raise errors.ConfigError("--mock is a node of its own; leave it out with --live and with files")
     world, chosen, _ = worlds.read(wanted, gates, kubernetes, is_live=is_live, kubeconfig=kubeconfig)
     if mock is not None:
-        world = _with_machine(world, options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True))
-    worlds.nodes_of(world, node)  # Raises for an unknown name.
-    _report(world, chosen, node, form)
+        name = options.one_node(nodes)
+        world = _with_machine(world, options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=name, local=True))
+    worlds.nodes_of(world, nodes or [])  # Raises for an unknown name.
+    _report(world, chosen, nodes, form)
 
 
-def _report(world: "whatif.World", gates: "FeatureGates", node: str | None, form: options.Format) -> None:
+def _report(world: "whatif.World", gates: "FeatureGates", nodes: Sequence[str] | None, form: options.Format) -> None:
     from drakit_tools.free import report, survey
 
-    found = survey.survey(world, gates, only=node)
+    found = survey.survey(world, gates, only=nodes)
     if form is options.Format.TABLE:
         report.put(found)
         worlds.print_doubts(world)

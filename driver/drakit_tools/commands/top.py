@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import rich.control
@@ -35,8 +35,9 @@ def top(
     kubeconfig: sources.Kubeconfig = None,
     mock: options.Mock = None,
     folder: options.Folder = None,
-    node: Annotated[
-        str | None, typer.Option("--node", metavar="NAME", help="Show only this node, with all its devices; with --mock, its name.")
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option("--node", metavar="NAME", help="Show only this node, with all its devices; with --mock, its name. May be repeated."),
     ] = None,
     config: options.Config = None,
     assignments: options.Set = None,
@@ -75,11 +76,13 @@ def top(
         else:
             from drakit_tools.dashboard import node_source
 
-            settings = options.read(config=config, assignments=assignments, mock=mock, folder=folder, node=node, local=True)
+            settings = options.read(
+                config=config, assignments=assignments, mock=mock, folder=folder, node=options.one_node(nodes), local=True
+            )
             output.note(composition.unserved_note(settings, families or ()))
             read = node_source.NodeSource(settings, only=families or ()).state
-        if (is_live or wanted) and node is not None:
-            read = _of_node(read, node, must_exist=is_once)
+        if (is_live or wanted) and nodes:
+            read = _of_nodes(read, nodes, must_exist=is_once)
         if is_once:
             _put(read(), form)
         else:
@@ -111,18 +114,19 @@ def of_cluster(kubeconfig: pathlib.Path | None, *, is_once: bool) -> "Iterator[C
             yield source.state
 
 
-def _of_node(read: "Callable[[], model.State]", node: str, *, must_exist: bool) -> "Callable[[], model.State]":
-    """Return a function that reads the state of one node. Watches may not know the node yet, so only one read must."""
+def _of_nodes(read: "Callable[[], model.State]", nodes: Sequence[str], *, must_exist: bool) -> "Callable[[], model.State]":
+    """Return a function that reads the state of some nodes. Watches may not know the nodes yet, so only one read must."""
     from drakit_tools.dashboard import text
 
-    def one() -> "model.State":
+    def some() -> "model.State":
         state = read()
         names = [entry.name for entry in state.nodes]
-        if must_exist and node not in names:
-            raise errors.ConfigError(f"--node: no node {node!r} has devices; {options.meant(node, names)}")
-        return text.only(state, node)
+        for node in nodes:
+            if must_exist and node not in names:
+                raise errors.ConfigError(f"--node: no node {node!r} has devices; {options.meant(node, names)}")
+        return text.only(state, nodes)
 
-    return one
+    return some
 
 
 def _put(state: "model.State", form: options.Format) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from drakit.cli import terminal
 from drakit.core import quantity
@@ -295,10 +295,10 @@ def _joined(*parts: str) -> str:
     return "  ".join(filter(None, parts))
 
 
-def only(state: model.State, node: str) -> model.State:
-    """Return the state with one node's devices and claims; what waits may wait for any node."""
-    nodes: Iterable[model.Node] = [entry for entry in state.nodes if entry.name == node]
-    claims = tuple(row for row in state.claims if row.node == node or not row.devices)
+def only(state: model.State, names: Collection[str]) -> model.State:
+    """Return the state with the devices and claims of some nodes; what waits may wait for any node."""
+    nodes: Iterable[model.Node] = [entry for entry in state.nodes if entry.name in names]
+    claims = tuple(row for row in state.claims if not row.devices or any(device.node in names for device in row.devices))
     return dataclasses.replace(
         state, nodes=tuple(nodes), claims=claims, free=unused.free(nodes), namespaces=granted.namespaces(claims, state.waiting)
     )

@@ -19,7 +19,7 @@ from drakit.core import errors, packing
 from drakit.core.packing import Kind
 from drakit_cluster.cel import selectors
 from drakit_cluster.client import pod_claims
-from drakit_cluster.objects import json_types, naming, quantity
+from drakit_cluster.objects import json_types, naming, quantity, taints
 from drakit_cluster.objects.devices import AllocationError, DeviceId
 from drakit_cluster.objects.features import FeatureGates, Gate
 from drakit_cluster.objects.json_types import Object
@@ -122,8 +122,8 @@ class Free:
         return ((node.name, board) for node in self.nodes for board in node.boards)
 
 
-def survey(world: whatif.World, gates: FeatureGates, *, only: str | None = None) -> Free:
-    """Return what is free on all known nodes, or on the node ``only``. Raises ConfigError for a claim whose status cannot be read."""
+def survey(world: whatif.World, gates: FeatureGates, *, only: Collection[str] | None = None) -> Free:
+    """Return what is free on all known nodes, or on the nodes of ``only``. Raises ConfigError for a claim whose status cannot be read."""
     rules = world.taint_rules if gates.on(Gate.DEVICE_TAINT_RULES) else ()
     slices = [taint_rules.tainted(published, rules) for published in world.slices]
     consumable = gates.on(Gate.CONSUMABLE_CAPACITY)
@@ -133,8 +133,9 @@ def survey(world: whatif.World, gates: FeatureGates, *, only: str | None = None)
             allocated.add(claim)
         except quantity.QuantityError as error:
             raise errors.ConfigError(f"claim {naming.label(claim)}: status.allocation: consumedCapacity: {error}") from error
-    reader = _Reader(Allocator(slices, {_ANY: _CLASS}, selectors.Selectors(gates), gates), allocated, consumable=consumable)
-    names = {only} if only is not None else None
+    allocator = Allocator(slices, {_ANY: _CLASS}, selectors.Selectors(gates), gates)
+    reader = _Reader(allocator, allocated, consumable=consumable, lost=_lost(world))
+    names = only or None
     found = [reader.node(node) for node in world.known_nodes() if names is None or _name(node) in names]
     return Free(
         nodes=(*_once(found), *_without_node(world, names)),
@@ -143,12 +144,24 @@ def survey(world: whatif.World, gates: FeatureGates, *, only: str | None = None)
     )
 
 
+def _lost(world: whatif.World) -> Mapping[str, Sequence[str]]:
+    """Return the drivers without slices whose devices claims have, by pool. The pool of a node has its name."""
+    held = (result for claim in world.claims for result in json_types.objects(claim, "status", "allocation", "devices", "results"))
+    used = {(json_types.text(result, "pool"), json_types.text(result, "driver")) for result in held}
+    offered = {(json_types.text(entry, "spec", "pool", "name"), json_types.text(entry, "spec", "driver")) for entry in world.slices}
+    lost: dict[str, list[str]] = {}
+    for pool, driver in sorted(used - offered):
+        lost.setdefault(pool, []).append(driver)
+    return lost
+
+
 class _Reader:
     """Reads what is free on one node after the other."""
 
-    def __init__(self, allocator: Allocator, allocated: AllocatedState, *, consumable: bool) -> None:
+    def __init__(self, allocator: Allocator, allocated: AllocatedState, *, consumable: bool, lost: Mapping[str, Sequence[str]]) -> None:
         self._allocator = allocator
         self._allocated = allocated
+        self._lost = lost
         self._nothing = AllocatedState(consumable_capacity=consumable)
 
     def node(self, node: Object) -> Node:
@@ -168,6 +181,11 @@ class _Reader:
         notes = [
             f"pool {pool.id} is {pool.condition.name.lower()}: {pool.reason}" for pool in pools if pool.condition is not Condition.USABLE
         ]
+        notes += [
+            f"no slices of {driver}, and claims have devices of it; check that its driver runs on this node"
+            for driver in self._lost.get(_name(node), ())
+        ]
+        notes += [] if closed else _tolerated(node)
         if closed:
             notes.append(f"{closed}: new pods do not come here, so its devices are not free")
         return Node(name=_name(node), boards=boards, notes=tuple(notes), closed=closed)
@@ -178,6 +196,13 @@ def _closed(node: Object) -> str:
     ready = next((entry for entry in json_types.objects(node, "status", "conditions") if entry.get("type") == "Ready"), {"status": "True"})
     is_cordoned = json_types.at(node, "spec", "unschedulable") is True
     return ", ".join([*(["cordoned"] if is_cordoned else []), *(["not ready"] if ready.get("status") != "True" else [])])
+
+
+def _tolerated(node: Object) -> Iterator[str]:
+    """Yield a note if only pods that tolerate a taint of the node come to it."""
+    preventing = [taint for taint in json_types.objects(node, "spec", "taints") if taints.prevents([taint], [])]
+    if preventing:
+        yield f"has the taint {taints.text(preventing)}: only pods that tolerate it get these devices"
 
 
 def _board(devices: Sequence[Device], pool: Pool, now: Problem, empty: Problem, *, is_closed: bool) -> Board:
@@ -259,13 +284,7 @@ def _withheld(devices: Sequence[Device], verdicts: Mapping[int, Verdict]) -> dic
 
 
 def _taints(device: Device) -> str:
-    listed = json_types.objects(device.spec, "taints")
-    texts = (
-        f"{json_types.text(taint, 'key')}={json_types.text(taint, 'value')}:{json_types.text(taint, 'effect')}".replace("=:", ":")
-        for taint in listed
-        if json_types.text(taint, "effect") != "None"
-    )
-    return ", ".join(texts)
+    return taints.text(taint for taint in json_types.objects(device.spec, "taints") if json_types.text(taint, "effect") != "None")
 
 
 def _kind(device: Device, attribute: str) -> Kind:

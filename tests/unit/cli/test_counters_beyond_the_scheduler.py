@@ -1,4 +1,4 @@
-"""``lint`` and ``doctor --cluster`` warn where more pools have counters than a scheduler before Kubernetes 1.37 bears."""
+"""``lint`` and ``doctor --cluster`` warn of more pools with counters than a scheduler bears; ``doctor`` also of claims whose slices are gone."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from drakit.cli.doctor import fleet
 from drakit_cluster.api import apiserver, registry
 from drakit_cluster.objects import resources, versions
 from drakit_cluster.objects.features import FeatureGates
-from drakit_cluster.objects.json_types import Object
+from drakit_cluster.objects.json_types import Json, Object
 from fakes import command_line, stub_api
 
 DRIVER = "gpu.example.com"
@@ -101,6 +101,22 @@ def test_doctor_names_the_right_that_it_lacks_to_check_the_cluster(shell: comman
     finding = json.loads(ran.out)[-1]
     assert (ran.status, finding["verdict"]) == (1, "failed")
     assert finding["fix"] == "use a kubeconfig that may list resourceslices; drivers may read only their own"
+
+
+def test_doctor_fails_where_claims_have_devices_of_a_driver_without_slices(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:
+    results: list[Json] = [{"request": "r", "driver": DRIVER, "pool": "node-0", "device": device} for device in ("a", "b")]
+    held: Object = {"metadata": {"name": "c", "namespace": "n"}, "status": {"allocation": {"devices": {"results": results}}}}
+    command = ("doctor", "--cluster", "-o", "json", "--kubeconfig")
+    with stub_api.serving(stub_api.StubApi(version="1.37", objects={"resourceclaims": [held]}), tmp_path) as kubeconfig:
+        ran = shell.run(*command, str(kubeconfig))
+    finding = json.loads(ran.out)[-1]
+    assert (ran.status, finding["verdict"], finding["subject"]) == (1, "failed", DRIVER)
+    assert finding["message"] == "no slices in pool node-0, and 1 claim has devices of it"
+    with stub_api.serving(stub_api.StubApi(version="1.37", statuses={"resourceclaims": 403}), tmp_path) as kubeconfig:
+        ran = shell.run(*command, str(kubeconfig))
+    assert (ran.status, json.loads(ran.out)[-1]["verdict"]) == (0, "unknown")
+    mock = shell.run("doctor", "--cluster", "--mock", command_line.MACHINE)
+    assert (mock.status, "--cluster checks all nodes of a cluster; leave out --mock" in mock.err) == (2, True)
 
 
 def test_both_checks_have_the_same_limits() -> None:

@@ -214,6 +214,16 @@ def test_slices_of_a_node_that_does_not_exist_do_not_count_and_are_named(shell: 
     assert (ran.status, "node-1: there is no node of this name, so its slices do not count" in ran.out) == (1, True)
 
 
+def test_taints_of_nodes_and_drivers_without_slices_are_named(shell: command_line.CommandLine) -> None:
+    taints = [{"key": "gpu", "value": "only", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}]
+    nodes = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"node-{number}"}, "spec": {"taints": taints}} for number in (1, 2)]
+    result = {"request": "r", "driver": "dev.example.com", "pool": "node-2", "device": "a"}
+    lost = claim("held") | {"status": {"allocation": {"devices": {"results": [result]}}}}
+    said = shell.run("free", write(shell, resource_slice(device("a")), lost, *nodes)).out
+    assert "node-1, node-2: has the taint gpu=only:NoSchedule: only pods that tolerate it get these devices" in said
+    assert "node-2: no slices of dev.example.com, and claims have devices of it; check that its driver runs on this node" in said
+
+
 def test_text_of_devices_reaches_the_terminal_without_control_characters(shell: command_line.CommandLine) -> None:
     hostile = device("a", attributes={"type": {"string": "card\x1b[31m"}, "productName": {"string": "GPU\x1b[31m\u202e"}})
     said = shell.run("free", write(shell, resource_slice(hostile))).out
@@ -225,11 +235,15 @@ def test_only_the_chosen_node_is_counted(shell: command_line.CommandLine) -> Non
     other = resource_slice(device("a"), device("b"), name="s-1", nodeName="node-2", pool=pool)
     ran = shell.run("free", write(shell, resource_slice(device("a")), other), "--node", "node-2", "-o", "yaml")
     assert fits(yaml.load(ran.out, Loader=yaml.CSafeLoader)) == {"card": (2, 2)}
+    ran = shell.run("free", str(shell.folder / "objects.yaml"), "--node", "node-1", "--node", "node-2", "-o", "json")
+    assert fits(json.loads(ran.out)) == {"card": (3, 3)}
 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing": ((), "there are no devices; add --live, --mock MACHINE, or FILE"),
     "unknown machine": (("--mock", "dgx-z9"), "dgx-z9"),
+    "mock and files": (("--mock", command_line.MACHINE, "-"), "--mock is a node of its own; leave it out with --live and with files"),
+    "two mock nodes": (("--mock", command_line.MACHINE, "--node", "a", "--node", "b"), "--node: a mock machine is one node, not a and b"),
     "no file": (("-f", "/no/such/file"), "/no/such/file: cannot be read"),
     "no cluster": (("--kubeconfig", "/no/such/kubeconfig"), "/no/such/kubeconfig"),
     "unknown gate": (("--mock", command_line.MACHINE, "--gate", "DRAFoo=true"), "unknown feature gates DRAFoo"),

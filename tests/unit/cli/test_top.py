@@ -103,13 +103,13 @@ def test_no_line_is_wider_than_80_columns(number: int) -> None:
 def test_of_many_nodes_each_is_one_line_and_one_node_is_shown_whole() -> None:
     seen = state(*(node(f"node-{place}", GPU) for place in range(9)))
     assert shown(seen)[-1] == "node-8  4*  0 of 1 unused  unhealthy"
-    assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, "node-3"))
+    assert "    A 2g.10gb  pod team-a/train-0  claim team-a/train-gpu  60s" in shown(text.only(seen, ["node-3"]))
 
 
 def test_on_a_cordoned_node_nothing_fits_and_every_line_says_so() -> None:
     whole = dataclasses.replace(GPU, spans=(), health=model.Health())
     closed = dataclasses.replace(node("node-1", whole), notes=("cordoned",), pools=(unused.closed(node("node-1", whole).pools[0]),))
-    lines = shown(text.only(state(closed), "node-1"))
+    lines = shown(text.only(state(closed), ["node-1"]))
     assert "  NVIDIA A100-SXM4-40GB: 0 of 1 unused (1 cordoned or not ready)" in lines
     assert "    nothing more fits (cordoned)" in lines
     assert "bandwidth 75G of 100G unused (cordoned)" in " ".join(lines)

@@ -82,6 +82,19 @@ def test_the_first_request_that_fits_no_longer_beside_the_others_is_shown() -> N
     }
 
 
+def test_claims_in_the_way_are_named_before_requests_of_the_same_claim() -> None:
+    devices = [device("held", draws={"set.memory": "1"}), *(device(name, draws={"set.memory": "2"}) for name in ("one", "two"))]
+    used = AllocatedState()
+    used.hold(DeviceId("drv", "pool", "held"))
+    holders = {DeviceId("drv", "pool", "held"): ["claim ns/x"]}
+    (obstacle,) = found(partitioned(devices, SIZES), claim(request("a"), request("b")), used=used, holders=holders)
+    assert by_reason(obstacle) == {
+        "taken by claim ns/x": ["held"],
+        "taken by request a": ["one"],
+        "counter memory of set: 2 needed, 1 of 4 left, taken by claim ns/x, request a": ["two"],
+    }
+
+
 def test_a_constraint_is_named_with_both_values_and_its_effect() -> None:
     devices = [device(f"d{number}", attributes=strings(parent=f"p{number}")) for number in range(2)]
     match: Object = {"matchAttribute": "drv/parent"}

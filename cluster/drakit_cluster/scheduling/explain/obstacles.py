@@ -158,7 +158,10 @@ class _AfterPicks:
             world = self._replayed()
             groups, chosen = _Groups(), 0
             for device in self._problem.inventory.devices:
-                if self._problem.suitability.verdict(option.want, device) is not None:
+                verdict = self._problem.suitability.verdict(option.want, device)
+                if verdict is not None:
+                    if isinstance(verdict, Refusal) and self._problem.suitability.mismatch(option.want, device) is None:
+                        groups.add(self._texts.for_verdict(option, device, verdict), device)
                     continue
                 if text := self._refusal(world, option, request.claim, device):
                     groups.add(text, device)

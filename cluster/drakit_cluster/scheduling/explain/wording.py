@@ -100,7 +100,7 @@ class RefusalTexts:
         _, set_name, name = self._problem.inventory.counters[position]
         form = _draw_format(device.spec, set_name, name)
         needed = Quantity(nanos=dict(device.draws)[position], format=form)
-        takers = [f"request {pick.option.name}" for pick in picks] + self._drawing_claims.get(position, [])
+        takers = [*self._drawing_claims.get(position, ()), *(f"request {pick.option.name}" for pick in picks)]
         rest = _rest_text(left[position], self._problem.inventory.totals[position], form)
         return f"counter {name} of {set_name}: {needed} needed, {rest}{f', taken by {listed(takers)}' if takers else ''}"
 
@@ -126,12 +126,13 @@ class RefusalTexts:
         """Return the compatibility groups of the device in a counter set, those in use there, and their holders."""
         pool, set_name = self._problem.inventory.grouped_sets[number]
         own = self._named_groups(dict(device.groups)[number])
-        holders = [f"request {pick.option.name}" for pick in picks] + [
+        holders = [
             claim
             for held, claims in self._holders.items()
             if (held.driver, held.pool) == pool.id and any(number == held_set for held_set, _ in pool.groups_in_use({held.device}))
             for claim in claims
         ]
+        holders += [f"request {pick.option.name}" for pick in picks]
         by = f" ({listed(holders)})" if holders else ""
         return f"compatibility groups of {set_name}: the device has {own}, the devices in use have {self._named_groups(common[number])}{by}"
 

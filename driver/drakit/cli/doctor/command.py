@@ -58,7 +58,10 @@ def doctor(
     families: options.Families = None,
     without_api: options.WithoutApi = False,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="Check the slices of all nodes instead of this node, with a kubeconfig that may list them.")
+        bool,
+        typer.Option(
+            "--cluster", help="Check the slices and claims of all nodes instead of this node, with a kubeconfig that may list them."
+        ),
     ] = False,
     style: options.Output = options.Format.TABLE,
 ) -> None:
@@ -79,6 +82,8 @@ def doctor(
 
       drakit doctor --cluster --kubeconfig admin.conf
     """
+    if cluster and mock is not None:
+        raise errors.SettingsError("--cluster checks all nodes of a cluster; leave out --mock", key="--mock")
     settings = options.read(
         config=config, assignments=assignments, mock=mock, folder=folder, node=node_name, local=True, flags={"api.kubeconfig": kubeconfig}
     )
