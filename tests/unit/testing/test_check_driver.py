@@ -1,8 +1,10 @@
 """The conformance suite passes a good driver and names what is wrong with a bad one."""
 
 import dataclasses
+import os
 import pathlib
 import re
+import signal
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -291,6 +293,29 @@ def test_a_sigkill_names_the_line_at_which_it_came(tmp_path: pathlib.Path) -> No
 
     point = next(testing.crash_points(author.FakeDriver(hardware), work, death=crashing.Death.KILL))
     assert re.fullmatch(r"crash point 0 at author\.py:\d+ \(__init__\)", str(point))
+
+
+class Interrupted(BaseException):
+    """What ends a check from outside."""
+
+
+def test_a_child_that_hangs_does_not_outlive_an_interrupted_check(tmp_path: pathlib.Path) -> None:
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    def hang() -> None:
+        (tmp_path / "pid").write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGUSR1)
+        time.sleep(60)
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(Interrupted):
+            next(testing.crash_points(author.FakeDriver(author.Hardware()), hang, death=crashing.Death.KILL))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_work_that_fails_by_itself_is_no_crash_point(tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]) -> None:
