@@ -47,14 +47,18 @@ def test_each_container_gets_only_the_requests_that_it_names(cluster: QuickClust
 
 
 def test_a_device_listed_twice_reaches_the_runtime_twice(cluster: QuickCluster) -> None:
-    cluster.plugin()
+    def list_again(response: dra.NodePrepareResourcesResponse, _context: grpc.ServicerContext) -> None:
+        for answer in response.claims.values():
+            answer.devices.append(answer.devices[0])
+
+    cluster.plugin().on_prepare = list_again
     cluster.offer("gpu-0", "gpu-1")
     cluster.create(CLAIM, objects.claim("c", objects.request("one"), objects.request("two")))
-    pod = cluster.run(objects.pod("p", claim="c", containers=[objects.container("main", objects.use("one"), objects.use())]))
+    pod = cluster.run(objects.pod("p", claim="c"))
     preparation = cluster.cluster.node(objects.NODE).kubelet.preparation
     [container] = json_types.objects(pod, "spec", "containers")
     names = [f"example.com/gpu={cluster.uid('c')}-{index}" for index in (0, 1)]
-    assert preparation.cdi_ids(pod, container) == [names[0], *names]
+    assert preparation.cdi_ids(pod, container) == [*names, names[0]]
     assert [device.cdi_ids for _, _, device in preparation.uses(pod, container)] == [(names[0],), (names[1],)]
     assert cluster.view("p", "main").env == {"DEVICE_ONE": "gpu-0", "DEVICE_TWO": "gpu-1"}
 
