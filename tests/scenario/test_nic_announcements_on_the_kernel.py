@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import pathlib
 import socket
 import time
 from collections.abc import Iterator
@@ -25,7 +26,15 @@ def wired() -> Iterator[nic_wire.Wired]:
     if netns.why_not() or not netns.HAS_IPV6:
         pytest.skip(netns.why_not() or "this kernel has no IPv6")
     with nic_wire.wired(nic_wire.WHOLE) as made:
+        nic_network.inside(made.net, keep_neighbours)
         yield made
+
+
+def keep_neighbours() -> None:
+    """Let the other end of the wire remember its neighbours while it has no link, as one behind a switch does, whose link stays."""
+    for name in ("ipv4/conf/wire/arp_evict_nocarrier", "ipv6/conf/wire/ndisc_evict_nocarrier"):
+        with contextlib.suppress(FileNotFoundError):  # before Linux 5.16 and 5.17
+            pathlib.Path("/proc/sys/net", name).write_text("0")
 
 
 @pytest.fixture(params=["share", "whole"])
