@@ -24,7 +24,7 @@ _PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "driver_process",
 
 _MEMORY = "/dev/shm"
 
-_WAITING = 3
+_WAITING = 4
 """How many processes begin with long tests."""
 
 hypothesis.settings.register_profile(

@@ -17,7 +17,7 @@ import pytest
 
 from fakes import nic_attach, runc, waits
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.timeout(300)]
 
 CDI = pathlib.Path("/var/run/cdi")
 DRIVER = f"test-{os.getpid()}.drakit.dev"

@@ -13,7 +13,7 @@ import pytest
 from drakit_nic import options as nic_options
 from fakes import netns, nic_attach, nic_network, runc
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.timeout(300)]
 
 MEGA = 10**6
 GOODPUT = 0.956

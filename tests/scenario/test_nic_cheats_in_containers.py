@@ -17,7 +17,7 @@ import pytest
 from drakit_nic import options as nic_options
 from fakes import frame_flood, netns, nic_attach, nic_network, runc, waits
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.timeout(300)]
 
 RIGHTS = ("CAP_NET_ADMIN", "CAP_NET_RAW")
 MEGA = 10**6

@@ -17,7 +17,7 @@ from drakit_nic.addresses import address_leases, dhcp, dhcp_renewal
 from drakit_nic.attach import sandboxes
 from fakes import netns, nic_attach
 
-pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.root, pytest.mark.long, pytest.mark.timeout(300)]
 SERVER = "10.66.0.1"
 PARAMETERS: records.Record = {"interfaceName": "net1", "dhcp": True, "routes": [{"destination": "10.67.0.0/16", "gateway": SERVER}]}
 

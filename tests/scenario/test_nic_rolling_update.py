@@ -165,6 +165,7 @@ except TimeoutError:
 """
 
 
+@pytest.mark.long
 def test_a_running_pod_loses_no_packet(world: nic_attach.World, earlier: forked_cli.Commands, current: forked_cli.Commands) -> None:
     def within(space: str, *words: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(["ip", "netns", "exec", space, sys.executable, "-c", *words], stdout=subprocess.PIPE, text=True)
