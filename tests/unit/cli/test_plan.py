@@ -388,6 +388,9 @@ def test_a_waiting_pod_keeps_its_claims_together_where_its_node_selector_allows_
     sharing = changed(two_nodes(tmp_path, [("b", "node-2", "gpu-0")]), waiting(pod("shares", ["c0", "x"])))
     (place,) = json.loads(shell.run("plan", "-f", changed(sharing, bound), "--move", "-o", "json").out)["placements"]
     assert (place["pod"], place["node"]) == ("pod default/shares", "node-2")
+    full = changed(two_nodes(tmp_path, [("b", "node-2", "gpu-0"), ("k", "node-2", "gpu-1")]), waiting(pod("shares", ["c0", "x"])))
+    (move,) = json.loads(shell.run("plan", "-f", changed(full, bound), "--move", "-o", "json").out)["moves"]
+    assert move["from"]["devices"] == ["gpu.drakit.dev/gpu-1"], "who uses the pod's own claim stays"
 
 
 def test_a_pod_that_is_deleted_needs_no_place(shell: command_line.CommandLine, tmp_path: pathlib.Path) -> None:

@@ -387,10 +387,13 @@ def pods_of(nodes: Nodes, claims: Sequence[Object], pods: Sequence[Object]) -> l
     """Return the pods with the allocated claims of a cluster that can move; claims of one pod, and pods that share a claim, move together.
 
     A pod stays where a device of it is in no slice, for instance because the node's driver is down: what it would free is unknown. Pods of
-    DaemonSets stay as well.
+    DaemonSets stay as well, and so do users of a claim that a pod without a node names, which waits for other claims where that one is.
     """
+    awaited = {key for pod in pods if pod_claims.waits_for_node(pod) for key in pod_claims.claim_keys(pod)}
     holders = []
-    for user in filter(lambda user: user.may_move, users_of(claims, pods)):
+    for user in users_of(claims, pods):
+        if not user.may_move or not awaited.isdisjoint(map(key_of, user.claims)):
+            continue
         grants = [grant for claim in user.claims for grant in nodes.grants_of(claim)]
         if grants and all(grant.node is grants[0].node and grant.is_offered for grant in grants):
             holders.append(
