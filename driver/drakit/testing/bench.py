@@ -21,6 +21,16 @@ class _TidyNode(nodes.Node):
         renew()
         super().__init__(make, folder=folder)
 
+    def restart(self, *, boot_id: str | None = None) -> None:
+        """End the process and start another."""
+        self._renew()
+        super().restart(boot_id=boot_id)
+
+    def lose_journal(self) -> None:
+        """Make the journal unreadable and restart."""
+        self._renew()
+        super().lose_journal()
+
     def try_prepare(self, ref: claims.ClaimRef) -> claims.Outcome:
         """Prepare the claim."""
         self._renew()

@@ -62,7 +62,7 @@ def check_driver(  # noqa: PLR0913 - most are rarely given
       devices must exist on this hardware.
     - ``death``, ``every``: as in ``crash_points``.
     - ``timeout``: the seconds in which each call of the driver must return (the kubelet waits 45); 0 means no limit. A call that does not return
-      ends the checks.
+      ends the checks. It also limits the whole life of a process that is killed, and the restores after a lost journal together.
     - ``junit``: a file for a JUnit report.
     - ``progress``: called with each ``Check`` as it ends.
     """
