@@ -4,10 +4,9 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from drakit.cli import options
 from drakit.core import errors
 from drakit.telemetry import plurals
-from drakit_tools import fleets
+from drakit_tools import fleets, worlds
 
 if TYPE_CHECKING:
     from drakit_cluster.objects.features import FeatureGates
@@ -138,10 +137,7 @@ def drained(machines: Sequence[str], world: "whatif.World", gates: "FeatureGates
     from drakit_cluster.objects import json_types, naming
     from drakit_cluster.simulation.plan import moves
 
-    nodes = {json_types.text(node, "metadata", "name"): node for node in world.known_nodes()}
-    for name in names:
-        if name not in nodes:
-            raise errors.ConfigError(f"--drain: no node {name!r}; {options.meant(name, list(nodes))}")
+    nodes = worlds.nodes_by_name(world, names, "--drain")
     pools = {
         (json_types.text(entry, "spec", "driver"), json_types.text(entry, "spec", "pool", "name"))
         for entry in world.slices

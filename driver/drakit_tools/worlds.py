@@ -121,11 +121,16 @@ def _name(obj: "Object") -> str:
 
 def nodes_of(world: "whatif.World", wanted: Collection[str]) -> "list[Object]":
     """Return the nodes of a world, or only those of --node if there are any; raises ConfigError if one does not exist."""
+    return [node for name, node in nodes_by_name(world, wanted, "--node").items() if not wanted or name in wanted]
+
+
+def nodes_by_name(world: "whatif.World", wanted: Collection[str], option: str) -> "dict[str, Object]":
+    """Return all nodes of a world by name; raises ConfigError, about the option, if one of those that are wanted does not exist."""
     nodes = {_name(node): node for node in world.known_nodes()}
     for name in wanted:
         if name not in nodes:
-            raise errors.ConfigError(f"--node: no node {name!r}; {options.meant(name, list(nodes))}")
-    return [node for name, node in nodes.items() if not wanted or name in wanted]
+            raise errors.ConfigError(f"{option}: no node {name!r}; {options.meant(name, list(nodes))}")
+    return nodes
 
 
 def read(
